@@ -1,0 +1,1 @@
+"""tilegrad: a deep-learning framework and tensor compiler."""

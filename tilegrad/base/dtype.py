@@ -1,0 +1,267 @@
+"""The types of values: scalars, vectors of scalars, and pointers into memory.
+
+A `DType` is a singleton, so that types compare by identity and hash in no time. `index` is the type of index
+arithmetic: an unbounded integer, for which the ordinary laws of algebra hold; lowering turns it into int32 or int64.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from enum import Enum
+from typing import Any, Final
+
+__all__ = ["DType", "Place", "Pointer", "as_const", "dtypes", "promote", "sum_dtype", "truncate"]
+
+
+class Place(Enum):
+    """Where memory lives: `GLOBAL` outlives a kernel, `SHARED` is per block, `SCRATCH` and `REGISTER` per thread."""
+
+    GLOBAL = "global"
+    SHARED = "shared"
+    SCRATCH = "scratch"
+    REGISTER = "register"
+
+    def __repr__(self) -> str:
+        return f"Place.{self.name}"
+
+
+class DType:
+    """A scalar or vector type. `itemsize` is the bytes of one lane, `kind` one of bool int uint float index void."""
+
+    __slots__ = ("_vectors", "alias", "is_float", "is_int", "itemsize", "kind", "lanes", "name", "scalar")
+
+    def __init__(self, name: str, itemsize: int, kind: str, alias: str, lanes: int = 1, scalar: DType | None = None):
+        self.name = name
+        self.itemsize = itemsize
+        self.kind = kind
+        self.alias = alias
+        self.lanes = lanes
+        self.scalar: DType = self if scalar is None else scalar
+        self.is_float = kind == "float"
+        self.is_int = kind in ("int", "uint", "index")
+        self._vectors: dict[Any, DType] = {}
+
+    @property
+    def bits(self) -> int:
+        return 1 if self.kind == "bool" else self.itemsize * 8
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole value, all lanes."""
+        return self.itemsize * self.lanes
+
+    def vec(self, lanes: int) -> DType:
+        """This scalar type with `lanes` lanes; one lane is the scalar itself."""
+        if self.lanes != 1:
+            raise ValueError(f"vec: {self!r} is a vector already")
+        if lanes == 1:
+            return self
+        found = self._vectors.get(lanes)
+        if found is None:
+            made = DType(f"{self.name}x{lanes}", self.itemsize, self.kind, self.alias, lanes, self)
+            found = self._vectors.setdefault(lanes, made)
+        return found
+
+    def ptr(self, size: int = -1, place: Place = Place.GLOBAL) -> Pointer:
+        """A pointer to `size` elements of this type (-1: unknown) at `place`."""
+        found = self._vectors.get((size, place))
+        if found is None:
+            found = self._vectors.setdefault((size, place), Pointer(self, size, place))
+        assert isinstance(found, Pointer)
+        return found
+
+    @property
+    def min(self) -> int | float | bool:
+        """The smallest value: minus infinity for floats."""
+        if self.kind == "float":
+            return -math.inf
+        if self.kind == "bool":
+            return False
+        if self.kind == "index":
+            return -(2**63)
+        return 0 if self.kind == "uint" else -(1 << (self.itemsize * 8 - 1))
+
+    @property
+    def max(self) -> int | float | bool:
+        """The largest value: plus infinity for floats."""
+        if self.kind == "float":
+            return math.inf
+        if self.kind == "bool":
+            return True
+        if self.kind == "index":
+            return 2**63
+        return (1 << (self.itemsize * 8 - (0 if self.kind == "uint" else 1))) - 1
+
+    def __repr__(self) -> str:
+        return f"dtypes.{self.alias}" if self.lanes == 1 else f"dtypes.{self.alias}.vec({self.lanes})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (repr(self),)
+
+    def __lt__(self, other: DType) -> bool:
+        return (self.name, self.lanes) < (other.name, other.lanes)
+
+
+class Pointer(DType):
+    """The address of `size` elements of `base` (a scalar or vector type) at `place`."""
+
+    __slots__ = ("base", "place", "size")
+
+    def __init__(self, base: DType, size: int, place: Place):
+        super().__init__(f"{base.name}*", 8, "pointer", base.alias, 1)
+        self.base, self.size, self.place = base, size, place
+
+    def __repr__(self) -> str:
+        where = "" if self.place is Place.GLOBAL else f", {self.place!r}"
+        size = "" if self.size == -1 and not where else str(self.size)
+        return f"{self.base!r}.ptr({size}{where})"
+
+
+def _restore(text: str) -> DType:
+    found = eval(text, {"dtypes": dtypes, "Place": Place, "__builtins__": {}})
+    assert isinstance(found, DType)
+    return found
+
+
+class dtypes:
+    """Every dtype by its name, and by the C-like name under which it prints (`float`, `long`, `uchar`)."""
+
+    void: Final = DType("void", 0, "void", "void")
+    bool: Final = DType("bool", 1, "bool", "bool")
+    int8: Final = DType("int8", 1, "int", "char")
+    uint8: Final = DType("uint8", 1, "uint", "uchar")
+    int16: Final = DType("int16", 2, "int", "short")
+    uint16: Final = DType("uint16", 2, "uint", "ushort")
+    int32: Final = DType("int32", 4, "int", "int")
+    uint32: Final = DType("uint32", 4, "uint", "uint")
+    int64: Final = DType("int64", 8, "int", "long")
+    uint64: Final = DType("uint64", 8, "uint", "ulong")
+    float16: Final = DType("float16", 2, "float", "half")
+    bfloat16: Final = DType("bfloat16", 2, "float", "bfloat16")
+    float32: Final = DType("float32", 4, "float", "float")
+    float64: Final = DType("float64", 8, "float", "double")
+    index: Final = DType("index", 8, "index", "index")
+
+    char, uchar, short, ushort = int8, uint8, int16, uint16
+    int, uint, long, ulong = int32, uint32, int64, uint64
+    half, float, double = float16, float32, float64
+
+    default_float: Final = float32
+    default_int: Final = int32
+
+    floats = (float16, bfloat16, float32, float64)
+    signed = (int8, int16, int32, int64)
+    unsigned = (uint8, uint16, uint32, uint64)
+    all = (bool, *signed, *unsigned, *floats)
+
+    @staticmethod
+    def from_name(name: str) -> DType:
+        """The dtype called `name` ("float32", "float", "long").
+
+        Raises DTypeError if there is none.
+        """
+        from tilegrad.base.errors import DTypeError
+
+        found = getattr(dtypes, name, None) if name.isidentifier() else None
+        if not isinstance(found, DType):
+            raise DTypeError(f"dtype: no dtype is called {name!r}", known=", ".join(d.name for d in dtypes.all))
+        return found
+
+    @staticmethod
+    def is_float(dtype: DType) -> Any:
+        return dtype.is_float
+
+    @staticmethod
+    def is_int(dtype: DType) -> Any:
+        return dtype.is_int
+
+
+# The least upper type of two: bool < unsigned and signed integers < half/bfloat16 < float < double. An unsigned type
+# meets a signed one at the next wider signed type; uint64 with a signed one gives float32, as it has no integer above.
+_PARENTS: dict[DType, tuple[DType, ...]] = {
+    dtypes.bool: (dtypes.int8, dtypes.uint8),
+    dtypes.int8: (dtypes.int16,),
+    dtypes.int16: (dtypes.int32,),
+    dtypes.int32: (dtypes.int64,),
+    dtypes.int64: (dtypes.float16, dtypes.bfloat16),
+    dtypes.uint8: (dtypes.int16, dtypes.uint16),
+    dtypes.uint16: (dtypes.int32, dtypes.uint32),
+    dtypes.uint32: (dtypes.int64, dtypes.uint64),
+    dtypes.uint64: (dtypes.float16, dtypes.bfloat16),
+    dtypes.float16: (dtypes.float32,),
+    dtypes.bfloat16: (dtypes.float32,),
+    dtypes.float32: (dtypes.float64,),
+    dtypes.float64: (),
+}
+_ORDER = (
+    dtypes.bool, dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.int32, dtypes.uint32, dtypes.int64,
+    dtypes.uint64, dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64,
+)  # fmt: skip
+
+
+def _ancestors(dtype: DType) -> frozenset[DType]:
+    return frozenset({dtype}).union(*(_ancestors(parent) for parent in _PARENTS[dtype]))
+
+
+_ABOVE = {dtype: _ancestors(dtype) for dtype in _ORDER}
+_PROMOTED: dict[tuple[DType, DType], DType] = {
+    (a, b): min(_ABOVE[a] & _ABOVE[b], key=_ORDER.index) for a in _ORDER for b in _ORDER
+}
+_PROMOTED |= {pair: dtypes.float32 for d in dtypes.signed for pair in ((dtypes.uint64, d), (d, dtypes.uint64))}
+_PROMOTED |= {(dtypes.index, d): d if d.is_float else dtypes.index for d in _ORDER}
+_PROMOTED |= {(d, dtypes.index): d if d.is_float else dtypes.index for d in _ORDER}
+_PROMOTED[dtypes.index, dtypes.index] = dtypes.index
+
+
+def promote(a: DType, b: DType) -> DType:
+    """The dtype in which `a` and `b` meet (the table is in docs/dtypes.md)."""
+    return _PROMOTED[a, b]
+
+
+def sum_dtype(dtype: DType) -> DType:
+    """The dtype in which a sum is kept: small integers and bool widen to 32 bits, half and bfloat16 to float32."""
+    if dtype is dtypes.bool:
+        return dtypes.int32
+    if dtype.is_int and dtype.itemsize < 4:
+        return dtypes.int32 if dtype.kind == "int" else dtypes.uint32
+    return dtypes.float32 if dtype.is_float and dtype.itemsize < 4 else dtype
+
+
+def _round_float(value: float, dtype: DType) -> float:
+    if dtype is dtypes.float64 or not math.isfinite(value):
+        return value
+    if dtype is dtypes.bfloat16:
+        (bits,) = struct.unpack("<I", struct.pack("<f", _round_float(value, dtypes.float32)))
+        if (bits >> 23) & 0xFF == 0xFF:
+            return value
+        bits = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) << 16
+        (rounded,) = struct.unpack("<f", struct.pack("<I", bits & 0xFFFFFFFF))
+        return float(rounded)
+    code = "<f" if dtype is dtypes.float32 else "<e"
+    try:
+        (rounded,) = struct.unpack(code, struct.pack(code, value))
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return float(rounded)
+
+
+def truncate(value: Any, dtype: DType) -> Any:
+    """`value` as `dtype` holds it: floats rounded to nearest even, fixed-width integers wrapped around."""
+    kind = dtype.kind
+    if kind == "float":
+        return _round_float(float(value), dtype.scalar)
+    if kind == "bool":
+        return bool(value)
+    if kind == "index":
+        return int(value)
+    bits = dtype.itemsize * 8
+    value = int(value) & ((1 << bits) - 1)
+    return value - (1 << bits) if kind == "int" and value >> (bits - 1) else value
+
+
+def as_const(value: Any, dtype: DType) -> Any:
+    """`value` as the argument of a CONST of `dtype`; a float outside an integer's range wraps, NaN becomes 0."""
+    if isinstance(value, float) and not dtype.is_float and dtype.kind != "bool":
+        value = int(value) if math.isfinite(value) else (0 if value != value else (dtype.max if value > 0 else dtype.min))
+    return truncate(value, dtype)

@@ -1,0 +1,79 @@
+"""What happened: counters that always run, and a record of rewrites for those who ask.
+
+The counters are how a warm start proves that it compiled nothing. The record (`recording()`) keeps every rewrite with its
+rule, the node before and the node after; it is off unless asked for.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Counters", "GlobalCounters", "PassRecord", "Rewrite", "counters", "recording", "trace"]
+
+
+@dataclass
+class Counters:
+    """Work of the compiler in this process."""
+
+    rewrites: int = 0
+    schedules: int = 0
+    renders: int = 0
+    compiles: int = 0
+
+    def reset(self) -> None:
+        self.__init__()  # type: ignore[misc]
+
+
+counters = Counters()
+
+
+class GlobalCounters:
+    """Work of the kernels in this process: launches, operations, bytes, seconds, and the memory in use now."""
+
+    kernel_count: int = 0
+    global_ops: int = 0
+    global_mem: int = 0
+    time_sum_s: float = 0.0
+    mem_used: int = 0
+
+    @classmethod
+    def reset(cls) -> None:
+        """Back to zero, but for `mem_used`, which is a fact and no count."""
+        cls.kernel_count, cls.global_ops, cls.global_mem, cls.time_sum_s = 0, 0, 0, 0.0
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One step: `rule` turned `before` into `after`."""
+
+    rule: str
+    before: Any
+    after: Any
+
+
+@dataclass
+class PassRecord:
+    """One pass over one graph."""
+
+    name: str
+    before: Any
+    after: Any = None
+    steps: list[Rewrite] = field(default_factory=list)
+
+
+trace: contextvars.ContextVar[list[PassRecord] | None] = contextvars.ContextVar("tilegrad_trace", default=None)
+
+
+@contextmanager
+def recording() -> Iterator[list[PassRecord]]:
+    """The passes and rewrites of the block, in this thread."""
+    record: list[PassRecord] = []
+    token = trace.set(record)
+    try:
+        yield record
+    finally:
+        trace.reset(token)

@@ -1,0 +1,118 @@
+"""The smallest and largest value that an integer node can take, and the constant that divides it.
+
+Interval arithmetic over the graph. A fixed-width integer whose interval leaves its dtype may have wrapped, so its bounds
+are then the dtype's own; `index` never wraps.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tilegrad.ir.op import Ops
+
+__all__ = ["bounds_of", "divisor_of"]
+
+Bounds = tuple[Any, Any]
+
+
+def bounds_of(node: Any) -> Bounds:
+    """(smallest, largest) of `node`, whose sources have theirs; floats give their dtype's range or a constant."""
+    dtype = node.dtype
+    if node.op is Ops.CONST:
+        return node.arg, node.arg
+    if dtype.kind not in ("int", "uint", "index", "bool"):
+        return dtype.min, dtype.max
+    found = _interval(node)
+    low, high = dtype.min, dtype.max
+    if found is None or (dtype.kind != "index" and (found[0] < low or found[1] > high)):
+        return low, high
+    return found
+
+
+def _interval(node: Any) -> Bounds | None:
+    op, src = node.op, node.src
+    if op in (Ops.ADD, Ops.SUB, Ops.MUL, Ops.MAX, Ops.FLOORDIV, Ops.FLOORMOD, Ops.IDIV, Ops.MOD, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ):
+        return _binary(op, src[0].bounds, src[1].bounds) if src[0].dtype.kind != "float" else None
+    if op is Ops.RANGE:
+        return 0, max(src[0].vmax - 1, 0)
+    if op is Ops.SPECIAL:
+        extent = node.arg[1]
+        return 0, (extent if isinstance(extent, int) else extent.vmax) - 1
+    if op is Ops.BIND:
+        return src[1].bounds
+    if op is Ops.DEFINE_VAR:
+        return node.arg[1], node.arg[2]
+    if op is Ops.WHERE or op is Ops.VECTORIZE:
+        parts = src[1:] if op is Ops.WHERE else src
+        return min(part.vmin for part in parts), max(part.vmax for part in parts)
+    if op is Ops.CAST and src[0].dtype.kind in ("int", "uint", "index", "bool"):
+        return (int(src[0].vmin), int(src[0].vmax)) if node.dtype.kind != "bool" else None
+    if op is Ops.NEG:
+        return -src[0].vmax, -src[0].vmin
+    if op in (Ops.GEP, Ops.AFTER, Ops.CONTIGUOUS):
+        return src[0].bounds if node.dtype.kind == src[0].dtype.kind else None
+    if op is Ops.AND and node.dtype.kind != "bool" and src[1].op is Ops.CONST and src[1].arg >= 0:
+        return 0, min(src[1].arg, src[0].vmax) if src[0].vmin >= 0 else src[1].arg
+    if op is Ops.AND and node.dtype.kind == "bool":
+        return src[0].vmin and src[1].vmin, src[0].vmax and src[1].vmax
+    if op is Ops.OR and node.dtype.kind == "bool":
+        return src[0].vmin or src[1].vmin, src[0].vmax or src[1].vmax
+    if op is Ops.SHL and src[1].op is Ops.CONST:
+        return src[0].vmin << src[1].arg, src[0].vmax << src[1].arg
+    if op is Ops.SHR and src[1].op is Ops.CONST:
+        return src[0].vmin >> src[1].arg, src[0].vmax >> src[1].arg
+    return None
+
+
+def _binary(op: Ops, left: Bounds, right: Bounds) -> Bounds | None:
+    (a, b), (c, d) = left, right
+    if op is Ops.ADD:
+        return a + c, b + d
+    if op is Ops.SUB:
+        return a - d, b - c
+    if op is Ops.MUL:
+        corners = (a * c, a * d, b * c, b * d)
+        return min(corners), max(corners)
+    if op is Ops.MAX:
+        return max(a, c), max(b, d)
+    if op is Ops.CMPLT:
+        return b < c, a < d
+    if op is Ops.CMPNE:
+        return b < c or d < a, not (a == b == c == d)
+    if op is Ops.CMPEQ:
+        return a == b == c == d, not (b < c or d < a)
+    if op is Ops.FLOORDIV and (c > 0 or d < 0):
+        corners = (a // c, a // d, b // c, b // d)
+        return min(corners), max(corners)
+    if op is Ops.FLOORMOD and c > 0:
+        if c == d and a // c == b // c:
+            return a % c, b % c
+        return 0, min(d - 1, b) if a >= 0 else d - 1
+    if op is Ops.IDIV and c == d and c > 0:
+        return -(-a // c) if a < 0 else a // c, -(-b // c) if b < 0 else b // c
+    if op is Ops.MOD and c == d and c > 0:
+        return (0 if a >= 0 else -(c - 1)), (0 if b <= 0 else c - 1)
+    return None
+
+
+def divisor_of(node: Any) -> int:
+    """A constant that divides every value of the integer `node` (0 divides only 0); its sources know theirs."""
+    op, src = node.op, node.src
+    if op is Ops.CONST:
+        return abs(int(node.arg))
+    if op is Ops.ADD:
+        return math.gcd(src[0].divisor, src[1].divisor)
+    if op is Ops.MUL:
+        return int(src[0].divisor * src[1].divisor)
+    if op is Ops.NEG:
+        return int(src[0].divisor)
+    if op is Ops.FLOORMOD and src[1].op is Ops.CONST:
+        return math.gcd(src[0].divisor, src[1].divisor)
+    if op is Ops.WHERE:
+        return math.gcd(src[1].divisor, src[2].divisor)
+    if op is Ops.SHL and src[1].op is Ops.CONST:
+        return int(src[0].divisor) << int(src[1].arg)
+    if op is Ops.CAST and src[0].dtype.kind in ("int", "uint", "index"):
+        return int(src[0].divisor)
+    return 1

@@ -1,0 +1,56 @@
+"""The shape of a node of the tensor graph, from its op, argument and sources.
+
+A shape is a tuple of sizes: integers, or index nodes where a `Variable` takes part. Nodes of kernels and programs have
+no shape; asking for one is an error of ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilegrad.base.errors import InternalError
+from tilegrad.ir.op import Ops
+
+__all__ = ["Shape", "shape_of"]
+
+Shape = tuple[Any, ...]
+
+
+def shape_of(node: Any) -> Shape:
+    """The shape of `node`; every source already has its own."""
+    op, arg, src = node.op, node.arg, node.src
+    if op.is_alu or op in _AS_SOURCE:
+        return _widest(src)
+    if op in (Ops.RESHAPE, Ops.EXPAND):
+        return tuple(arg)
+    if op is Ops.PERMUTE:
+        return tuple(src[0].shape[axis] for axis in arg)
+    if op is Ops.PAD:
+        return tuple(size + before + after for size, (before, after) in zip(src[0].shape, arg, strict=True))
+    if op is Ops.SHRINK:
+        return tuple(end - start for start, end in arg)
+    if op is Ops.REDUCE_AXIS:
+        axes = arg[1]
+        return tuple(1 if axis in axes else size for axis, size in enumerate(src[0].shape))
+    if op is Ops.BUFFER:
+        return (arg.size,)
+    if op is Ops.RAND:
+        return tuple(arg.shape)
+    if op is Ops.GATHER:
+        return (*src[1].shape, *src[0].shape[1:])
+    if op in (Ops.CONST, Ops.DEFINE_VAR):
+        return ()
+    raise InternalError(f"infer: a {op} node has no shape", node=repr(node)[:200])
+
+
+_AS_SOURCE = frozenset(
+    {Ops.CAST, Ops.BITCAST, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.ASSIGN, Ops.FLIP, Ops.SCATTER_ADD}
+)
+
+
+def _widest(src: tuple[Any, ...]) -> Shape:
+    """The common shape of an elementwise op's sources; constants of shape () go with any."""
+    for source in src:
+        if source.shape != ():
+            return tuple(source.shape)
+    return ()

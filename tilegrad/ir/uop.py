@@ -1,0 +1,444 @@
+"""The node: an op, a dtype, sources and an argument. Equal means identical.
+
+Every graph, from the user's tensors to the instructions of a kernel, is made of `UOp`s. They are immutable and interned
+by weak reference under one lock, so that two threads that build the same node get the same object and comparing graphs
+is comparing identities. Nothing here recurses in Python: a graph of 100,000 nodes is ordinary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from tilegrad.base.dtype import DType, as_const, dtypes
+from tilegrad.base.errors import ShapeError
+from tilegrad.ir.bounds import bounds_of, divisor_of
+from tilegrad.ir.infer import shape_of
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.show import show
+
+__all__ = ["UOp", "Variable", "prod", "sint", "toposort"]
+
+Key = tuple[Any, ...]
+_table: dict[Key, weakref.ref[UOp]] = {}
+_lock = threading.RLock()
+_FLOAT_BITS = struct.Struct("<d")
+
+
+class _Reference(weakref.ref["UOp"]):
+    """A weak reference that knows the key it stands under."""
+
+    __slots__ = ("key",)
+    key: Key
+
+
+def _drop(dead: weakref.ref[UOp]) -> None:
+    key = dead.key  # type: ignore[attr-defined]
+    with _lock:
+        if _table.get(key) is dead:
+            del _table[key]
+
+
+class UOp:
+    """One node: `UOp(op, dtype, src, arg)`. The same four give the same object."""
+
+    __slots__ = (
+        "__weakref__", "_bounds", "_digest", "_divisor", "_hash", "_ranges", "_shape", "arg", "dtype", "op", "origin", "src",
+    )  # fmt: skip
+    op: Ops
+    dtype: DType
+    src: tuple[UOp, ...]
+    arg: Any
+    origin: tuple[Any, ...]
+
+    def __new__(cls, op: Ops, dtype: DType = dtypes.void, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
+        if op is Ops.CONST:
+            arg = as_const(arg, dtype.scalar)
+            key: Key = (op, dtype, _FLOAT_BITS.pack(arg) if dtype.is_float else arg)
+        else:
+            key = (op, dtype, src, arg, arg.__class__)
+        found = _table.get(key)
+        if found is not None and (node := found()) is not None:
+            return node
+        with _lock:
+            found = _table.get(key)
+            if found is not None and (node := found()) is not None:
+                return node
+            node = object.__new__(cls)
+            node.op = op
+            node.dtype = dtype
+            node.src = src
+            node.arg = arg
+            node.origin = ()
+            reference = _Reference(node, _drop)
+            reference.key = key
+            _table[key] = reference
+            return node
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return UOp, (self.op, self.dtype, self.src, self.arg)
+
+    def __repr__(self) -> str:
+        return show(self)
+
+    def __copy__(self) -> UOp:
+        return self
+
+    def __deepcopy__(self, memo: object) -> UOp:
+        return self
+
+    # what is known of a node
+
+    def _lazy(self, slot: str, compute: Callable[[UOp], Any]) -> Any:
+        """The attribute `slot`, computed for all sources that lack it first."""
+        stack = [self]
+        while stack:
+            node = stack[-1]
+            missing = [source for source in node.src if not hasattr(source, slot)]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            if not hasattr(node, slot):
+                setattr(node, slot, compute(node))
+        return getattr(self, slot)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The sizes of a tensor node: integers, or index nodes."""
+        try:
+            return self._shape  # type: ignore[has-type, no-any-return]
+        except AttributeError:
+            return self._lazy("_shape", shape_of)  # type: ignore[no-any-return]
+
+    @property
+    def bounds(self) -> tuple[Any, Any]:
+        """(smallest, largest) value."""
+        try:
+            return self._bounds  # type: ignore[has-type, no-any-return]
+        except AttributeError:
+            return self._lazy("_bounds", bounds_of)  # type: ignore[no-any-return]
+
+    @property
+    def vmin(self) -> Any:
+        return self.bounds[0]
+
+    @property
+    def vmax(self) -> Any:
+        return self.bounds[1]
+
+    @property
+    def divisor(self) -> int:
+        """A constant that divides every value of this integer node."""
+        try:
+            return self._divisor  # type: ignore[has-type, no-any-return]
+        except AttributeError:
+            return self._lazy("_divisor", divisor_of)  # type: ignore[no-any-return]
+
+    @property
+    def ranges(self) -> frozenset[UOp]:
+        """The ranges inside which this node stands: those it needs and that no END has closed."""
+        try:
+            return self._ranges  # type: ignore[has-type, no-any-return]
+        except AttributeError:
+            return self._lazy("_ranges", _ranges_of)  # type: ignore[no-any-return]
+
+    @property
+    def key(self) -> bytes:
+        """A digest of the graph below, the same in every process."""
+        try:
+            return self._digest  # type: ignore[has-type, no-any-return]
+        except AttributeError:
+            return self._lazy("_digest", _digest_of)  # type: ignore[no-any-return]
+
+    # walks
+
+    def toposort(self) -> dict[UOp, None]:
+        """This node and all it needs, sources first."""
+        return toposort([self])
+
+    def substitute(self, mapping: Mapping[UOp, UOp]) -> UOp:
+        """This graph with each key of `mapping` replaced by its value."""
+        if not mapping:
+            return self
+        done: dict[UOp, UOp] = dict(mapping)
+        for node in _below(self, done):
+            src = tuple([done[source] for source in node.src])
+            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        return done[self]
+
+    def replace(self, **changes: Any) -> UOp:
+        """An edited copy: `u.replace(arg=3)`."""
+        fields = {"op": self.op, "dtype": self.dtype, "src": self.src, "arg": self.arg, **changes}
+        return UOp(**fields)
+
+    # making nodes
+
+    @staticmethod
+    def const(dtype: DType, value: Any) -> UOp:
+        """The constant `value`; a node passes through."""
+        return value if isinstance(value, UOp) else UOp(Ops.CONST, dtype, (), value)
+
+    @staticmethod
+    def range(extent: Any, number: int = 0, axis: Axis = Axis.LOOP) -> UOp:
+        """A loop variable 0 <= r < extent."""
+        return UOp(Ops.RANGE, dtypes.index, (UOp.const(dtypes.index, extent),), (number, axis))
+
+    @staticmethod
+    def variable(name: str, low: int, high: int, dtype: DType = dtypes.index) -> UOp:
+        """A symbolic integer between `low` and `high`, both included; a launch gives its value."""
+        if not (isinstance(low, int) and isinstance(high, int)) or low > high:
+            raise ShapeError(f"variable {name!r}: no integer lies between {low} and {high}")
+        return UOp(Ops.DEFINE_VAR, dtype, (), (name, low, high))
+
+    @staticmethod
+    def stack(parts: Iterable[UOp]) -> UOp:
+        """The vector of `parts`."""
+        src = tuple(parts)
+        return UOp(Ops.VECTORIZE, src[0].dtype.vec(len(src)), src)
+
+    @staticmethod
+    def sink(*effects: UOp, arg: Any = None) -> UOp:
+        return UOp(Ops.SINK, dtypes.void, effects, arg)
+
+    def broadcast(self, lanes: int) -> UOp:
+        """This scalar in `lanes` lanes."""
+        if lanes == 1 or self.dtype.lanes == lanes:
+            return self
+        if self.op is Ops.CONST:
+            return UOp(Ops.CONST, self.dtype.vec(lanes), (), self.arg)
+        return UOp(Ops.VECTORIZE, self.dtype.vec(lanes), (self,) * lanes)
+
+    def gep(self, *lanes: int) -> UOp:
+        """The lanes `lanes` of this vector."""
+        if self.op is Ops.VECTORIZE:
+            picked = [self.src[lane] for lane in lanes]
+            return picked[0] if len(picked) == 1 else UOp.stack(picked)
+        if self.op is Ops.CONST:
+            return UOp(Ops.CONST, self.dtype.scalar.vec(len(lanes)), (), self.arg)
+        if self.dtype.lanes == 1 or lanes == tuple(range(self.dtype.lanes)):
+            return self
+        return UOp(Ops.GEP, self.dtype.scalar.vec(len(lanes)), (self,), lanes)
+
+    def alu(self, op: Ops, *others: UOp) -> UOp:
+        """The op `op` on this node and `others`, with the dtype it gives."""
+        if op.is_boolean:
+            dtype = dtypes.bool.vec(self.dtype.lanes)
+        else:
+            dtype = others[0].dtype if op is Ops.WHERE else self.dtype
+        return UOp(op, dtype, (self, *others))
+
+    def load(self, index: UOp, *gate: UOp, dtype: DType | None = None) -> UOp:
+        """The element of this buffer at `index`."""
+        return UOp(Ops.LOAD, dtype or self.dtype.base, (self, index, *gate))  # type: ignore[attr-defined]
+
+    def store(self, index: UOp, value: UOp, *gate: UOp, combine: Ops | None = None) -> UOp:
+        return UOp(Ops.STORE, dtypes.void, (self, index, value, *gate), combine)
+
+    def after(self, *effects: UOp) -> UOp:
+        return UOp(Ops.AFTER, self.dtype, (self, *effects)) if effects else self
+
+    def end(self, *ranges: UOp) -> UOp:
+        return UOp(Ops.END, dtypes.void, (self, *ranges)) if ranges else self
+
+    def cast(self, dtype: DType) -> UOp:
+        dtype = dtype.scalar.vec(self.dtype.lanes)
+        return self if dtype is self.dtype else UOp(Ops.CAST, dtype, (self,))
+
+    def bitcast(self, dtype: DType) -> UOp:
+        return self if dtype is self.dtype else UOp(Ops.BITCAST, dtype, (self,))
+
+    def bind(self, value: int) -> UOp:
+        """This variable with a value.
+
+        Raises ShapeError if the node is no variable, or `value` lies outside its range.
+        """
+        if self.op is not Ops.DEFINE_VAR:
+            raise ShapeError(f"bind: only a variable takes a value, this is a {self.op} node")
+        name, low, high = self.arg
+        if not low <= value <= high:
+            raise ShapeError(f"bind: {value} is outside the variable {name!r}", range=f"{low} to {high}")
+        return UOp(Ops.BIND, self.dtype, (self, UOp.const(self.dtype, value)))
+
+    def unbind(self) -> tuple[UOp, int]:
+        """The variable and the value that `bind` joined.
+
+        Raises ShapeError if the node is not bound.
+        """
+        if self.op is not Ops.BIND:
+            raise ShapeError(f"unbind: a {self.op} node has no bound value")
+        return self.src[0], self.src[1].arg
+
+    def unbound(self) -> tuple[UOp, dict[UOp, int]]:
+        """This symbolic integer without values, and the value of each variable in it."""
+        found = dict(node.unbind() for node in self.toposort() if node.op is Ops.BIND)
+        return self.substitute({variable.bind(value): variable for variable, value in found.items()}), found
+
+    def _other(self, value: Any) -> UOp:
+        return value if isinstance(value, UOp) else UOp(Ops.CONST, self.dtype, (), value)
+
+    # scalar algebra; `==` stays identity, use eq()
+
+    def __add__(self, other: Any) -> UOp:
+        return UOp(Ops.ADD, self.dtype, (self, self._other(other)))
+
+    def __radd__(self, other: Any) -> UOp:
+        return self + other
+
+    def __mul__(self, other: Any) -> UOp:
+        return UOp(Ops.MUL, self.dtype, (self, self._other(other)))
+
+    def __rmul__(self, other: Any) -> UOp:
+        return self * other
+
+    def __neg__(self) -> UOp:
+        return self * -1
+
+    def __sub__(self, other: Any) -> UOp:
+        return self + (-self._other(other) if not isinstance(other, (int, float)) else -other)
+
+    def __rsub__(self, other: Any) -> UOp:
+        return -self + other
+
+    def __floordiv__(self, other: Any) -> UOp:
+        return self.alu(Ops.FLOORDIV, self._other(other))
+
+    def __rfloordiv__(self, other: Any) -> UOp:
+        return self._other(other) // self
+
+    def __mod__(self, other: Any) -> UOp:
+        return self.alu(Ops.FLOORMOD, self._other(other))
+
+    def __rmod__(self, other: Any) -> UOp:
+        return self._other(other) % self
+
+    def __truediv__(self, other: Any) -> UOp:
+        return self.alu(Ops.FDIV, self._other(other))
+
+    def __lt__(self, other: Any) -> UOp:
+        return self.alu(Ops.CMPLT, self._other(other))
+
+    def __gt__(self, other: Any) -> UOp:
+        return self._other(other) < self
+
+    def __ge__(self, other: Any) -> UOp:
+        return (self < other).logical_not()
+
+    def __le__(self, other: Any) -> UOp:
+        return (self > other).logical_not()
+
+    def ne(self, other: Any) -> UOp:
+        return self.alu(Ops.CMPNE, self._other(other))
+
+    def eq(self, other: Any) -> UOp:
+        return self.alu(Ops.CMPEQ, self._other(other))
+
+    def logical_not(self) -> UOp:
+        return self.alu(Ops.XOR, UOp(Ops.CONST, self.dtype, (), True))
+
+    def __and__(self, other: Any) -> UOp:
+        return self.alu(Ops.AND, self._other(other))
+
+    def __rand__(self, other: Any) -> UOp:
+        return self & other
+
+    def __or__(self, other: Any) -> UOp:
+        return self.alu(Ops.OR, self._other(other))
+
+    def __xor__(self, other: Any) -> UOp:
+        return self.alu(Ops.XOR, self._other(other))
+
+    def __lshift__(self, other: Any) -> UOp:
+        return self.alu(Ops.SHL, self._other(other))
+
+    def __rshift__(self, other: Any) -> UOp:
+        return self.alu(Ops.SHR, self._other(other))
+
+    def where(self, yes: Any, no: Any) -> UOp:
+        """`yes` where this bool is true, else `no`; at least one of them is a node."""
+        yes = yes if isinstance(yes, UOp) else UOp.const(no.dtype, yes)
+        no = no if isinstance(no, UOp) else UOp.const(yes.dtype, no)
+        return UOp(Ops.WHERE, yes.dtype, (self, yes, no))
+
+    def maximum(self, other: Any) -> UOp:
+        return self.alu(Ops.MAX, self._other(other))
+
+    def minimum(self, other: Any) -> UOp:
+        return -((-self).maximum(-self._other(other)))
+
+
+def _ranges_of(node: UOp) -> frozenset[UOp]:
+    op = node.op
+    if op is Ops.SINK:
+        return frozenset()
+    if op is Ops.RANGE:
+        return node.src[0].ranges | {node} if node.src else frozenset({node})
+    parts = [source.ranges for source in node.src]
+    found = frozenset().union(*parts) if len(parts) != 1 else parts[0]
+    if op is Ops.END or op is Ops.REDUCE:
+        found = found.difference(source for source in node.src if source.op is Ops.RANGE)
+    return found
+
+
+def _digest_of(node: UOp) -> bytes:
+    state = hashlib.blake2b(f"{node.op.name} {node.dtype!r} {node.arg!r}".encode(), digest_size=16)
+    for source in node.src:
+        state.update(source._digest)  # type: ignore[has-type]
+    return state.digest()
+
+
+def _below(root: UOp, done: Mapping[UOp, Any]) -> Iterator[UOp]:
+    """The nodes below `root` that are not in `done`, sources first; the caller adds each to `done` as it comes."""
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
+        missing = [source for source in node.src if source not in done]
+        if missing:
+            stack.extend(missing)
+            continue
+        stack.pop()
+        yield node
+
+
+def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) -> dict[UOp, None]:
+    """All nodes that `roots` need, sources before users, in the order of first use; below a `stop` node nothing is taken."""
+    seen: dict[UOp, None] = {}
+    stack: list[tuple[UOp, bool]] = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        node, is_ready = stack.pop()
+        if node in seen:
+            continue
+        if is_ready or not node.src or (stop is not None and stop(node)):
+            seen[node] = None
+            continue
+        stack.append((node, True))
+        for source in reversed(node.src):
+            if source not in seen:
+                stack.append((source, False))
+    return seen
+
+
+sint = int | UOp
+
+
+def prod(sizes: Iterable[Any]) -> Any:
+    """The product of sizes, symbolic ones included."""
+    result: Any = 1
+    for size in sizes:
+        result = size if isinstance(result, int) and result == 1 else result * size
+    return result
+
+
+def Variable(name: str, low: int, high: int) -> UOp:
+    """A symbolic integer from `low` to `high`, both included, accepted wherever a size or a number is.
+
+    `Variable("n", 1, 8).bind(3)` gives it a value for the tensors made with it; one compiled kernel serves all values.
+    """
+    return UOp.variable(name, low, high)
