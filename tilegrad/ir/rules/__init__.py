@@ -1,0 +1,94 @@
+"""Equations that several stages use: `simplify` applies them all, `simplify_under` knows that a condition holds."""
+
+from __future__ import annotations
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rewrite import graph_rewrite
+from tilegrad.ir.rules.division import COMPARISONS, DIVISION
+from tilegrad.ir.rules.folding import BOOLEANS, FOLDING, IDENTITIES
+from tilegrad.ir.rules.sums import SUMS
+from tilegrad.ir.rules.terms import conjuncts, from_terms, terms_of
+from tilegrad.ir.uop import UOp
+
+__all__ = [
+    "BOOLEANS", "COMPARISONS", "DIVISION", "FOLDING", "IDENTITIES", "SIMPLIFY", "SUMS", "conjuncts", "from_terms",
+    "simplify", "simplify_under", "terms_of",
+]  # fmt: skip
+
+SIMPLIFY = FOLDING + IDENTITIES + BOOLEANS + SUMS + DIVISION + COMPARISONS
+
+
+def simplify(node: UOp) -> UOp:
+    """`node` with the same value, written more simply."""
+    return graph_rewrite(node, SIMPLIFY, name="simplify")
+
+
+def limits_of(condition: UOp) -> dict[UOp, tuple[int | None, int | None]]:
+    """What the parts of `condition` say of an expression: {expression: (at least, at most)}."""
+    found: dict[UOp, tuple[int | None, int | None]] = {}
+    for part in conjuncts(condition):
+        negated = part.op is Ops.XOR and part.src[1].op is Ops.CONST and part.src[1].arg is True
+        test = part.src[0] if negated else part
+        if test.op is not Ops.CMPLT or test.src[0].dtype is not dtypes.index:
+            continue
+        left, right = test.src
+        if right.op is Ops.CONST:
+            expression, low, high = left, None, right.arg - 1
+            if negated:
+                low, high = right.arg, None
+        elif left.op is Ops.CONST:
+            expression, low, high = right, left.arg + 1, None
+            if negated:
+                low, high = None, left.arg
+        else:
+            continue
+        if expression.op is Ops.MUL and expression.src[1].op is Ops.CONST and expression.src[1].arg == -1:
+            expression = expression.src[0]
+            low, high = (None if high is None else -high), (None if low is None else -low)
+        old_low, old_high = found.get(expression, (None, None))
+        low = old_low if low is None else low if old_low is None else max(low, old_low)
+        high = old_high if high is None else high if old_high is None else min(high, old_high)
+        found[expression] = (low, high)
+    return found
+
+
+def simplify_under(node: UOp, condition: UOp) -> UOp:
+    """`node` written more simply, with the same value wherever `condition` holds.
+
+    An expression that the condition bounds is replaced by a variable with those bounds, simplified, and put back.
+    """
+    node = simplify(node)
+    for number, (expression, (low, high)) in enumerate(limits_of(condition).items()):
+        low = expression.vmin if low is None else max(low, expression.vmin)
+        high = expression.vmax if high is None else min(high, expression.vmax)
+        if expression.op is Ops.CONST or low > high or (low, high) == expression.bounds:
+            continue
+        stand_in = UOp.const(dtypes.index, low) if low == high else UOp.variable(f"under{number}", low, high)
+        node = _isolate(node, expression, stand_in)
+        node = simplify(node).substitute({stand_in: expression} if low != high else {})
+        node = simplify(node)
+    return node
+
+
+def _isolate(node: UOp, expression: UOp, stand_in: UOp) -> UOp:
+    """`node` with `expression` replaced, also where it is a part of a longer sum."""
+    ours = terms_of(expression)
+    if ours is None or len(ours[0]) < 2:
+        return node.substitute({expression: stand_in})
+    mapping: dict[UOp, UOp] = {}
+    for part in node.toposort():
+        if part.op is not Ops.ADD or part.dtype is not dtypes.index:
+            continue
+        found = terms_of(part)
+        if found is None:
+            continue
+        rest = dict(found[0])
+        first = next(iter(ours[0]))
+        scale, remainder = divmod(rest.get(first, 0), ours[0][first])
+        if scale == 0 or remainder or any(rest.get(f, 0) != s * scale for f, s in ours[0].items()):
+            continue
+        for factor in ours[0]:
+            del rest[factor]
+        mapping[part] = from_terms([*rest.items(), (stand_in, scale)], found[1] - ours[1] * scale, part)
+    return node.substitute(mapping)

@@ -1,0 +1,153 @@
+"""Rules for `//` and `%` of index expressions, and for comparing them with constants.
+
+Division rounds toward minus infinity, so a multiple of the divisor can always be taken out, whatever the sign of the
+rest. Where the rest is known to lie within one multiple, it vanishes from the quotient.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat, fold
+from tilegrad.ir.rules.terms import from_terms, terms_of
+from tilegrad.ir.uop import UOp
+
+__all__ = ["COMPARISONS", "DIVISION"]
+
+x, y = UPat.wilds("x y", dtype=dtypes.index)
+c0, c1, c2 = UPat.constants("c0 c1 c2")
+
+DIVISION = PatternMatcher("division", [
+    Rule("div-one",          x // 1,                 x),
+    Rule("div-twice",        (x // c0) // c1,        x // fold(c0 * c1),           when=lambda c0, c1: c0 > 0 and c1 > 0),
+    Rule("mod-in-range",     x % c0,                 x,                            when=lambda x, c0: 0 <= x.vmin and x.vmax < c0),
+    Rule("mod-twice",        (x % c0) % c1,          x % c1,                       when=lambda c0, c1: c0 > 0 and c1 > 0 and c0 % c1 == 0),
+    Rule("div-of-mod",       (x % c0) // c1,         (x // c1) % fold(c0 // c1),   when=lambda c0, c1: c0 > 0 and c1 > 0 and c0 % c1 == 0),
+])  # fmt: skip
+
+
+def _positive(node: UOp) -> int | None:
+    return node.arg if node.op is Ops.CONST and node.arg > 0 else None
+
+
+@DIVISION.rule("div-sum", UPat(Ops.FLOORDIV, dtype=dtypes.index, src=(UPat(name="total"), UPat(Ops.CONST, name="by"))))
+def div_sum(total: UOp, by: UOp) -> UOp | None:
+    """Multiples of the divisor leave the quotient; a common factor cancels where the rest is smaller than it.
+
+    before   (i*8 + j*4 + k) // 4        0 <= k < 4
+    after    i*2 + j
+    """
+    divisor = _positive(by)
+    found = terms_of(total) if divisor is not None else None
+    if found is None or divisor is None:
+        return None
+    terms, constant = found
+    whole = {factor: scale for factor, scale in terms.items() if scale * factor.divisor % divisor == 0 and scale % divisor == 0}
+    taken = constant // divisor
+    if whole or taken:
+        rest = {factor: scale for factor, scale in terms.items() if factor not in whole}
+        outside = from_terms(((factor, scale // divisor) for factor, scale in whole.items()), taken, total)
+        inside = from_terms(rest.items(), constant - taken * divisor, total)
+        if inside.op is Ops.CONST:
+            return outside
+        return outside + inside // divisor
+    for factor_of in sorted({math.gcd(scale, divisor) for scale in terms.values()}, reverse=True):
+        if factor_of == 1:
+            continue
+        small = {factor: scale for factor, scale in terms.items() if scale % factor_of}
+        remainder = from_terms(small.items(), constant % factor_of, total)
+        if 0 <= remainder.vmin and remainder.vmax < factor_of:
+            large = ((factor, scale // factor_of) for factor, scale in terms.items() if factor not in small)
+            inner = from_terms(large, constant // factor_of, total)
+            return inner if divisor == factor_of else inner // (divisor // factor_of)
+    return None
+
+
+@DIVISION.rule("mod-sum", UPat(Ops.FLOORMOD, dtype=dtypes.index, src=(UPat(name="total"), UPat(Ops.CONST, name="by"))))
+def mod_sum(total: UOp, by: UOp) -> UOp | None:
+    """Multiples of the divisor vanish; a factor comes out where the rest is smaller than it.
+
+    before   (i*8 + j*2 + k) % 8         0 <= k < 2
+    after    (j % 4)*2 + k
+    """
+    divisor = _positive(by)
+    found = terms_of(total) if divisor is not None else None
+    if found is None or divisor is None:
+        return None
+    terms, constant = found
+    reduced = {factor: _nearest(scale, divisor) for factor, scale in terms.items()}
+    if constant % divisor != constant or any(reduced[factor] != scale for factor, scale in terms.items()):
+        rest = from_terms(reduced.items(), constant % divisor, total)
+        return rest % divisor if rest.op is not Ops.CONST else UOp.const(total.dtype, rest.arg % divisor)
+    if total.vmin // divisor == total.vmax // divisor:
+        return total - (total.vmin // divisor) * divisor
+    for factor_of in sorted({math.gcd(scale, divisor) for scale in terms.values()}, reverse=True):
+        if factor_of == 1:
+            continue
+        small = {factor: scale for factor, scale in terms.items() if scale % factor_of}
+        remainder = from_terms(small.items(), constant % factor_of, total)
+        if 0 <= remainder.vmin and remainder.vmax < factor_of:
+            large = ((factor, scale // factor_of) for factor, scale in terms.items() if factor not in small)
+            inner = from_terms(large, constant // factor_of, total)
+            if divisor == factor_of:
+                return remainder
+            return (inner % (divisor // factor_of)) * factor_of + remainder
+    return None
+
+
+def _nearest(scale: int, divisor: int) -> int:
+    """`scale` modulo `divisor`; one that is negative but small stays, as its term would only grow."""
+    return scale if -divisor < scale < divisor else scale % divisor
+
+
+COMPARISONS = PatternMatcher("comparisons", [
+    Rule("move-const-lt",    (x + c0) < c1,          x < fold(c1 - c0)),
+    Rule("move-const-eq",    (x + c0).eq(c1),        x.eq(fold(c1 - c0))),
+    Rule("move-const-ne",    (x + c0).ne(c1),        x.ne(fold(c1 - c0))),
+    Rule("lt-itself",        x < x,                  False),
+    Rule("eq-factor",        (x * c0).eq(c1),        x.eq(fold(c1 // c0)),         when=lambda c0, c1: c0 != 0 and c1 % c0 == 0),
+    Rule("div-lt",           (x // c0) < c1,         x < fold(c0 * c1),            when=lambda c0: c0 > 0),
+    Rule("div-ge",           UPat.const(0) < x // c0, fold(c0 - UPat.const(1)) < x,  when=lambda c0: c0 > 0),
+])  # fmt: skip
+
+
+@COMPARISONS.rule("lt-sum", UPat(Ops.CMPLT, src=(UPat(dtype=dtypes.index, name="total"), UPat(Ops.CONST, name="limit"))))
+def lt_sum(total: UOp, limit: UOp) -> UOp | None:
+    """A common factor cancels where the rest is smaller than it.
+
+    before   i*4 + k < 16                0 <= k < 4
+    after    i < 4
+    """
+    found = terms_of(total)
+    if found is None or found[1]:
+        return None
+    terms = found[0]
+    for factor_of in sorted({abs(scale) for scale in terms.values()}, reverse=True):
+        if factor_of <= 1:
+            continue
+        small = {factor: scale for factor, scale in terms.items() if scale % factor_of}
+        remainder = from_terms(small.items(), 0, total)
+        if 0 <= remainder.vmin and remainder.vmax < factor_of:
+            large = ((factor, scale // factor_of) for factor, scale in terms.items() if factor not in small)
+            return from_terms(large, 0, total) < -(-limit.arg // factor_of)
+    return None
+
+
+@COMPARISONS.rule("lt-two-sums", UPat(Ops.CMPLT, src=(UPat(dtype=dtypes.index, name="left"), UPat(name="right"))))
+def lt_two_sums(left: UOp, right: UOp) -> UOp | None:
+    """One side is a constant if the other can take all terms and some cancel.
+
+    before   i + j < j + 3
+    after    i < 3
+    """
+    if right.op is Ops.CONST:
+        return None
+    ours, theirs = terms_of(left), terms_of(right)
+    if ours is None or theirs is None or not ours[0].keys() & theirs[0].keys():
+        return None
+    terms = dict(ours[0])
+    for factor, scale in theirs[0].items():
+        terms[factor] = terms.get(factor, 0) - scale
+    return from_terms(terms.items(), 0, left) < theirs[1] - ours[1]

@@ -1,0 +1,162 @@
+"""Rules that hold for every dtype: constants fold, and operations that do nothing vanish.
+
+Float rules here are exact to the bit: `x + 0` is kept, as it turns -0.0 into 0.0, and so is `x * 0`, as x may be NaN.
+"""
+
+from __future__ import annotations
+
+from tilegrad.base.dtype import as_const, dtypes
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat
+from tilegrad.ir.rules.terms import conjuncts
+from tilegrad.ir.uop import UOp
+
+__all__ = ["BOOLEANS", "FOLDING", "IDENTITIES"]
+
+INTEGERS = (*dtypes.signed, *dtypes.unsigned, dtypes.index)
+x, y, z = UPat.wilds("x y z")
+i = UPat.var("i", dtype=INTEGERS)
+b, d = UPat.wilds("b d", dtype=dtypes.bool)
+c0, c1 = UPat.constants("c0 c1")
+true, false = UPat(Ops.CONST, dtype=dtypes.bool, arg=True), UPat(Ops.CONST, dtype=dtypes.bool, arg=False)
+
+_ALU = tuple(op for op in Ops if op.is_alu)
+
+IDENTITIES = PatternMatcher("identities", [
+    Rule("add-zero",         i + 0,                  i),
+    Rule("mul-zero",         i * 0,                  0),
+    Rule("mul-one",          x * 1,                  x),
+    Rule("fdiv-one",         x / 1,                  x),
+    Rule("max-itself",       x.maximum(x),           x),
+    Rule("and-itself",       x & x,                  x),
+    Rule("or-itself",        x | x,                  x),
+    Rule("shift-none",       x << 0,                 x),
+    Rule("shift-none-right", x >> 0,                 x),
+    Rule("where-same",       b.where(x, x),          x),
+    Rule("div-itself",       i // i,                 1,             when=lambda i: i.vmin > 0),
+    Rule("mod-itself",       i % i,                  0,             when=lambda i: i.vmin > 0),
+    Rule("mod-one",          i % 1,                  0),
+])  # fmt: skip
+
+BOOLEANS = PatternMatcher("booleans", [
+    Rule("and-true",         b & true,               b),
+    Rule("and-false",        b & false,              False),
+    Rule("or-false",         b | false,              b),
+    Rule("or-true",          b | true,               True),
+    Rule("xor-false",        b ^ false,              b),
+    Rule("not-not",          (b ^ true) ^ true,      b),
+    Rule("ne-false",         b.ne(false),            b),
+    Rule("eq-true",          b.eq(true),             b),
+    Rule("and-not",          b & (b ^ true),         False),
+    Rule("where-true",       true.where(x, y),       x),
+    Rule("where-false",      false.where(x, y),      y),
+    Rule("where-not",        (b ^ true).where(x, y), b.where(y, x)),
+    Rule("where-is",         b.where(true, false),   b),
+    Rule("where-is-not",     b.where(false, true),   b ^ true),
+    Rule("where-twice",      b.where(b.where(x, y), z), b.where(x, z)),
+    Rule("where-nested",     b.where(d.where(x, y), y), (b & d).where(x, y)),
+])  # fmt: skip
+
+FOLDING = PatternMatcher("folding")
+
+
+@FOLDING.rule("fold-constants", UPat(_ALU, name="node"))
+def fold_constants(node: UOp) -> UOp | None:
+    """An op on constants is the constant it comes to."""
+    if any(source.op is not Ops.CONST for source in node.src):
+        return None
+    assert node.op.evaluate is not None
+    value = node.op.evaluate(*[source.arg for source in node.src])
+    return UOp(Ops.CONST, node.dtype, (), as_const(value, node.dtype))
+
+
+@FOLDING.rule("one-value", UPat((*_ALU, Ops.RANGE), dtype=(*INTEGERS, dtypes.bool), name="node"))
+def one_value(node: UOp) -> UOp | None:
+    """An integer or bool that bounds pin down is a constant."""
+    low, high = node.bounds
+    return UOp(Ops.CONST, node.dtype, (), low) if low == high else None
+
+
+@FOLDING.rule("const-right", UPat(tuple(op for op in _ALU if op.commutes), name="node"))
+def const_right(node: UOp) -> UOp | None:
+    """A constant operand of a commutative op stands on the right."""
+    left, right = node.src
+    if left.op is Ops.CONST and right.op is not Ops.CONST:
+        return UOp(node.op, node.dtype, (right, left), node.arg)
+    return None
+
+
+@FOLDING.rule("fold-cast", UPat(Ops.CAST, name="node"))
+def fold_cast(node: UOp) -> UOp | None:
+    """A cast of a constant is a constant; a cast to the same dtype, or there and back without loss, is nothing."""
+    (value,) = node.src
+    if value.op is Ops.CONST:
+        return UOp(Ops.CONST, node.dtype, (), as_const(value.arg, node.dtype.scalar))
+    if value.dtype is node.dtype:
+        return value
+    if value.op is Ops.CAST and value.src[0].dtype is node.dtype and _holds(value.dtype.scalar, node.dtype.scalar):
+        return value.src[0]
+    return None
+
+
+def _holds(wide: object, narrow: object) -> bool:
+    """Whether every value of `narrow` is a value of `wide`."""
+    pairs = {
+        dtypes.float64: (dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.int32, dtypes.uint32),
+        dtypes.float32: (dtypes.float16, dtypes.bfloat16, dtypes.int16, dtypes.uint16, dtypes.int8, dtypes.uint8),
+        dtypes.index: (dtypes.int32, dtypes.int16, dtypes.int8, dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.int64),
+        dtypes.int64: (dtypes.int32, dtypes.int16, dtypes.int8, dtypes.uint8, dtypes.uint16, dtypes.uint32),
+        dtypes.int32: (dtypes.int16, dtypes.int8, dtypes.uint8, dtypes.uint16),
+    }
+    return narrow in pairs.get(wide, ())  # type: ignore[call-overload]
+
+
+@FOLDING.rule("fold-gep", UPat(Ops.GEP, name="node"))
+def fold_gep(node: UOp) -> UOp | None:
+    """Picking lanes of a vector made of lanes is picking the lanes."""
+    (value,) = node.src
+    made = value.gep(*node.arg) if value.op in (Ops.VECTORIZE, Ops.CONST) or value.dtype.lanes == 1 else None
+    if made is None and value.op is Ops.GEP:
+        made = value.src[0].gep(*[value.arg[lane] for lane in node.arg])
+    return made
+
+
+@FOLDING.rule("exact-float-sum", UPat(Ops.ADD, dtype=dtypes.floats, name="total"))
+def exact_float_sum(total: UOp) -> UOp | None:
+    """(a + 4) + 3 -> a + 7, for small whole constants only; see docs/decisions/float-constants.md."""
+    left, right = total.src
+    if right.op is not Ops.CONST or left.op is not Ops.ADD or left.src[1].op is not Ops.CONST:
+        return None
+    first, second = left.src[1].arg, right.arg
+    is_small = all(float(value).is_integer() and abs(value) <= 1024 for value in (first, second))
+    if not is_small or (first < 0) != (second < 0) or first == 0 or second == 0:
+        return None
+    return left.src[0] + (first + second)
+
+
+@BOOLEANS.rule("and-implied", UPat(Ops.AND, dtype=dtypes.bool, name="condition"))
+def and_implied(condition: UOp) -> UOp | None:
+    """A part that another part implies, or that stands twice, is dropped.
+
+    before   (i < 3) & (j < 2) & (i < 5)
+    after    (i < 3) & (j < 2)
+    """
+    parts = conjuncts(condition)
+    least: dict[UOp, int] = {}
+    for part in parts:
+        if _is_limit(part):
+            least[part.src[0]] = min(part.src[1].arg, least.get(part.src[0], part.src[1].arg))
+    kept: list[UOp] = []
+    for part in parts:
+        if part not in kept and not (_is_limit(part) and part.src[1].arg > least[part.src[0]]):
+            kept.append(part)
+    if len(kept) == len(parts):
+        return None
+    result = kept[0]
+    for part in kept[1:]:
+        result = result & part
+    return result
+
+
+def _is_limit(part: UOp) -> bool:
+    return part.op is Ops.CMPLT and part.src[1].op is Ops.CONST and part.src[0].dtype.scalar.is_int
