@@ -1,0 +1,46 @@
+# Everything happens in .venv, made by the Python that PYTHON names (3.11 or newer). Nothing here needs a C compiler.
+#
+#   make demo      train a network on handwritten digits
+#   make test      run the tests
+#   make lint      style, types, who may import whom
+#   make nightly   the tests again, with the slow ones and many more random cases
+#   make clean     remove what these commands made
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test lint nightly status clean
+
+demo: $(VENV)/.demo
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+nightly: $(VENV)/.test
+	$(BIN)/python -m pytest -m "nightly or not nightly" --hypothesis-profile=nightly
+
+# docs/status.md from the row marks of the tests.
+status: $(VENV)/.test
+	$(BIN)/python -m tilegrad.tools.status
+
+clean:
+	rm -rf $(VENV) build *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "make: $(PYTHON) is not Python 3.11 or newer; name one: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp an extra: installed again when pyproject.toml changes.
+$(VENV)/.demo $(VENV)/.test $(VENV)/.dev: $(VENV)/.%: pyproject.toml | $(BIN)/python
+	$(PIP) install --editable ".[$*]"
+	@touch $@

@@ -1,0 +1,27 @@
+"""What all tests share: random cases that repeat, and a cache folder of their own.
+
+Hypothesis draws the same cases in every run; `make nightly` draws new ones, and more.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+
+from hypothesis import HealthCheck, settings
+
+# Before tilegrad is imported, which reads its switches once. `TILEGRAD_CACHE=... pytest` keeps a
+# cache from run to run.
+if "TILEGRAD_CACHE" not in os.environ:
+    os.environ["TILEGRAD_CACHE"] = tempfile.mkdtemp(prefix="tilegrad-tests-")
+    atexit.register(shutil.rmtree, os.environ["TILEGRAD_CACHE"], ignore_errors=True)
+
+settings.register_profile(
+    "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "nightly", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("default")

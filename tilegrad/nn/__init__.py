@@ -1,0 +1,1 @@
+"""Layers, losses, optimizers, and data to train on."""
