@@ -1,0 +1,1 @@
+"""Stage 9: one file ties renderer, compiler and runtime to one kind of hardware."""

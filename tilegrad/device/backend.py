@@ -1,0 +1,58 @@
+"""The record that ties renderer, compiler and runtime to one kind of hardware.
+
+A device is a file with a function `backend(name, runtime=None) -> Backend` and a line in the
+registry. Called with a runtime, it must describe the code generator and touch no hardware: so
+`NULL:CUDA` compiles where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tilegrad.base.dtype import DType
+from tilegrad.ir.uop import UOp
+from tilegrad.runtime.buffer import Buffer, LRUAllocator
+from tilegrad.runtime.protocol import Runtime
+from tilegrad.target import Target
+
+__all__ = ["Backend"]
+
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, eq=False)
+class Backend:
+    """One open device.
+
+    Attributes:
+        name: the canonical name, "CUDA:1".
+        target: what the hardware can do, for the stages above.
+        render: name of the function and the linear program -> source text.
+        compile: source text -> binary.
+        runtime: memory and launches.
+        compiler: what `compile` depends on beside the source and the target (versions,
+            processor), for cache keys.
+    """
+
+    name: str
+    target: Target
+    render: Callable[[str, Sequence[UOp]], str]
+    compile: Callable[[str], bytes]
+    runtime: Runtime
+    compiler: str = ""
+    _allocators: list[LRUAllocator] = field(default_factory=list, repr=False)
+
+    @property
+    def allocator(self) -> LRUAllocator:
+        """The memory of the device, shared by all its buffers."""
+        if not self._allocators:
+            with _lock:
+                if not self._allocators:
+                    self._allocators.append(LRUAllocator(self.name, self.runtime))
+        return self._allocators[0]
+
+    def buffer(self, size: int, dtype: DType) -> Buffer:
+        """A buffer of `size` elements; no memory is taken yet."""
+        return Buffer(self.allocator, size, dtype)

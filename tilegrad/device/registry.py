@@ -1,0 +1,161 @@
+"""Devices by name: `Device["CPU"]`, `Device["CUDA:1"]`, `Device.DEFAULT`.
+
+A name is a kind, and for all but the first of its kind a number. Opening a device imports its
+file, so that nobody pays for hardware they do not use; it happens once per name and process, and
+`DEBUG=1` shows it. A kind outside this package joins with `Device.register("MYDEV", factory)`,
+where `factory(name)` gives a `Backend`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tilegrad.base.config import config
+from tilegrad.base.errors import DeviceError, TilegradError
+from tilegrad.device.backend import Backend
+from tilegrad.runtime.protocol import Runtime
+
+__all__ = ["Device", "Devices"]
+
+Factory = Callable[..., Backend]
+
+_BUILT_IN = {
+    "CPU": "tilegrad.device.cpu",
+    "EMU": "tilegrad.device.emulator",
+    "HOST": "tilegrad.device.host",
+    "NULL": "tilegrad.device.null",
+}
+
+
+class Devices:
+    """The table behind `Device`."""
+
+    def __init__(self) -> None:
+        self._factories: dict[str, Factory] = {}
+        self._open: dict[str, Backend] = {}
+        self._lock = threading.RLock()
+        self._default: tuple[str, str] | None = None
+
+    @staticmethod
+    def canonical(name: str) -> str:
+        """One spelling per device: upper case, and no `:0`.
+
+        Raises DeviceError if `name` is not a device's name at all.
+        """
+        kind, *rest = name.upper().split(":")
+        parts = [str(int(part)) if part.isdecimal() else part for part in rest]
+        if not kind.isidentifier() or not all(parts):
+            raise DeviceError(
+                f"device: {name!r} is no device name",
+                rule="KIND or KIND:number, as in CPU or CUDA:1",
+            )
+        if parts and parts[-1] == "0":
+            parts.pop()
+        return ":".join([kind, *parts])
+
+    def register(self, name: str, factory: Factory) -> None:
+        """Make the kind `name` known; `factory(device name)` opens one of it.
+
+        Raises DeviceError if a kind of this name is known already.
+        """
+        kind = self.canonical(name)
+        with self._lock:
+            if kind in self:
+                raise DeviceError(f"device: {kind} is known already", known=", ".join(self))
+            self._factories[kind] = factory
+
+    def unregister(self, name: str) -> None:
+        """Forget a registered kind and its open devices."""
+        kind = self.canonical(name)
+        with self._lock:
+            self._factories.pop(kind, None)
+            for opened in [found for found in self._open if found.split(":")[0] == kind]:
+                del self._open[opened]
+
+    def __contains__(self, kind: str) -> bool:
+        return kind in _BUILT_IN or kind in self._factories
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*_BUILT_IN, *self._factories])
+
+    def __getitem__(self, name: str) -> Backend:
+        """The device called `name`, opened on first use.
+
+        Raises DeviceError if there is none, with what is known of each.
+        """
+        found = self._open.get(name)
+        if found is not None:
+            return found
+        name = self.canonical(name)
+        with self._lock:
+            found = self._open.get(name)
+            if found is None:
+                found = self._factory(name)(name)
+                self._open[name] = found
+                if config.DEBUG >= 1:
+                    print(f"opened device {name} from pid {os.getpid()}", flush=True)
+        return found
+
+    def describe(self, name: str, runtime: Runtime) -> Backend:
+        """The code generator of the device `name` over another runtime, without its hardware."""
+        name = self.canonical(name)
+        factory = self._factory(name)
+        if "runtime" in inspect.signature(factory).parameters:
+            return factory(name, runtime=runtime)
+        found = factory(name)
+        return Backend(name, found.target, found.render, found.compile, runtime, found.compiler)
+
+    def opened(self) -> dict[str, Backend]:
+        """The devices that are open, by name."""
+        with self._lock:
+            return dict(self._open)
+
+    def why_not(self, kind: str) -> str | None:
+        """Why the device `kind` cannot be used here, or None if it can."""
+        if kind in self._open:
+            return None
+        try:
+            self._factory(kind)(kind)
+        except (TilegradError, ImportError, OSError) as error:
+            return str(error).splitlines()[0] if str(error) else type(error).__name__
+        return None
+
+    def _factory(self, name: str) -> Factory:
+        kind = name.split(":")[0]
+        if kind in self._factories:
+            return self._factories[kind]
+        if kind in _BUILT_IN:
+            module: Any = importlib.import_module(_BUILT_IN[kind])
+            factory: Factory = module.backend
+            return factory
+        known = {other: self.why_not(other) or "can be used" for other in self}
+        raise DeviceError(f"device: {name!r} is unknown", **known)
+
+    @property
+    def DEFAULT(self) -> str:
+        """The device of tensors made without one.
+
+        What was set last, `Device.DEFAULT = ...` or the switch DEVICE; else a kind whose name is
+        an environment variable of value 1 (`EMU=1`); else CPU.
+        """
+        if self._default is not None and self._default[1] == config.DEVICE:
+            return self._default[0]
+        if config.DEVICE == "CPU":
+            for kind in self:
+                if os.environ.get(kind) == "1" and kind != "HOST":
+                    return kind
+        return self.canonical(config.DEVICE)
+
+    @DEFAULT.setter
+    def DEFAULT(self, name: str) -> None:
+        name = self.canonical(name)
+        self._factory(name)
+        self._default = (name, config.DEVICE)
+
+
+Device = Devices()

@@ -1,0 +1,1 @@
+"""Stage 8: a binary and buffers to results; needs no compiler."""

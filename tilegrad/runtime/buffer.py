@@ -1,0 +1,308 @@
+"""Device memory: a `Buffer` is a number of elements on a device, an `LRUAllocator` the memory
+behind it.
+
+Memory is taken when a buffer is first used and goes back to the allocator when the buffer dies.
+The allocator keeps freed blocks by size class and hands the one freed last to the next buffer of
+that class, which is likely still in a cache. Blocks beyond the runtime's `keep_bytes` go back to
+the device, oldest first; when the device has no room, all of them do, and the allocation is tried
+once more.
+
+Everything here may be called from any thread, and a buffer may die anywhere, inside an allocation
+too, since the garbage collector chooses the moment. So a dying buffer only appends its block to a
+queue; the next allocation sorts it in.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections import OrderedDict, deque
+from typing import Any
+
+from tilegrad.base.dtype import DType
+from tilegrad.base.errors import DeviceError, InternalError, OutOfMemoryError
+from tilegrad.base.trace import GlobalCounters
+from tilegrad.runtime.protocol import Runtime
+
+__all__ = ["Buffer", "LRUAllocator", "size_class"]
+
+_MIN_BLOCK = 64
+_MAX_STEP = 1 << 20
+
+_account_lock = threading.RLock()
+
+
+def _account(nbytes: int) -> None:
+    with _account_lock:
+        GlobalCounters.mem_used += nbytes
+
+
+def size_class(nbytes: int) -> int:
+    """The block size that serves a request: up to a sixteenth larger, never more than a megabyte."""
+    step = min(max(_MIN_BLOCK, 1 << max(nbytes.bit_length() - 5, 0)), _MAX_STEP)
+    return -(-nbytes // step) * step
+
+
+class LRUAllocator:
+    """The memory of one device. `used_bytes` is held by buffers, `kept_bytes` waits for reuse."""
+
+    def __init__(self, device: str, runtime: Runtime):
+        self.device = device
+        self.runtime = runtime
+        self.used_bytes = 0
+        self.kept_bytes = 0
+        self._lock = threading.RLock()
+        self._returned: deque[tuple[int, Any]] = deque()
+        # Freed blocks by serial number, oldest first, and the serial numbers of each size class.
+        self._kept: OrderedDict[int, tuple[int, Any]] = OrderedDict()
+        self._by_class: dict[int, list[int]] = {}
+        self._serial = 0
+
+    def allocate(self, nbytes: int) -> Any:
+        """A handle to at least `nbytes` bytes, whose content is undefined.
+
+        Raises InternalError for no bytes at all, OutOfMemoryError where the device has no room.
+        """
+        if nbytes <= 0:
+            raise InternalError(
+                f"allocate: {nbytes} bytes on {self.device}", rule="an empty tensor has no buffer"
+            )
+        size = size_class(nbytes)
+        with self._lock:
+            self._sort_in()
+            handle = self._reuse(size)
+            if handle is None:
+                handle = self._fresh(size, nbytes)
+            self.used_bytes += size
+        return handle
+
+    def release(self, handle: Any, nbytes: int) -> None:
+        """Take back what `allocate(nbytes)` gave. Safe at any moment, inside a garbage collection
+        too.
+        """
+        self._returned.append((size_class(nbytes), handle))
+
+    def flush(self) -> int:
+        """Give every block that waits for reuse back to the device; the number of bytes given
+        back.
+        """
+        with self._lock:
+            self._sort_in()
+            before = self.kept_bytes
+            if before:
+                self.runtime.synchronize()
+            self._shrink(0)
+            return before - self.kept_bytes
+
+    def _sort_in(self) -> None:
+        while self._returned:
+            size, handle = self._returned.popleft()
+            self.used_bytes -= size
+            self._serial += 1
+            self._kept[self._serial] = (size, handle)
+            self._by_class.setdefault(size, []).append(self._serial)
+            self.kept_bytes += size
+        if self.kept_bytes > self.runtime.keep_bytes:
+            self.runtime.synchronize()
+            self._shrink(self.runtime.keep_bytes)
+
+    def _shrink(self, limit: int) -> None:
+        while self.kept_bytes > limit:
+            serial, (size, handle) = self._kept.popitem(last=False)
+            self._by_class[size].remove(serial)
+            self.kept_bytes -= size
+            self.runtime.free(handle, size)
+
+    def _reuse(self, size: int) -> Any:
+        serials = self._by_class.get(size)
+        if not serials:
+            return None
+        self.kept_bytes -= size
+        return self._kept.pop(serials.pop())[1]
+
+    def _fresh(self, size: int, nbytes: int) -> Any:
+        try:
+            return self.runtime.allocate(size)
+        except MemoryError:
+            self.flush()
+        try:
+            return self.runtime.allocate(size)
+        except MemoryError:
+            raise OutOfMemoryError(
+                f"allocate: {nbytes} bytes do not fit on {self.device}",
+                in_use=f"{self.used_bytes} bytes",
+                remedy="free tensors that are no longer needed, or use smaller batches",
+            ) from None
+
+
+class Buffer:
+    """`size` elements of `dtype` on a device; the memory is taken at the first use and given back
+    with the buffer.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_finalizer",
+        "_handle",
+        "_lock",
+        "allocator",
+        "base",
+        "dtype",
+        "offset",
+        "owner",
+        "size",
+    )
+
+    def __init__(self, allocator: LRUAllocator, size: int, dtype: DType):
+        if size <= 0:
+            raise InternalError(
+                f"buffer: {size} elements on {allocator.device}",
+                rule="an empty tensor has no buffer",
+            )
+        self.allocator = allocator
+        self.size = size
+        self.dtype = dtype
+        self.base: Buffer | None = None
+        self.offset = 0
+        self.owner: object = None
+        self._handle: Any = None
+        self._lock = threading.Lock()
+        self._finalizer: Any = None
+
+    @staticmethod
+    def from_memory(allocator: LRUAllocator, memory: memoryview, dtype: DType) -> Buffer:
+        """A buffer over host memory that someone else owns; nothing is copied, and the owner
+        lives as long.
+
+        Raises DeviceError if the device cannot reach host memory, or the memory is not contiguous.
+        """
+        if not memory.c_contiguous or memory.nbytes % dtype.itemsize:
+            raise DeviceError(
+                "buffer: this memory cannot be wrapped",
+                memory=f"{memory.nbytes} bytes, contiguous {memory.c_contiguous}",
+                dtype=dtype,
+            )
+        flat = memory.cast("B")
+        handle = allocator.runtime.wrap(flat)
+        if handle is None:
+            raise DeviceError(
+                f"buffer: {allocator.device} cannot reach host memory", remedy="copy it in"
+            )
+        buffer = Buffer(allocator, memory.nbytes // dtype.itemsize, dtype)
+        buffer._handle = handle
+        buffer.owner = flat
+        return buffer
+
+    @property
+    def device(self) -> str:
+        """The canonical name of the device."""
+        return self.allocator.device
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.nbytes
+
+    @property
+    def is_allocated(self) -> bool:
+        return self._handle is not None or (self.base is not None and self.base.is_allocated)
+
+    @property
+    def handle(self) -> Any:
+        """What the runtime's `launch` takes; the first use takes the memory."""
+        found = self._handle
+        return found if found is not None else self._take()
+
+    def _take(self) -> Any:
+        with self._lock:
+            if self._handle is None:
+                if self.base is not None:
+                    self._handle = self.allocator.runtime.view(
+                        self.base.handle, self.offset, self.nbytes
+                    )
+                else:
+                    nbytes = self.nbytes
+                    handle = self.allocator.allocate(nbytes)
+                    _account(nbytes)
+                    self._finalizer = weakref.finalize(
+                        self, _give_back, self.allocator, handle, nbytes
+                    )
+                    self._finalizer.atexit = False
+                    self._handle = handle
+            return self._handle
+
+    def deallocate(self) -> None:
+        """Give the memory back now; the next use takes new memory, with undefined content."""
+        with self._lock:
+            if self._finalizer is not None:
+                self._finalizer()
+                self._finalizer = None
+            self._handle = None
+
+    def view(self, offset: int, size: int, dtype: DType | None = None) -> Buffer:
+        """`size` elements that start `offset` bytes inside this buffer, in the same memory.
+
+        Raises InternalError if they do not lie inside.
+        """
+        dtype = dtype or self.dtype
+        base = self.base or self
+        made = Buffer(self.allocator, size, dtype)
+        if offset < 0 or offset % dtype.itemsize or offset + made.nbytes > self.nbytes:
+            raise InternalError(
+                f"buffer: a view of {made.nbytes} bytes at byte {offset} leaves the buffer",
+                buffer=f"{self.nbytes} bytes on {self.device}",
+                dtype=dtype,
+            )
+        made.base = base
+        made.offset = self.offset + offset
+        return made
+
+    def copy_in(self, data: bytes | bytearray | memoryview) -> Buffer:
+        """Fill the buffer with exactly its number of bytes."""
+        source = _flat(data)
+        if source.nbytes != self.nbytes:
+            raise InternalError(
+                f"copy in: {source.nbytes} bytes into a buffer of {self.nbytes}", device=self.device
+            )
+        self.allocator.runtime.copy_in(self.handle, source)
+        return self
+
+    def copy_out(self, into: memoryview | None = None) -> memoryview:
+        """The bytes, copied into fresh memory or `into`."""
+        target = memoryview(bytearray(self.nbytes)) if into is None else _flat(into)
+        if target.nbytes != self.nbytes:
+            raise InternalError(
+                f"copy out: a buffer of {self.nbytes} bytes into {target.nbytes}",
+                device=self.device,
+            )
+        self.allocator.runtime.copy_out(target, self.handle)
+        return target
+
+    def host_view(self) -> memoryview | None:
+        """The memory itself, if the host can reach it, after all work on it; the view keeps the
+        buffer alive.
+        """
+        runtime = self.allocator.runtime
+        found = runtime.host_view(self.handle, self.nbytes)
+        if found is None:
+            return None
+        runtime.synchronize()
+        if found.readonly:
+            return found
+        holder = (ctypes.c_char * self.nbytes).from_buffer(found)
+        holder._buffer = self  # type: ignore[attr-defined]
+        return memoryview(holder).cast("B")
+
+    def __repr__(self) -> str:
+        place = "" if self.base is None else f", offset={self.offset}"
+        return f"<Buffer {self.device} {self.size} {self.dtype!r}{place}>"
+
+
+def _give_back(allocator: LRUAllocator, handle: Any, nbytes: int) -> None:
+    _account(-nbytes)
+    allocator.release(handle, nbytes)
+
+
+def _flat(data: bytes | bytearray | memoryview) -> memoryview:
+    view = memoryview(data)
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")

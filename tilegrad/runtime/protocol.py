@@ -1,0 +1,165 @@
+"""What a device must offer to run programs: memory, copies, launches.
+
+A runtime is the last stage of the data's way. It sees bytes and binaries, never graphs: `load`
+takes what the back end's compiler made, `launch` takes what `load` gave, one handle per pointer
+parameter in the order of their slots, and one integer per DEFINE_VAR in the order in which they
+stand in the program.
+
+Four things are required: memory, two copies, `load` and `launch`. The rest has a default that
+says "not here"; a device that can do better derives from `Runtime` and overrides it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tilegrad.base.errors import DeviceError, InternalError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, toposort
+
+__all__ = ["Dims", "LaunchDims", "Runtime", "evaluate_size", "launch_dims", "variable_names"]
+
+Dims = tuple[int, ...]
+
+
+class Runtime(Protocol):
+    """Memory and launches of one device. Handles and programs are whatever the runtime likes;
+    None is no handle.
+    """
+
+    keep_bytes: int = 1 << 31
+    """How many freed bytes the allocator above may keep for reuse."""
+
+    def allocate(self, nbytes: int) -> Any:
+        """A handle to `nbytes` > 0 bytes, aligned for every dtype.
+
+        Raises MemoryError where there is no room; the allocator then gives back what it keeps and
+        asks again.
+        """
+        ...
+
+    def free(self, handle: Any, nbytes: int) -> None:
+        """Give back what `allocate(nbytes)` returned."""
+        ...
+
+    def copy_in(self, handle: Any, data: memoryview) -> None:
+        """Write the bytes `data` at the start of the memory; `data` may change as soon as this
+        returns.
+        """
+        ...
+
+    def copy_out(self, data: memoryview, handle: Any) -> None:
+        """Read the memory's first bytes into `data`, after every launch made before."""
+        ...
+
+    def load(self, name: str, binary: bytes) -> Any:
+        """The program `name` of a compiled binary, ready for `launch`. It is unloaded when the
+        last reference goes.
+        """
+        ...
+
+    def launch(
+        self,
+        program: Any,
+        handles: Sequence[Any],
+        variables: Sequence[int],
+        global_size: Dims,
+        local_size: Dims,
+        wait: bool = False,
+    ) -> float | None:
+        """Run a program; with `wait`, until it is done, and return its seconds.
+
+        `global_size` counts blocks, `local_size` lanes of a block; a program with a `chunk` has
+        as many chunks as `global_size[0]`. Raises DeviceError if the sizes are more than the
+        device has.
+        """
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until every launch and copy has ended."""
+        return None
+
+    def view(self, handle: Any, offset: int, nbytes: int) -> Any:
+        """A handle to `nbytes` bytes, `offset` bytes inside `handle`'s memory; it is never freed
+        by itself.
+        """
+        raise DeviceError(
+            f"{type(self).__name__}: no handle can point inside a buffer", offset=offset
+        )
+
+    def host_view(self, handle: Any, nbytes: int) -> memoryview | None:
+        """The memory itself where the host can read and write it in place, else None."""
+        return None
+
+    def wrap(self, memory: memoryview) -> Any:
+        """A handle to host memory that someone else owns and keeps alive; None where kernels
+        cannot reach it.
+        """
+        return None
+
+    def transfer(self, target: Any, source: Any, source_runtime: Runtime, nbytes: int) -> bool:
+        """Copy straight from another device's memory; False where the bytes must go through the
+        host.
+        """
+        return False
+
+
+@dataclass(frozen=True)
+class LaunchDims:
+    """How much of a program runs at once: blocks, and lanes of a block."""
+
+    global_size: Dims = (1, 1, 1)
+    local_size: Dims = (1, 1, 1)
+
+
+def evaluate_size(size: int | UOp, variables: Mapping[str, int]) -> int:
+    """The number that a size comes to under the given values of its variables.
+
+    Raises InternalError for a variable without a value, or a node that is no size.
+    """
+    if isinstance(size, int):
+        return size
+    values: dict[UOp, int] = {}
+    for node in toposort([size]):
+        if node.op is Ops.CONST:
+            values[node] = node.arg
+        elif node.op is Ops.DEFINE_VAR and node.arg[0] in variables:
+            values[node] = variables[node.arg[0]]
+        elif node.op is Ops.BIND:
+            values[node] = values[node.src[1]]
+        elif node.op is Ops.CAST:
+            values[node] = int(values[node.src[0]])
+        elif node.op.evaluate is not None:
+            values[node] = int(node.op.evaluate(*[values[source] for source in node.src]))
+        elif node.op is Ops.DEFINE_VAR:
+            known = ", ".join(variables) or "none"
+            raise InternalError(f"launch: the variable {node.arg[0]!r} has no value", known=known)
+        else:
+            raise InternalError(f"launch: a {node.op} node is no size", node=repr(node)[:200])
+    return values[size]
+
+
+def launch_dims(program: Sequence[UOp], variables: Mapping[str, int] | None = None) -> LaunchDims:
+    """The blocks and lanes that the SPECIAL nodes of a linear program ask for; absent axes have
+    extent 1.
+    """
+    sizes = {"gidx": [1, 1, 1], "lidx": [1, 1, 1]}
+    for node in program:
+        if node.op is not Ops.SPECIAL:
+            continue
+        name, extent = node.arg
+        kind, axis = ("gidx", 0) if name == "chunk" else (name[:-1], int(name[-1]))
+        sizes[kind][axis] = evaluate_size(extent, variables or {})
+    return LaunchDims(
+        (sizes["gidx"][0], sizes["gidx"][1], sizes["gidx"][2]),
+        (sizes["lidx"][0], sizes["lidx"][1], sizes["lidx"][2]),
+    )
+
+
+def variable_names(program: Sequence[UOp]) -> tuple[str, ...]:
+    """The run-time parameters of a linear program, in the order in which `launch` takes their
+    values.
+    """
+    return tuple(node.arg[0] for node in program if node.op is Ops.DEFINE_VAR)
