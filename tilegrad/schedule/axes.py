@@ -1,0 +1,118 @@
+"""A kernel's ranges put in order: equal reductions share loops, and neighbours that are one loop become one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import simplify
+from tilegrad.ir.uop import UOp
+
+__all__ = ["merge_neighbours", "share_loops"]
+
+
+def share_loops(ast: UOp) -> UOp:
+    """Reductions over equal extents, in the same place and independent of one another, run in one loop.
+
+    before   REDUCE(x, r1), REDUCE(x * x, r2)
+    after    REDUCE(x, r1), REDUCE(x * x, r1)
+    """
+    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    if len(folds) < 2:
+        return ast
+    groups: dict[Any, list[UOp]] = {}
+    for fold in folds:
+        extents = tuple(part.src[0] for part in fold.src[1:])
+        groups.setdefault((extents, fold.ranges), []).append(fold)
+    mapping: dict[UOp, UOp] = {}
+    for group in groups.values():
+        leaders: list[UOp] = []
+        for fold in group:
+            below = fold.toposort()
+            leader = next((other for other in leaders if other not in below), None)
+            if leader is None:
+                leaders.append(fold)
+            else:
+                mapping |= {own: theirs for own, theirs in zip(fold.src[1:], leader.src[1:], strict=True) if own is not theirs}
+    return simplify(ast.substitute(mapping)) if mapping else ast
+
+
+def merge_neighbours(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
+    """Two ranges that follow one another and are only used as one position become one range.
+
+    before   a: 0..4, b: 0..4, index a*4 + b
+    after    c: 0..16, index c
+    """
+    ranges = list(order)
+    place = 0
+    while place + 1 < len(ranges):
+        outer, inner = ranges[place], ranges[place + 1]
+        merged = _merge(ast, outer, inner)
+        if merged is None:
+            place += 1
+            continue
+        ast, joined = merged
+        ranges[place : place + 2] = [joined]
+        place = max(place - 1, 0)
+    return ast, ranges
+
+
+def _merge(ast: UOp, outer: UOp, inner: UOp) -> tuple[UOp, UOp] | None:
+    sizes = (outer.src[0], inner.src[0])
+    if outer.arg[1] is not inner.arg[1] or any(size.op is not Ops.CONST for size in sizes):
+        return None
+    nodes = ast.toposort()
+    if outer.arg[1] is Axis.REDUCE:
+        folds = [node for node in nodes if node.op is Ops.REDUCE and (outer in node.src or inner in node.src)]
+        if any(not (outer in fold.src and inner in fold.src) for fold in folds):
+            return None
+    # Every index must hold both as one position: outer times the inner extent plus inner.
+    for node in nodes:
+        if node.op in (Ops.RANGE, Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL) or outer not in node.src and inner not in node.src:
+            continue
+        if not _is_part_of_sum(node):
+            return None
+    joined = UOp.range(sizes[0].arg * sizes[1].arg, outer.arg[0], outer.arg[1])
+    changed = ast.substitute({outer: joined // sizes[1].arg, inner: joined % sizes[1].arg})
+    changed = simplify(changed)
+    for node in changed.toposort():
+        if node.op in (Ops.FLOORDIV, Ops.FLOORMOD) and joined in node.ranges and _is_direct(node, joined):
+            return None
+    return _with_loops(changed, joined), joined
+
+
+def _is_part_of_sum(node: UOp) -> bool:
+    return node.dtype is dtypes.index and node.op in (Ops.ADD, Ops.MUL) or node.op in (Ops.LOAD, Ops.STORE, Ops.CAST)
+
+
+def _is_direct(node: UOp, loop: UOp) -> bool:
+    return loop in node.src[0].toposort()
+
+
+def _with_loops(ast: UOp, joined: UOp) -> UOp:
+    """Folds and nests over the two old ranges, which became expressions of `joined`, run over `joined`."""
+    mapping: dict[UOp, UOp] = {}
+    for node in ast.toposort():
+        if node.op in (Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL):
+            first = 0 if node.op is Ops.DEFINE_LOCAL else 1
+            kept = [part for part in node.src[first:] if part.op is Ops.RANGE]
+            derived = len(kept) + first < len(node.src)
+            if derived:
+                src = (*node.src[:first], *dict.fromkeys([*kept, joined]))
+                mapping[node] = node.replace(src=tuple(part for part in src))
+    return _substitute_deep(ast, mapping)
+
+
+def _substitute_deep(ast: UOp, mapping: dict[UOp, UOp]) -> UOp:
+    """Substitute nodes that may contain one another, sources first."""
+    done: dict[UOp, UOp] = {}
+    for node in ast.toposort():
+        wanted = mapping.get(node)
+        src = tuple(done[source] for source in node.src)
+        made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        if wanted is not None:
+            made = UOp(wanted.op, wanted.dtype, tuple(done.get(source, source) for source in wanted.src), wanted.arg)
+        done[node] = made
+    return done[ast]

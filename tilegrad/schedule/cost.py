@@ -1,0 +1,39 @@
+"""What computing a value costs: operations per element, and bytes. Static facts, so that plans are the same everywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.schedule.index import maximum_shape
+
+__all__ = ["elements", "flops_of", "nbytes"]
+
+# Operations that a polynomial or a slow instruction takes, in units of one multiply.
+_WEIGHT = {Ops.EXP2: 12, Ops.LOG2: 14, Ops.SIN: 20, Ops.SQRT: 6, Ops.RECIP: 4, Ops.FDIV: 4}
+_RANDOM_WORD = 110
+
+
+def flops_of(node: UOp) -> int:
+    """Operations that one element of `node` takes, beyond those of its sources."""
+    if node.op is Ops.RAND:
+        return _RANDOM_WORD
+    if node.op in _WEIGHT:
+        return _WEIGHT[node.op]
+    return 1 if node.op.is_alu or node.op is Ops.CAST else 0
+
+
+def elements(node: UOp) -> int:
+    """Elements of the value, at the maximum of symbolic sizes."""
+    return int(prod(maximum_shape(node.shape)))
+
+
+def nbytes(node: UOp) -> int:
+    """Bytes of the value in memory."""
+    return elements(node) * node.dtype.itemsize
+
+
+def extent_product(ranges: Any) -> int:
+    """Iterations of nested `ranges`."""
+    return int(prod(part.vmax + 1 for part in ranges))

@@ -1,0 +1,304 @@
+"""What shares a kernel: which values of a graph are stored, each with its reason.
+
+Two steps. The plain plan (all that NOOPT=1 takes) stores what it must, and a reduced value where it is expanded or reduced
+again, at the end of the elementwise work that follows the reduction. Then, unless told otherwise, a stored value moves
+back into the one kernel that reads it wherever that kernel's outer ranges are the value's own: legality is that proof,
+profit a comparison of bytes with parallelism and cache sizes that the target states.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp, toposort
+from tilegrad.schedule.cost import elements, extent_product, flops_of, nbytes
+from tilegrad.schedule.index import KernelBuilder
+from tilegrad.schedule.reason import Reason
+from tilegrad.target import Target
+
+__all__ = ["Fusion", "fuse"]
+
+_DEPTH = 200
+_LEAVES = 48
+_REGION = 64
+# Below this many elements a launch costs more than the lost parallelism.
+_SMALL = 1 << 14
+# Operations per element from which recomputing an expanded value is dearer than storing it.
+_COSTLY = 3
+
+_FORCED = {
+    Ops.COPY: Reason.COPIED,
+    Ops.CONTIGUOUS: Reason.CONTIGUOUS,
+    Ops.ASSIGN: Reason.ASSIGNED,
+    Ops.SCATTER_ADD: Reason.SCATTERED,
+}
+
+
+@dataclass
+class Fusion:
+    """The outcome: stored values in an order that respects their dependencies, and what each kernel took in.
+
+    Attributes:
+        stored: the values with memory of their own, and why.
+        joined: for a value that moved, the stored value into whose kernel it did (perhaps by way of another).
+        outer: for a stored value, the axes along which what was moved into its kernel is shared, outermost first.
+        refused: for a stored value that was not moved, (reason, bytes that moving it would save, flops it would add).
+    """
+
+    stored: dict[UOp, Reason] = field(default_factory=dict)
+    joined: dict[UOp, UOp] = field(default_factory=dict)
+    outer: dict[UOp, list[frozenset[int]]] = field(default_factory=dict)
+    refused: dict[UOp, tuple[Reason, int, int]] = field(default_factory=dict)
+
+
+def fuse(sink: UOp, target: Target, *, plain: bool) -> Fusion:
+    """Decide what is stored of the graph under `sink`, whose sources are the requested values."""
+    nodes = list(toposort([sink]))
+    users = _users(nodes)
+    fusion = Fusion(_forced(sink, nodes))
+    _store_reduced(nodes, users, fusion, plain=plain)
+    if not plain:
+        _move_back(nodes, fusion, target)
+    return fusion
+
+
+def _users(nodes: list[UOp]) -> dict[UOp, list[UOp]]:
+    users: dict[UOp, list[UOp]] = {node: [] for node in nodes}
+    for node in nodes:
+        for source in node.src:
+            if not users[source] or users[source][-1] is not node:
+                users[source].append(node)
+    return users
+
+
+def _base(node: UOp) -> UOp:
+    """What a chain of movement ops moves."""
+    while node.op.is_movement:
+        node = node.src[0]
+    return node
+
+
+def _forced(sink: UOp, nodes: list[UOp]) -> dict[UOp, Reason]:
+    """Values that must be in memory whatever it costs; the graph's leaves are there already."""
+    stored: dict[UOp, Reason] = {}
+    depth: dict[UOp, int] = {}
+    leaves: dict[UOp, frozenset[UOp]] = {}
+    for node in nodes:
+        if node.op is Ops.SINK:
+            continue
+        if node.op in _FORCED:
+            stored[node] = _FORCED[node.op]
+        for place, source in enumerate(node.src):
+            is_whole = node.op is Ops.COPY or (node.op is Ops.SCATTER_ADD and place == 0)
+            if is_whole and source.op is not Ops.BUFFER and source not in stored:
+                stored[source] = Reason.COPIED if node.op is Ops.COPY else Reason.SCATTERED
+        known = frozenset().union(*(leaves[source] for source in node.src))
+        level = 1 + max((depth[source] for source in node.src), default=0)
+        if (level > _DEPTH or len(known) > _LEAVES) and node.op.is_alu and node not in stored and node.shape:
+            stored[node] = Reason.TOO_LARGE
+        if node in stored or node.op is Ops.BUFFER:
+            known, level = frozenset({node}), 0
+        depth[node], leaves[node] = level, known
+    for node in sink.src:
+        if node.op is not Ops.BUFFER:
+            stored.setdefault(node, Reason.REQUESTED)
+    return stored
+
+
+@dataclass
+class _Above:
+    """What lies between a value and the stored values that need it."""
+
+    kernels: frozenset[UOp] = frozenset()
+    expanded: bool = False
+    reduced: bool = False
+
+
+def _store_reduced(nodes: list[UOp], users: dict[UOp, list[UOp]], fusion: Fusion, *, plain: bool) -> None:
+    """Store reductions that are needed more often than they are computed; by default, dear elementwise values too."""
+    order = {node: place for place, node in enumerate(nodes)}
+    tops = {_top_of(node, users, order, fusion.stored) for node in nodes if node.op is Ops.REDUCE_AXIS}
+    costs = {} if plain else _costs(nodes)
+    above: dict[UOp, _Above] = {}
+    chosen: dict[UOp, Reason] = {}
+    for node in reversed(nodes):
+        if node.op is Ops.SINK:
+            continue
+        here = _Above()
+        for user in users[node]:
+            if user.op is Ops.SINK:
+                continue
+            if user in fusion.stored or user in chosen:
+                over = _Above(frozenset({user}))
+            else:
+                over = above[user]
+            here = _Above(
+                here.kernels | over.kernels,
+                here.expanded or over.expanded or _enlarges(user, node),
+                here.reduced or over.reduced or user.op is Ops.REDUCE_AXIS,
+            )
+        above[node] = here
+        if node in fusion.stored or node.op is Ops.BUFFER:
+            continue
+        if node in tops:
+            if here.expanded:
+                chosen[node] = Reason.EXPANDED
+            elif here.reduced:
+                chosen[node] = Reason.REDUCED_AGAIN
+            elif len(here.kernels) > 1:
+                chosen[node] = Reason.SHARED
+        elif not plain and here.expanded and costs.get(node, 0) >= _COSTLY and _is_end_of_work(node, users[node]):
+            chosen[node] = Reason.COSTLY
+    fusion.stored = dict(sorted({**fusion.stored, **chosen}.items(), key=lambda item: order[item[0]]))
+
+
+def _enlarges(user: UOp, node: UOp) -> bool:
+    """Whether `user` needs elements of `node` more than once."""
+    if user.op is Ops.GATHER:
+        return True
+    return user.op is Ops.EXPAND and elements(user) > elements(node)
+
+
+def _is_end_of_work(node: UOp, users: list[UOp]) -> bool:
+    """Whether the elementwise work ends here: what follows moves, reduces or stores."""
+    return (node.op.is_alu or node.op is Ops.CAST) and any(user.op.is_movement or user.op is Ops.REDUCE_AXIS for user in users)
+
+
+def _costs(nodes: list[UOp]) -> dict[UOp, int]:
+    """Operations per element of each elementwise value, counted from memory or a reduction on."""
+    costs: dict[UOp, int] = {}
+    for node in nodes:
+        if node.op is Ops.SINK or node.op is Ops.BUFFER or node.op is Ops.CONST:
+            continue
+        below = 0 if node.op is Ops.REDUCE_AXIS or node.op in _FORCED else sum(costs.get(source, 0) for source in node.src)
+        costs[node] = min(below + flops_of(node), 1 << 20)
+    return costs
+
+
+def _top_of(reduced: UOp, users: dict[UOp, list[UOp]], order: dict[UOp, int], stored: dict[UOp, Reason]) -> UOp:
+    """Where the elementwise work on a reduction ends: the last value of its size through which all uses go.
+
+    before   REDUCE_AXIS -> RESHAPE -> MUL -> EXPAND
+    after    the MUL
+    """
+    top, size = reduced, elements(reduced)
+    here = reduced
+    while here not in stored:
+        region = _meeting(here, users, order, size, stored)
+        if region is None:
+            break
+        here = region
+        if here.op.is_alu or here.op is Ops.CAST or here in stored:
+            top = here
+    return top
+
+
+def _meeting(start: UOp, users: dict[UOp, list[UOp]], order: dict[UOp, int], size: int, stored: dict[UOp, Reason]) -> UOp | None:
+    """The nearest value that every use of `start` goes through, over elementwise ops of the same size only.
+
+    Uses are followed in the order of the graph; when a single one is open, all paths go through it.
+    """
+    frontier: list[tuple[int, int, UOp]] = []
+    waiting: set[UOp] = set()
+    here = start
+    for _ in range(_REGION):
+        for user in users[here]:
+            if user not in waiting:
+                if not _keeps(user, size):
+                    return None
+                waiting.add(user)
+                heapq.heappush(frontier, (order[user], len(waiting), user))
+        if not frontier:
+            return None
+        here = heapq.heappop(frontier)[2]
+        if not frontier:
+            return here
+        if here in stored:
+            return None
+    return None
+
+
+def _keeps(user: UOp, size: int) -> bool:
+    if user.op is Ops.SINK:
+        return False
+    is_step = user.op.is_alu or user.op in (Ops.CAST, Ops.RESHAPE, Ops.PERMUTE)
+    return is_step and elements(user) == size
+
+
+def _move_back(nodes: list[UOp], fusion: Fusion, target: Target) -> None:
+    """Move stored values into the kernel that reads them, last first, where legal and profitable."""
+    movable = (Reason.EXPANDED, Reason.REDUCED_AGAIN, Reason.SHARED, Reason.COSTLY)
+    readers = _readers(nodes, fusion.stored)
+    for value in [node for node, reason in reversed(fusion.stored.items()) if reason in movable]:
+        kernels = {_kernel_of(reader, fusion) for reader in readers[value]}
+        if len(kernels) != 1:
+            fusion.refused[value] = (Reason.SHARED, nbytes(value), 0)
+            continue
+        (kernel,) = kernels
+        verdict = _can_join(value, kernel, fusion, target)
+        if isinstance(verdict, Reason):
+            fusion.refused[value] = (verdict, 2 * nbytes(value), flops_of(value) * elements(kernel))
+            continue
+        del fusion.stored[value]
+        fusion.joined[value] = kernel
+        fusion.outer.setdefault(kernel, []).append(verdict)
+
+
+def _kernel_of(node: UOp, fusion: Fusion) -> UOp:
+    while node in fusion.joined:
+        node = fusion.joined[node]
+    return node
+
+
+def _readers(nodes: Iterable[UOp], stored: dict[UOp, Reason]) -> dict[UOp, set[UOp]]:
+    """For each stored value, the stored values whose kernels read it."""
+    readers: dict[UOp, set[UOp]] = {node: set() for node in stored}
+    above: dict[UOp, frozenset[UOp]] = {}
+    for node in reversed(list(nodes)):
+        if node in readers:
+            readers[node] = set(above.get(node, frozenset()))
+        mine = frozenset({node}) if node in stored else above.get(node, frozenset())
+        for source in node.src:
+            above[source] = above.get(source, frozenset()) | mine
+    return readers
+
+
+def _can_join(value: UOp, kernel: UOp, fusion: Fusion, target: Target) -> frozenset[int] | Reason:
+    """The kernel's axes that `value` shares, or why it cannot join.
+
+    Legal: at every use, each axis of `value` is an output range of the kernel, or has one element. Then computing it
+    inside those ranges computes each element once.
+    """
+    if kernel.op in _FORCED:
+        return Reason.PLAIN if kernel.op is not Ops.ASSIGN else Reason.EXPANDED
+    builder = KernelBuilder(lambda node: UOp(Ops.DEFINE_GLOBAL, node.dtype.ptr(), (), 0), lambda node: node in fusion.stored)
+    outputs = tuple(builder.range(size, Axis.LOOP) for size in kernel.shape)
+    builder.start(kernel, outputs)
+    uses = builder.reads.get(value, [])
+    axis_of = {part: axis for axis, part in enumerate(outputs) if part.op is Ops.RANGE}
+    if not uses or any(index != uses[0] for index in uses):
+        return fusion.stored[value]
+    parts = [part for part in uses[0] if part.op is not Ops.CONST]
+    if any(part not in axis_of for part in parts) or len(set(parts)) != len(parts):
+        return fusion.stored[value]
+    shared = frozenset(axis_of[part] for part in parts)
+    if not all(shared <= other or other <= shared for other in fusion.outer.get(kernel, [])):
+        return fusion.stored[value]
+    work = max(elements(kernel), elements(_widest_below(value, fusion)))
+    if extent_product(parts) < _least_parallel(target) and work > _SMALL:
+        return Reason.NO_PARALLELISM
+    return shared
+
+
+def _least_parallel(target: Target) -> int:
+    """How many independent iterations keep the target busy."""
+    return 4 * max(target.threads, 1) if not target.has_locals else 64
+
+
+def _widest_below(value: UOp, fusion: Fusion) -> UOp:
+    """The largest value that one evaluation goes through."""
+    below = toposort([value], stop=lambda node: node is not value and node in fusion.stored)
+    return max((node for node in below if node.op is not Ops.SINK), key=elements)

@@ -1,0 +1,241 @@
+"""Movement ops become index arithmetic: one stored value, and all that is computed with it, becomes a kernel graph.
+
+From the element that the kernel stores, indices flow backwards. A movement op changes them, an elementwise op hands them
+on, a reduction adds ranges, and at memory they become a load. Movement thus costs nothing and leaves no trace but in
+the index. A value may be needed at several indices; each is a value of its own, and interning makes equal ones one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilegrad.base.dtype import Place, dtypes
+from tilegrad.base.errors import InternalError
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import simplify, simplify_under
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.schedule.random import random_word
+
+__all__ = ["KernelBuilder", "flat_index", "maximum_shape"]
+
+TRUE = UOp.const(dtypes.bool, True)
+Index = tuple[UOp, ...]
+Steps = Generator[tuple[UOp, Index, UOp], UOp, UOp]
+
+
+def maximum_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """Sizes as memory has them: the maximum of a symbolic one."""
+    return tuple(size.vmax if isinstance(size, UOp) else size for size in shape)
+
+
+def flat_index(index: Index, shape: tuple[Any, ...]) -> UOp:
+    """The row-major position of `index` in memory of `shape`."""
+    position = UOp.const(dtypes.index, 0)
+    stride = 1
+    for part, size in zip(reversed(index), reversed(maximum_shape(shape)), strict=True):
+        position = part * stride + position
+        stride *= size
+    return simplify(position)
+
+
+def unflatten(position: UOp, shape: tuple[Any, ...]) -> Index:
+    """The index in `shape` of the row-major `position`."""
+    index: list[UOp] = []
+    stride: Any = 1
+    for axis, size in reversed(list(enumerate(shape))):
+        part = position if isinstance(stride, int) and stride == 1 else position // stride
+        index.append(part if axis == 0 else part % size)
+        stride = stride * size
+    return tuple(simplify(part) for part in reversed(index))
+
+
+def ravel(index: Index, shape: tuple[Any, ...]) -> UOp:
+    """The row-major position of `index` among the elements of a (perhaps symbolic) `shape`."""
+    position = UOp.const(dtypes.index, 0)
+    stride: Any = 1
+    for part, size in zip(reversed(index), reversed(shape), strict=True):
+        position = part * stride + position
+        stride = stride * size
+    return simplify(position)
+
+
+@dataclass
+class Held:
+    """A value that lives inside the kernel: in scratch, between the nest that writes it and those that read it."""
+
+    shared: tuple[int, ...]
+    number: int
+
+
+@dataclass
+class KernelBuilder:
+    """Builds the graph of one kernel.
+
+    Attributes:
+        parameter: gives the pointer parameter of a stored value or a buffer.
+        is_stored: whether a value is read from memory here.
+        held: values to keep in scratch, with the axes along which the outer ranges run.
+    """
+
+    parameter: Callable[[UOp], UOp]
+    is_stored: Callable[[UOp], bool]
+    held: dict[UOp, Held] = field(default_factory=dict)
+    number: int = 0
+    reads: dict[UOp, list[Index]] = field(default_factory=dict)
+    _memo: dict[tuple[UOp, Index, UOp], UOp] = field(default_factory=dict)
+    _scratch: dict[tuple[UOp, Index], UOp] = field(default_factory=dict)
+
+    def range(self, extent: Any, axis: Axis) -> UOp:
+        """A new range; an extent of 1 needs none."""
+        if isinstance(extent, int) and extent == 1:
+            return UOp.const(dtypes.index, 0)
+        self.number += 1
+        return UOp.range(extent, self.number - 1, axis)
+
+    def start(self, node: UOp, index: Index) -> UOp:
+        """The element of the stored value `node` at `index`, computed here."""
+        return self._run((node, index, TRUE), self.compute(node, index, TRUE))
+
+    def value(self, node: UOp, index: Index, valid: UOp = TRUE) -> UOp:
+        """The element of `node` at `index`; it is only asked for where `valid` holds."""
+        request = (node, index, valid)
+        known = self._memo.get(request)
+        return self._run(request, self._steps(*request)) if known is None else known
+
+    def _run(self, request: tuple[UOp, Index, UOp], steps: Steps) -> UOp:
+        """Drive `steps`, and those of every value that it asks for, without recursion."""
+        running = [(request, steps)]
+        answer: UOp | None = None
+        while True:
+            request, steps = running[-1]
+            try:
+                wanted = steps.send(answer)  # type: ignore[arg-type]
+            except StopIteration as done:
+                answer = self._memo[request] = done.value
+                running.pop()
+                if not running:
+                    return done.value  # type: ignore[no-any-return]
+                continue
+            answer = self._memo.get(wanted)
+            if answer is None:
+                running.append((wanted, self._steps(*wanted)))
+
+    def _steps(self, node: UOp, index: Index, valid: UOp) -> Steps:
+        """The value of `node`, asking for those of its sources by `yield`."""
+        op = node.op
+        if op in (Ops.CONST, Ops.DEFINE_VAR):
+            return node
+        if node in self.held:
+            return (yield from self._from_scratch(node, index, valid))
+        if op is Ops.BUFFER or self.is_stored(node):
+            self.reads.setdefault(node, []).append(index)
+            return self._load(self.parameter(node), flat_index(index, node.shape), valid, node)
+        return (yield from self.compute(node, index, valid))
+
+    def compute(self, node: UOp, index: Index, valid: UOp) -> Steps:
+        """As `_steps`, for a value that is computed here even if it is stored."""
+        op = node.op
+        if op.is_movement:
+            return (yield from self._movement(node, index, valid))
+        if op is Ops.REDUCE_AXIS:
+            function, axes = node.arg
+            ranges = {axis: self.range(node.src[0].shape[axis], Axis.REDUCE) for axis in axes}
+            inner = tuple(ranges.get(axis, part) for axis, part in enumerate(index))
+            value = yield node.src[0], inner, valid
+            loops = tuple(part for part in ranges.values() if part.op is Ops.RANGE)
+            return UOp(Ops.REDUCE, node.dtype, (value, *loops), function) if loops else value
+        if op is Ops.GATHER:
+            return (yield from self._gather(node, index, valid))
+        if op is Ops.RAND:
+            return random_word(node.arg, ravel(index, node.shape))
+        if op in (Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY):
+            return (yield node.src[0], index, valid)
+        if op is Ops.ASSIGN:
+            return (yield node.src[1], index, valid)
+        if op.is_alu or op in (Ops.CAST, Ops.BITCAST):
+            parts: list[UOp] = []
+            for source in node.src:
+                parts.append((yield source, index if source.shape else (), valid))
+            return UOp(op, node.dtype, tuple(parts), node.arg)
+        raise InternalError(f"schedule.index met a {op} node inside a kernel", node=repr(node)[:300])
+
+    def _movement(self, node: UOp, index: Index, valid: UOp) -> Steps:
+        op, arg, source = node.op, node.arg, node.src[0]
+        if op is Ops.RESHAPE:
+            position = ravel(index, node.shape)
+            if valid is not TRUE:
+                position = simplify_under(position, valid)
+            return (yield source, self._under(unflatten(position, source.shape), valid), valid)
+        if op is Ops.PERMUTE:
+            return (yield source, tuple(index[arg.index(axis)] for axis in range(len(arg))), valid)
+        if op is Ops.EXPAND:
+            zero = UOp.const(dtypes.index, 0)
+            sizes = zip(index, source.shape, node.shape, strict=True)
+            return (yield source, tuple(zero if _is_one(size) and not _is_one(wide) else part for part, size, wide in sizes), valid)
+        if op is Ops.FLIP:
+            flipped = zip(index, arg, node.shape, strict=True)
+            return (yield source, tuple(simplify(size - 1 - part) if flip else part for part, flip, size in flipped), valid)
+        if op is Ops.SHRINK:
+            return (yield source, tuple(simplify(part + start) for part, (start, _) in zip(index, arg, strict=True)), valid)
+        inside, inner = TRUE, []
+        for part, (before, after), size in zip(index, arg, source.shape, strict=True):
+            if not _is_zero(before):
+                inside = inside & (part < before).logical_not()
+            if not _is_zero(after):
+                inside = inside & (part < before + size)
+            inner.append(part if _is_zero(before) else simplify(part - before))
+        inside = simplify(inside)
+        both = simplify(valid & inside)
+        if both.op is Ops.CONST and not both.arg:
+            return UOp.const(node.dtype, 0)
+        value = yield source, self._under(tuple(inner), both), both
+        return inside.where(value, UOp.const(node.dtype, 0)) if inside.op is not Ops.CONST else value
+
+    @staticmethod
+    def _under(index: Index, valid: UOp) -> Index:
+        """`index`, simplified by what `valid` says of it."""
+        return index if valid is TRUE else tuple(simplify_under(part, valid) for part in index)
+
+    def _gather(self, node: UOp, index: Index, valid: UOp) -> Steps:
+        table, rows = node.src
+        depth = len(rows.shape)
+        picked = yield rows, index[:depth], valid
+        row = simplify(picked.cast(dtypes.index))
+        inside = simplify((row < 0).logical_not() & (row < table.shape[0]))
+        both = simplify(valid & inside)
+        value = yield table, (row, *index[depth:]), both
+        return inside.where(value, UOp.const(node.dtype, 0)) if inside.op is not Ops.CONST else value
+
+    def _load(self, pointer: UOp, position: UOp, valid: UOp, node: UOp) -> UOp:
+        if valid is TRUE:
+            return pointer.load(position, dtype=node.dtype)
+        return pointer.load(simplify_under(position, valid), UOp.const(node.dtype, 0), valid, dtype=node.dtype)
+
+    def _from_scratch(self, node: UOp, index: Index, valid: UOp) -> Steps:
+        """The nest that fills the scratch stands inside the shared ranges; here it is read."""
+        held = self.held[node]
+        outer = tuple(index[axis] for axis in held.shared)
+        inner_axes = [axis for axis in range(len(index)) if axis not in held.shared]
+        shape = tuple(node.shape[axis] for axis in inner_axes)
+        filled = self._scratch.get((node, outer))
+        if filled is None:
+            size = prod(maximum_shape(shape))
+            lives_in = tuple(part for part in outer if part.op is Ops.RANGE)
+            memory = UOp(Ops.DEFINE_LOCAL, node.dtype.ptr(size, Place.SCRATCH), lives_in, held.number)
+            loops = {axis: self.range(node.shape[axis], Axis.LOOP) for axis in inner_axes}
+            inside = tuple(loops.get(axis, part) for axis, part in enumerate(index))
+            value = yield from self.compute(node, inside, TRUE)
+            written = memory.store(flat_index(tuple(loops.values()), shape), value)
+            filled = memory.after(written.end(*[loop for loop in loops.values() if loop.op is Ops.RANGE]))
+            self._scratch[node, outer] = filled
+        return self._load(filled, flat_index(tuple(index[axis] for axis in inner_axes), shape), valid, node)
+
+
+def _is_one(size: Any) -> bool:
+    return isinstance(size, int) and size == 1
+
+
+def _is_zero(size: Any) -> bool:
+    return isinstance(size, int) and size == 0

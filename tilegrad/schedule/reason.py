@@ -1,0 +1,46 @@
+"""Why a value is stored: a reason, with the numbers behind it, for every edge between two kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["Edge", "Reason"]
+
+
+class Reason(Enum):
+    """Why a value gets memory of its own. The first group is a matter of meaning or legality, the second of profit."""
+
+    REQUESTED = "its value was asked for"
+    COPIED = "it crosses between devices"
+    CONTIGUOUS = "contiguous() asks for memory of its own"
+    ASSIGNED = "it is written to a buffer that exists"
+    SCATTERED = "rows are added to it in place"
+    SHARED = "several kernels read it"
+    OVERLAPPING = "it is read elsewhere than where it is written"
+
+    EXPANDED = "a reduced value is expanded again, and the loops share no axis"
+    REDUCED_AGAIN = "a reduced value is reduced again, and the loops share no axis"
+    COSTLY = "computing it again costs more than a round trip through memory"
+    NO_PARALLELISM = "the shared axes leave too little to do at once"
+    DOES_NOT_FIT = "the part that one iteration needs is larger than the nearest caches"
+    TOO_LARGE = "the kernel would have too many operations or buffers"
+    PLAIN = "NOOPT=1 takes the plain plan"
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A value that one kernel writes and another reads.
+
+    Attributes:
+        producer, consumer: positions of the two kernels in the schedule.
+        reason: why they are two.
+        bytes_saved: traffic that fusing would save.
+        flops_recomputed: work that fusing would add.
+    """
+
+    producer: int
+    consumer: int
+    reason: Reason
+    bytes_saved: int
+    flops_recomputed: int

@@ -1,0 +1,408 @@
+"""This stage's pass list: fuse, index, collapse, order, plan memory.
+
+    fuse       which values are stored                                fuse.py
+    index      each stored value becomes a kernel graph               index.py
+    collapse   reductions with a closed form lose their loop          collapse.py
+    axes       equal loops are shared, neighbouring ones merged       axes.py
+    order      readers of an old value run before it is overwritten   here
+    memory     lifetimes give temporary buffers shared memory         memory.py
+
+The graph comes in normalised: its BUFFERs and draws are numbered by first visit, so that a Schedule holds numbers only and
+can be kept and run again with other memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import DeviceError
+from tilegrad.base.trace import counters
+from tilegrad.ir.args import KernelInfo
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import simplify
+from tilegrad.ir.uop import UOp, prod, toposort
+from tilegrad.schedule.axes import merge_neighbours, share_loops
+from tilegrad.schedule.collapse import collapse
+from tilegrad.schedule.fuse import Fusion, fuse
+from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
+from tilegrad.schedule.reason import Edge, Reason
+from tilegrad.target import Target
+
+__all__ = ["BufferSpec", "Item", "Schedule", "make_schedule"]
+
+
+@dataclass(frozen=True)
+class BufferSpec:
+    """Memory that a schedule uses: an input if `source` is the number of a BUFFER of the graph, else made for the run."""
+
+    device: str
+    dtype: DType
+    size: int
+    source: int | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Item:
+    """One step: a kernel (`ast`), or a copy where `ast` is None. `buffers` are positions in the schedule's table.
+
+    A kernel's buffers stand in the order of its parameters, what it writes first. `nodes` are the positions of the
+    graph's nodes that it computes, for messages and profiles.
+    """
+
+    device: str
+    buffers: tuple[int, ...]
+    ast: UOp | None = None
+    nodes: tuple[int, ...] = ()
+
+    @property
+    def is_copy(self) -> bool:
+        return self.ast is None
+
+
+@dataclass
+class Schedule:
+    """Steps in order, the buffers they use, where each requested value is, and why neighbours were not fused."""
+
+    items: list[Item]
+    buffers: list[BufferSpec]
+    outputs: list[int]
+    edges: list[Edge] = field(default_factory=list)
+
+
+@dataclass
+class _Draft:
+    """An item before it is ordered: what it reads, what it writes, and the value it computes."""
+
+    value: UOp
+    device: str
+    writes: int
+    reads: list[int] = field(default_factory=list)
+    needs: list[UOp] = field(default_factory=list)
+    ast: UOp | None = None
+    nodes: tuple[int, ...] = ()
+    in_place: bool = False
+
+
+class _Scheduler:
+    def __init__(self, sink: UOp, targets: dict[str, Target], default_device: str, *, plain: bool):
+        self.sink = sink
+        self.default_device = default_device
+        self.plain = plain
+        self.nodes = list(toposort([sink]))
+        self.position = {node: place for place, node in enumerate(self.nodes)}
+        self.device = self._devices()
+        self.targets = targets
+        target = targets[self.device[sink.src[0]]] if sink.src else Target("none")
+        self.fusion: Fusion = fuse(sink, target, plain=plain)
+        self.buffers: list[BufferSpec] = []
+        self.memory: dict[UOp, int] = {}
+        self.drafts: list[_Draft] = []
+        for node in self.nodes:
+            if node.op is Ops.BUFFER:
+                spec = BufferSpec(node.arg.device, node.dtype, node.arg.size, node.arg.slot)
+                self.memory[node] = self._new_buffer(spec)
+
+    def _devices(self) -> dict[UOp, str]:
+        """The device of every node: that of its memory, its copy, or its sources."""
+        device: dict[UOp, str] = {}
+        for node in self.nodes:
+            if node.op in (Ops.BUFFER, Ops.RAND):
+                device[node] = node.arg.device
+            elif node.op is Ops.COPY:
+                device[node] = node.arg
+            elif node.op is Ops.CONTIGUOUS and isinstance(node.arg, str):
+                device[node] = node.arg
+            else:
+                found = [device[source] for source in node.src if device.get(source)]
+                if len(set(found)) > 1 and node.op is not Ops.SINK:
+                    raise DeviceError(f"{node.op.name.lower()}: operands on two devices: {' and '.join(dict.fromkeys(found))}",
+                                      fix="move one of them with .to(device)")
+                device[node] = found[0] if found else ""
+        return {node: name or self.default_device for node, name in device.items()}
+
+    def _new_buffer(self, spec: BufferSpec) -> int:
+        self.buffers.append(spec)
+        return len(self.buffers) - 1
+
+    def _buffer_for(self, node: UOp) -> int:
+        size = int(prod(maximum_shape(node.shape)))
+        return self._new_buffer(BufferSpec(self.device[node], node.dtype, size))
+
+    # values to drafts
+
+    def run(self) -> Schedule:
+        for node in self.fusion.stored:
+            self._draft(node)
+        order = self._order()
+        items = [Item(draft.device, (draft.writes, *draft.reads), draft.ast, draft.nodes) for draft in order]
+        outputs = [self.memory[node] for node in self.sink.src]
+        return Schedule(items, self.buffers, outputs, self._edges(order))
+
+    def _draft(self, node: UOp) -> None:
+        if node.op is Ops.COPY:
+            source = node.src[0]
+            while source.op is Ops.RESHAPE:
+                source = source.src[0]
+            self.memory[node] = self._buffer_for(node)
+            draft = _Draft(node, self.device[node], self.memory[node], [self.memory[source]], [source])
+            draft.nodes = (self.position[node],)
+            self.drafts.append(draft)
+        elif node.op is Ops.ASSIGN:
+            self._draft_assign(node)
+        elif node.op is Ops.SCATTER_ADD:
+            self.memory[node] = self._buffer_for(node)
+            self._draft_kernel(node, node.src[0], self.memory[node])
+            self._draft_scatter(node)
+        else:
+            self.memory[node] = self._buffer_for(node)
+            self._draft_kernel(node, node, self.memory[node])
+
+    def _builder(self) -> KernelBuilder:
+        return KernelBuilder(self._parameter, lambda node: node in self.fusion.stored)
+
+    def _parameter(self, node: UOp) -> UOp:
+        """A stand-in for the pointer parameter of stored memory: its number is the buffer's, until slots are given."""
+        spec = self.buffers[self.memory[node]]
+        return UOp(Ops.DEFINE_GLOBAL, spec.dtype.ptr(spec.size), (), self.memory[node])
+
+    def _draft_kernel(self, node: UOp, value: UOp, target: int) -> None:
+        builder = self._builder()
+        outputs = tuple(builder.range(size, Axis.LOOP) for size in value.shape)
+        computed = builder.start(value, outputs) if value is node else builder.value(value, outputs)
+        spec = self.buffers[target]
+        pointer = UOp(Ops.DEFINE_GLOBAL, spec.dtype.ptr(spec.size), (), target)
+        store = pointer.store(flat_index(outputs, value.shape), computed)
+        self._add(node, store, self._outer_first(node, outputs), target, builder)
+
+    def _outer_first(self, node: UOp, outputs: tuple[UOp, ...]) -> list[UOp]:
+        """The output ranges, those first that values moved into the kernel share."""
+        sets = self.fusion.outer.get(node, [])
+        axes = sorted(range(len(outputs)), key=lambda axis: -sum(axis in shared for shared in sets))
+        return [outputs[axis] for axis in axes if outputs[axis].op is Ops.RANGE]
+
+    def _draft_assign(self, node: UOp) -> None:
+        """Write into the memory of the target; a value that reads it elsewhere is computed aside first."""
+        place, value = node.src
+        base = place
+        while base.op.is_movement or base.op is Ops.ASSIGN:
+            base = base.src[0]
+        target = self.memory[node] = self.memory[base]
+        builder = self._builder()
+        outputs = tuple(builder.range(size, Axis.LOOP) for size in node.shape)
+        pointer = self._parameter(base)
+        where = self._place_of(builder, place, outputs)
+        computed = builder.value(value, outputs)
+        overlaps = any(
+            load.op is Ops.LOAD and load.src[0] is pointer and load.src[1] is not where for load in computed.toposort()
+        )
+        if overlaps:
+            aside = self._buffer_for(value)
+            self.fusion.stored.setdefault(value, Reason.OVERLAPPING)
+            self.memory[value] = aside
+            self._draft_kernel(value, value, aside)
+            builder = self._builder()
+            computed = builder.value(value, outputs)
+        self._add(node, pointer.store(where, computed), [part for part in outputs if part.op is Ops.RANGE], target, builder)
+        self.drafts[-1].in_place = True
+        if place.op is Ops.ASSIGN:
+            self.drafts[-1].needs.append(place)
+
+    def _place_of(self, builder: KernelBuilder, place: UOp, outputs: tuple[UOp, ...]) -> UOp:
+        """The position in the target's memory of the element at `outputs`."""
+        base = place
+        while base.op.is_movement:
+            base = base.src[0]
+        if base.op is Ops.ASSIGN:
+            place = place.substitute({base: base.src[0]})
+            return self._place_of(builder, place, outputs)
+        loaded = builder.value(place, outputs)
+        return loaded.src[1]
+
+    def _draft_scatter(self, node: UOp) -> None:
+        """Add the rows into the memory that the first kernel filled; two rows may meet, so the rows run in order."""
+        table, rows, values = node.src
+        builder = self._builder()
+        depth = len(rows.shape)
+        loops = tuple(builder.range(size, Axis.REDUCE) for size in rows.shape)
+        rest = tuple(builder.range(size, Axis.LOOP) for size in table.shape[1:])
+        row = simplify(builder.value(rows, loops).cast(dtypes.index))
+        value = builder.value(values, (*loops, *rest))
+        pointer = self._parameter(node)
+        inside = simplify((row < 0).logical_not() & (row < table.shape[0]))
+        position = flat_index((row, *rest), table.shape)
+        store = pointer.store(position, value, inside, combine=Ops.ADD) if inside.op is not Ops.CONST else pointer.store(
+            position, value, combine=Ops.ADD)
+        assert depth == len(loops)
+        order = [part for part in (*rest, *loops) if part.op is Ops.RANGE]
+        self._add(node, store, order, self.memory[node], builder)
+        self.drafts[-1].in_place = True
+        self.drafts[-1].needs.append(node)
+
+    def _add(self, node: UOp, store: UOp, outputs: list[UOp], target: int, builder: KernelBuilder) -> None:
+        """Finish a kernel: collapse, put its ranges in order, give its parameters slots."""
+        raw = UOp.sink(simplify(store))
+        ast = collapse(raw)
+        before = [part for part in raw.toposort() if part.op is Ops.RANGE]
+        if not self.plain:
+            ast = share_loops(ast)
+        alive = [part for part in ast.toposort() if part.op is Ops.RANGE]
+        ast, out_order = merge_neighbours(ast, [part for part in outputs if part in alive])
+        inner = _inner_ranges(ast, out_order)
+        merged: list[UOp] = []
+        for group in _groups(ast, inner):
+            ast, ordered = merge_neighbours(ast, group)
+            merged += ordered
+        order = [part for part in (*out_order, *merged)]
+        gone = tuple(part.vmax + 1 for part in before if part not in alive and part.arg[1] is Axis.REDUCE)
+        reads = self._slots(ast, target)
+        ast = ast.replace(arg=KernelInfo(_label(ast, order, gone), tuple(part.arg[0] for part in order)))
+        mapping = {_stand_in(self.buffers[buffer], buffer): slot for slot, buffer in enumerate((target, *reads))}
+        ast = ast.substitute({old: old.replace(arg=slot) for old, slot in mapping.items()})
+        needs = [value for value in builder.reads if value.op is not Ops.BUFFER]
+        inside = toposort([node], stop=lambda part: part is not node and part in self.fusion.stored)
+        nodes = tuple(self.position[part] for part in inside if part in self.position and (part is node or part not in self.fusion.stored))
+        self.drafts.append(_Draft(node, self.device[node], target, reads, needs, ast, nodes))
+
+    def _slots(self, ast: UOp, target: int) -> list[int]:
+        """The buffers read, in the order of their first use."""
+        found = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_GLOBAL]
+        return [buffer for buffer in dict.fromkeys(found) if buffer != target]
+
+    # drafts to an order
+
+    def _order(self) -> list[_Draft]:
+        """Data first, and before a buffer is overwritten all who read its old value; who cannot reads a copy of it."""
+        makers: dict[UOp, list[int]] = {}
+        for place, draft in enumerate(self.drafts):
+            makers.setdefault(draft.value, []).append(place)
+        before: list[set[int]] = []
+        for place, draft in enumerate(self.drafts):
+            needed = {maker for value in draft.needs for maker in makers.get(value, ()) if maker != place}
+            needed |= {maker for maker in makers[draft.value] if maker < place}
+            before.append(needed)
+        writers = [place for place, draft in enumerate(self.drafts) if draft.value.op is Ops.ASSIGN]
+        for writer in writers:
+            written = self.drafts[writer].writes
+            readers = [place for place, draft in enumerate(self.drafts) if place != writer and written in draft.reads]
+            for reader in readers:
+                if self._reads_old(reader, writer) and not self._depends(writer, reader, before):
+                    if self._depends(reader, writer, before):
+                        self._read_aside(reader, written, before)
+                    else:
+                        before[writer].add(reader)
+        return _sorted(self.drafts, before)
+
+    def _reads_old(self, reader: int, writer: int) -> bool:
+        """Whether `reader` wants what the buffer held before `writer` (it does not name the assignment)."""
+        return self.drafts[writer].value not in self.drafts[reader].needs
+
+    @staticmethod
+    def _depends(on: int, what: int, before: list[set[int]]) -> bool:
+        """Whether draft `on` runs after draft `what` by the edges so far."""
+        stack, seen = [on], set()
+        while stack:
+            place = stack.pop()
+            if place == what:
+                return True
+            if place not in seen:
+                seen.add(place)
+                stack.extend(before[place])
+        return False
+
+    def _read_aside(self, reader: int, written: int, before: list[set[int]]) -> None:
+        """Copy the old value of a buffer before anything writes it, and let `reader` read the copy."""
+        spec = self.buffers[written]
+        aside = self._new_buffer(replace(spec, source=None))
+        loop = UOp.range(spec.size, 0, Axis.LOOP)
+        pointers = [UOp(Ops.DEFINE_GLOBAL, spec.dtype.ptr(spec.size), (), slot) for slot in range(2)]
+        ast = UOp.sink(pointers[0].store(loop, pointers[1].load(loop)), arg=KernelInfo(f"C_{spec.size}", (0,)))
+        draft = self.drafts[reader]
+        self.drafts.append(_Draft(draft.value, spec.device, aside, [written], [], ast, draft.nodes))
+        before.append(set())
+        copy = len(self.drafts) - 1
+        draft.reads = [aside if buffer == written else buffer for buffer in draft.reads]
+        before[reader].add(copy)
+        for place, other in enumerate(self.drafts):
+            if other.value.op is Ops.ASSIGN and other.writes == written:
+                before[place].add(copy)
+
+    def _edges(self, order: Sequence[_Draft]) -> list[Edge]:
+        """For each pair of kernels joined by a stored value, why they are two."""
+        place = {id(draft): number for number, draft in enumerate(order)}
+        maker: dict[UOp, int] = {draft.value: place[id(draft)] for draft in order}
+        edges: list[Edge] = []
+        for draft in order:
+            for value in draft.needs:
+                if value not in maker or maker[value] == place[id(draft)]:
+                    continue
+                reason, saved, flops = self.fusion.refused.get(value, (self.fusion.stored[value], 0, 0))
+                if self.plain and reason in (Reason.EXPANDED, Reason.REDUCED_AGAIN):
+                    saved = 2 * self.buffers[self.memory[value]].nbytes
+                edges.append(Edge(maker[value], place[id(draft)], reason, saved, flops))
+        return edges
+
+
+def _stand_in(spec: BufferSpec, number: int) -> UOp:
+    return UOp(Ops.DEFINE_GLOBAL, spec.dtype.ptr(spec.size), (), number)
+
+
+def _inner_ranges(ast: UOp, outputs: Iterable[UOp]) -> list[UOp]:
+    taken = set(outputs)
+    return [part for part in ast.toposort() if part.op is Ops.RANGE and part not in taken]
+
+
+def _groups(ast: UOp, inner: list[UOp]) -> list[list[UOp]]:
+    """The inner ranges, those of one fold or nest together, in the order of use."""
+    groups: list[list[UOp]] = []
+    seen: set[UOp] = set()
+    for node in ast.toposort():
+        if node.op in (Ops.REDUCE, Ops.END):
+            own = [part for part in node.src[1:] if part.op is Ops.RANGE and part not in seen]
+            seen.update(own)
+            if own:
+                groups.append(own)
+    rest = [part for part in inner if part not in seen]
+    return [*groups, rest] if rest else groups
+
+
+def _label(ast: UOp, order: Sequence[UOp], gone: tuple[int, ...]) -> str:
+    """The letter of the kernel's name, and the extents of reductions that collapsed: `r`, `E`, `C` or `r:15`."""
+    stored = ast.src[0].src[2]
+    is_fold = bool(gone) or any(part.arg[1] is Axis.REDUCE for part in order)
+    letter = "r" if is_fold else "C" if stored.op is Ops.LOAD else "E"
+    return letter + "".join(f":{extent}" for extent in gone)
+
+
+def _sorted(drafts: list[_Draft], before: list[set[int]]) -> list[_Draft]:
+    """The drafts in their own order as far as the edges allow."""
+    waiting = {place: set(needed) for place, needed in enumerate(before)}
+    after: dict[int, list[int]] = {}
+    for place, needed in waiting.items():
+        for other in needed:
+            after.setdefault(other, []).append(place)
+    ready = sorted((place for place, needed in waiting.items() if not needed), reverse=True)
+    result: list[_Draft] = []
+    while ready:
+        place = ready.pop()
+        result.append(drafts[place])
+        freed = []
+        for user in after.get(place, ()):
+            waiting[user].discard(place)
+            if not waiting[user]:
+                freed.append(user)
+        ready.extend(sorted(freed, reverse=True))
+        ready.sort(reverse=True)
+    assert len(result) == len(drafts), "the schedule has a cycle"
+    return result
+
+
+def make_schedule(sink: UOp, targets: dict[str, Target], default_device: str, *, plain: bool) -> Schedule:
+    """The steps that compute the sources of `sink`."""
+    counters.schedules += 1
+    return _Scheduler(sink, targets, default_device, plain=plain).run()
