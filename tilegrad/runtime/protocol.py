@@ -15,11 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tilegrad.base.errors import DeviceError, InternalError
+from tilegrad.base.errors import DeviceError
+from tilegrad.ir.interpret import evaluate_size
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp
 
-__all__ = ["Dims", "LaunchDims", "Runtime", "evaluate_size", "launch_dims", "variable_names"]
+__all__ = ["Dims", "LaunchDims", "Runtime", "launch_dims", "variable_names"]
 
 Dims = tuple[int, ...]
 
@@ -112,33 +113,6 @@ class LaunchDims:
 
     global_size: Dims = (1, 1, 1)
     local_size: Dims = (1, 1, 1)
-
-
-def evaluate_size(size: int | UOp, variables: Mapping[str, int]) -> int:
-    """The number that a size comes to under the given values of its variables.
-
-    Raises InternalError for a variable without a value, or a node that is no size.
-    """
-    if isinstance(size, int):
-        return size
-    values: dict[UOp, int] = {}
-    for node in toposort([size]):
-        if node.op is Ops.CONST:
-            values[node] = node.arg
-        elif node.op is Ops.DEFINE_VAR and node.arg[0] in variables:
-            values[node] = variables[node.arg[0]]
-        elif node.op is Ops.BIND:
-            values[node] = values[node.src[1]]
-        elif node.op is Ops.CAST:
-            values[node] = int(values[node.src[0]])
-        elif node.op.evaluate is not None:
-            values[node] = int(node.op.evaluate(*[values[source] for source in node.src]))
-        elif node.op is Ops.DEFINE_VAR:
-            known = ", ".join(variables) or "none"
-            raise InternalError(f"launch: the variable {node.arg[0]!r} has no value", known=known)
-        else:
-            raise InternalError(f"launch: a {node.op} node is no size", node=repr(node)[:200])
-    return values[size]
 
 
 def launch_dims(program: Sequence[UOp], variables: Mapping[str, int] | None = None) -> LaunchDims:
