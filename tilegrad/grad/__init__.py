@@ -1,0 +1,5 @@
+"""Derivatives: from a graph to the graph of its gradients."""
+
+from tilegrad.grad.backward import gradients
+
+__all__ = ["gradients"]

@@ -1,0 +1,244 @@
+"""The derivative of every op, on one page.
+
+A rule takes a node `y` and `g`, the gradient of some loss with respect to it, and gives the
+gradient with respect to each source; None where none flows. What a rule makes is a graph of the
+same ops, so a derivative has derivatives too, and the scheduler fuses both ways alike. A movement
+op has the opposite movement as its derivative: the backward pass of a convolution or a pooling,
+which are made of movement, multiplication and sums, therefore needs no scatter.
+
+Only floats have derivatives: `backward` asks no rule for the gradient of an integer or a bool, such
+as the condition of a WHERE or the rows of a GATHER.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tilegrad.base.dtype import DType, dtypes, sum_dtype
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, prod
+
+__all__ = ["DERIVATIVES", "NO_DERIVATIVE", "Derivative", "filled", "sum_axes"]
+
+Derivative = Callable[[UOp, UOp], tuple[UOp | None, ...]]
+
+LN2 = math.log(2.0)
+
+# The largest group of factors that leaves out each in turn at the cost of its square.
+_GROUP = 16
+
+
+def _cosine(x: UOp) -> UOp:
+    """cos(x) = 1 - 2 sin(x/2)^2. Halving is exact; adding pi/2 would round off a large x."""
+    half_sine = UOp(Ops.SIN, x.dtype, (x * 0.5,))
+    return half_sine * half_sine * -2.0 + 1.0
+
+
+def _maximum(y: UOp, g: UOp) -> tuple[UOp, UOp]:
+    """The larger side takes all; equal ones take half each."""
+    a, b = y.src
+    tied = a.eq(b).where(g * 0.5, 0.0)
+    return (b < a).where(g, tied), (a < b).where(g, tied)
+
+
+def _remainder(y: UOp, g: UOp) -> tuple[UOp, UOp]:
+    """x % y = x - y * (x // y), where the quotient is constant but for its jumps."""
+    a, b = y.src
+    quotient = a.alu(Ops.FLOORDIV if y.op is Ops.FLOORMOD else Ops.IDIV, b)
+    return g, -(g * quotient)
+
+
+def _reduce(y: UOp, g: UOp) -> tuple[UOp]:
+    """The derivative of a sum, a maximum or a product over axes."""
+    (x,), (function, axes) = y.src, y.arg
+    if function is Ops.ADD:
+        return (_expand(g, x.shape),)
+    if function is Ops.MUL:
+        return (_expand(g, x.shape) * _product_of_others(x, axes),)
+    # Equal largest elements share. They are counted as integers: 70,000 overflow half.
+    is_largest = x.eq(_expand(y, x.shape))
+    count = UOp(Ops.REDUCE_AXIS, dtypes.int32, (is_largest.cast(dtypes.int32),), (Ops.ADD, axes))
+    wide = sum_dtype(g.dtype)
+    share = (g.cast(wide) / count.cast(wide)).cast(g.dtype)
+    return (is_largest.where(_expand(share, x.shape), 0.0),)
+
+
+def _expanded(y: UOp, g: UOp) -> tuple[UOp]:
+    """Copies have the sum of their gradients."""
+    pairs = zip(y.src[0].shape, y.shape, strict=True)
+    return (sum_axes(g, tuple(axis for axis, (was, size) in enumerate(pairs) if was != size)),)
+
+
+def _permuted(y: UOp, g: UOp) -> tuple[UOp]:
+    inverse = tuple(y.arg.index(axis) for axis in range(len(y.arg)))
+    return (UOp(Ops.PERMUTE, g.dtype, (g,), inverse),)
+
+
+def _padded(y: UOp, g: UOp) -> tuple[UOp]:
+    pairs = zip(y.src[0].shape, y.arg, strict=True)
+    window = tuple((before, _plus(before, size)) for size, (before, _) in pairs)
+    return (UOp(Ops.SHRINK, g.dtype, (g,), window),)
+
+
+def _shrunk(y: UOp, g: UOp) -> tuple[UOp]:
+    pairs = zip(y.src[0].shape, y.arg, strict=True)
+    around = tuple((start, _minus(size, end)) for size, (start, end) in pairs)
+    return (UOp(Ops.PAD, g.dtype, (g,), around),)
+
+
+def _gathered(y: UOp, g: UOp) -> tuple[UOp, None]:
+    """Each row of `g` is added to the row it came from: the cost is that of `g`, not of the table.
+
+    A row that was picked often is a long sum, so half and bfloat16 are summed in float32.
+    """
+    table, index = y.src
+    wide = sum_dtype(g.dtype)
+    zeros = filled(table.shape, 0.0, wide)
+    total = UOp(Ops.SCATTER_ADD, wide, (zeros, index, g.cast(wide)))
+    return total.cast(g.dtype), None
+
+
+def _copied(y: UOp, g: UOp) -> tuple[UOp]:
+    device = _device_of(y.src[0])
+    return (g if device is None else UOp(Ops.COPY, g.dtype, (g,), device),)
+
+
+# y: the node, g: its gradient.
+DERIVATIVES: dict[Ops, Derivative] = {
+    # one number in
+    Ops.CAST: lambda y, g: (g.cast(y.src[0].dtype),),
+    Ops.NEG: lambda y, g: (-g,),
+    Ops.EXP2: lambda y, g: (g * y * LN2,),
+    Ops.LOG2: lambda y, g: (g / (y.src[0] * LN2),),
+    Ops.SIN: lambda y, g: (g * _cosine(y.src[0]),),
+    Ops.SQRT: lambda y, g: (g / (y * 2.0),),
+    Ops.RECIP: lambda y, g: (-(g * y * y),),
+    # two and three
+    Ops.ADD: lambda y, g: (g, g),
+    Ops.SUB: lambda y, g: (g, -g),
+    Ops.MUL: lambda y, g: (g * y.src[1], g * y.src[0]),
+    Ops.FDIV: lambda y, g: (g / y.src[1], -(g / y.src[1] * y)),
+    Ops.MAX: _maximum,
+    Ops.FLOORMOD: _remainder,
+    Ops.MOD: _remainder,
+    Ops.WHERE: lambda y, g: (None, y.src[0].where(g, 0.0), y.src[0].where(0.0, g)),
+    # movement
+    Ops.RESHAPE: lambda y, g: (_reshape(g, y.src[0].shape),),
+    Ops.EXPAND: _expanded,
+    Ops.PERMUTE: _permuted,
+    Ops.PAD: _padded,
+    Ops.SHRINK: _shrunk,
+    Ops.FLIP: lambda y, g: (UOp(Ops.FLIP, g.dtype, (g,), y.arg),),
+    # whole tensors
+    Ops.REDUCE_AXIS: _reduce,
+    Ops.GATHER: _gathered,
+    Ops.SCATTER_ADD: lambda y, g: (g, None, UOp(Ops.GATHER, g.dtype, (g, y.src[1]))),
+    Ops.CONTIGUOUS: lambda y, g: (g,),
+    Ops.COPY: _copied,
+    Ops.ASSIGN: lambda y, g: (None, g),
+}
+
+# Leaves, what stops a gradient on purpose, bits, and steps, whose derivative is 0 or missing.
+NO_DERIVATIVE = frozenset({
+    Ops.CONST, Ops.BUFFER, Ops.RAND, Ops.DEFINE_VAR, Ops.BIND, Ops.DETACH,
+    Ops.BITCAST, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR,
+    Ops.TRUNC, Ops.FLOORDIV, Ops.IDIV, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ,
+})  # fmt: skip
+
+
+def sum_axes(x: UOp, axes: tuple[int, ...]) -> UOp:
+    """The sum over `axes`, which keep size 1; half and bfloat16 are summed in float32.
+
+    Terms that were narrowed just before are taken as they were: to round each would waste the wide
+    sum.
+    """
+    if not axes:
+        return x
+    wide = sum_dtype(x.dtype)
+    narrowed = x.op is Ops.CAST and x.src[0].dtype is wide
+    terms = x.src[0] if narrowed else x.cast(wide)
+    return UOp(Ops.REDUCE_AXIS, wide, (terms,), (Ops.ADD, axes)).cast(x.dtype)
+
+
+def filled(shape: tuple[Any, ...], value: float, dtype: DType) -> UOp:
+    """`value` in every element of `shape`."""
+    return _expand(_reshape(UOp.const(dtype, value), (1,) * len(shape)), shape)
+
+
+def _reshape(x: UOp, shape: tuple[Any, ...]) -> UOp:
+    return x if x.shape == shape else UOp(Ops.RESHAPE, x.dtype, (x,), shape)
+
+
+def _expand(x: UOp, shape: tuple[Any, ...]) -> UOp:
+    return x if x.shape == shape else UOp(Ops.EXPAND, x.dtype, (x,), shape)
+
+
+def _plus(a: Any, b: Any) -> Any:
+    """a + b of sizes; a symbolic size stays the same node when nothing is added."""
+    return b if isinstance(a, int) and a == 0 else a + b
+
+
+def _minus(a: Any, b: Any) -> Any:
+    return 0 if a is b else a - b
+
+
+def _device_of(node: UOp) -> str | None:
+    """The device that holds `node`; None for constants, which every device has."""
+    seen = set()
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        if node.op is Ops.COPY:
+            return str(node.arg)
+        if node.op in (Ops.BUFFER, Ops.RAND):
+            return str(node.arg.device)
+        if node not in seen:
+            seen.add(node)
+            stack.extend(node.src)
+    return None
+
+
+def _product_of_others(x: UOp, axes: tuple[int, ...]) -> UOp:
+    """For each element, the product of all others along `axes`."""
+    kept = tuple(axis for axis in range(len(x.shape)) if axis not in axes)
+    order = (*kept, *axes)
+    inverse = tuple(order.index(axis) for axis in range(len(order)))
+    last = UOp(Ops.PERMUTE, x.dtype, (x,), order)
+    flat = (*last.shape[: len(kept)], prod(last.shape[len(kept) :]))
+    others = _reshape(_leave_one_out(_reshape(last, flat)), last.shape)
+    return UOp(Ops.PERMUTE, x.dtype, (others,), inverse)
+
+
+def _leave_one_out(x: UOp) -> UOp:
+    """For each element, the product of all others along the last axis.
+
+    Dividing the whole product by the element fails at zero, and so do the second derivatives of a
+    repair by cases. So the products are formed: within groups, at the cost of a group's square, and
+    then likewise over the products of whole groups.
+    """
+    *lead, size = x.shape
+    if isinstance(size, UOp) or size <= _GROUP:
+        rows = _expand(_reshape(x, (*lead, 1, size)), (*lead, size, size))
+        itself = _expand(_reshape(_diagonal(size), (*(1 for _ in lead), size, size)), rows.shape)
+        others = itself.where(1.0, rows)
+        product = UOp(Ops.REDUCE_AXIS, x.dtype, (others,), (Ops.MUL, (len(lead) + 1,)))
+        return _reshape(product, (*lead, size))
+    groups = -(-size // _GROUP)
+    around = (*((0, 0) for _ in lead), (0, groups * _GROUP - size))
+    is_element = UOp(Ops.PAD, dtypes.bool, (filled(x.shape, True, dtypes.bool),), around)
+    padded = is_element.where(UOp(Ops.PAD, x.dtype, (x,), around), 1.0)
+    grouped = _reshape(padded, (*lead, groups, _GROUP))
+    whole = UOp(Ops.REDUCE_AXIS, x.dtype, (grouped,), (Ops.MUL, (len(lead) + 1,)))
+    outside = _reshape(_leave_one_out(_reshape(whole, (*lead, groups))), (*lead, groups, 1))
+    flat = _reshape(_leave_one_out(grouped) * _expand(outside, grouped.shape), padded.shape)
+    return UOp(Ops.SHRINK, x.dtype, (flat,), tuple((0, extent) for extent in x.shape))
+
+
+def _diagonal(size: Any) -> UOp:
+    """True on the diagonal of a square: rows of one True, `size` False, read as rows of `size`."""
+    column = filled((size, 1), True, dtypes.bool)
+    rows = UOp(Ops.PAD, dtypes.bool, (column,), ((0, 0), (0, size)))
+    flat = _reshape(rows, (size * (size + 1),))
+    return _reshape(UOp(Ops.SHRINK, dtypes.bool, (flat,), ((0, size * size),)), (size, size))
