@@ -1,0 +1,155 @@
+"""Index arithmetic becomes machine integers: 32 bits where bounds prove that nothing can wrap, else 64.
+
+Python's division rounds down and C's toward zero: the two agree where nothing is negative, powers of two become shifts and
+masks (which round down), and only the rest is corrected. A divisor that may be zero, or -1, is guarded, as machines trap.
+"""
+
+from __future__ import annotations
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rewrite import PatternMatcher, UPat, graph_rewrite
+from tilegrad.ir.rules import FOLDING, IDENTITIES, terms_of
+from tilegrad.ir.uop import UOp
+
+__all__ = ["choose_integers", "order_sums"]
+
+_INTEGERS = (*dtypes.signed, *dtypes.unsigned)
+
+
+def order_sums(ast: UOp) -> UOp:
+    """Index sums with the terms of outer loops first, so that their parts are computed outside.
+
+    before   k + (i*64 + j)             i outermost, k innermost
+    after    (i*64 + j) + k
+    """
+    place = {number: rank for rank, number in enumerate(ast.arg.order)}
+
+    def depth(term: UOp) -> int:
+        return max((place.get(loop.arg[0], len(place) + loop.arg[0]) for loop in term.ranges), default=-1)
+
+    done: dict[UOp, UOp] = {}
+    for node in ast.toposort():
+        src = tuple(done[source] for source in node.src)
+        made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        if node.op in (Ops.LOAD, Ops.STORE) and node.src[1].op is Ops.ADD and node.src[1].dtype.lanes == 1:
+            found = terms_of(node.src[1])
+            if found is not None:
+                terms = sorted(found[0].items(), key=lambda item: depth(item[0]))
+                index = UOp.const(dtypes.index, 0)
+                for number, (factor, scale) in enumerate(terms):
+                    part = done[factor] if scale == 1 else done[factor] * scale
+                    index = part if number == 0 else index + part
+                index = index + found[1] if found[1] else index
+                made = UOp(made.op, made.dtype, (made.src[0], index, *made.src[2:]), made.arg)
+        done[node] = made
+    return done[ast]
+
+
+def choose_integers(ast: UOp) -> UOp:
+    """`ast` without the dtype `index` and without Python's division."""
+    return graph_rewrite(_concrete(ast), DIVIDE + FOLDING + IDENTITIES, name="lower.integers")
+
+
+def _fits(node: UOp) -> bool:
+    return bool(node.vmin >= dtypes.int32.min and node.vmax <= dtypes.int32.max)
+
+
+def _concrete(ast: UOp) -> UOp:
+    done: dict[UOp, UOp] = {}
+    for node in ast.toposort():
+        src = tuple(done[source] for source in node.src)
+        is_index = node.dtype.scalar is dtypes.index
+        if not is_index:
+            if node.op in (Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ) and node.src[0].dtype.scalar is dtypes.index:
+                src = _together(src, _wider(src))
+            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+            continue
+        lanes = node.dtype.lanes
+        if node.op is Ops.CONST or not src or node.op in (Ops.RANGE, Ops.SPECIAL, Ops.CAST, Ops.DEFINE_VAR):
+            own = dtypes.int32 if _fits(node) and not (node.op is Ops.RANGE and not _fits(node.src[0])) else dtypes.int64
+            if node.op is Ops.CAST:
+                done[node] = src[0].cast(own) if src[0].dtype.scalar is not own else src[0]
+                continue
+            if node.op is Ops.RANGE:
+                src = _together(src, own)
+            done[node] = UOp(node.op, own.vec(lanes), src, node.arg)
+            continue
+        values = src[1:] if node.op is Ops.WHERE else src
+        own = _wider(values) if _fits(node) else dtypes.int64
+        cast = _together(values, own) if node.op is not Ops.GEP else values
+        if node.op is Ops.WHERE:
+            cast = (src[0], *cast)
+        done[node] = UOp(node.op, (values[0].dtype.scalar if node.op is Ops.GEP else own).vec(lanes), cast, node.arg)
+    return done[ast]
+
+
+def _wider(parts: tuple[UOp, ...]) -> DType:
+    return dtypes.int64 if any(part.dtype.scalar is dtypes.int64 for part in parts) else dtypes.int32
+
+
+def _together(parts: tuple[UOp, ...], dtype: DType) -> tuple[UOp, ...]:
+    return tuple(
+        part if part.dtype.scalar is dtype
+        else UOp(Ops.CONST, dtype.vec(part.dtype.lanes), (), part.arg) if part.op is Ops.CONST
+        else part.cast(dtype)
+        for part in parts
+    )  # fmt: skip
+
+
+DIVIDE = PatternMatcher("divide")
+
+
+def _power(node: UOp) -> int | None:
+    """The exponent where `node` is a constant power of two."""
+    if node.op is Ops.CONST and node.arg > 0 and node.arg & (node.arg - 1) == 0:
+        return int(node.arg).bit_length() - 1
+    return None
+
+
+@DIVIDE.rule("floordiv-to-machine", UPat(Ops.FLOORDIV, dtype=_INTEGERS, src=(UPat(name="x"), UPat(name="y"))))
+def floordiv_to_machine(x: UOp, y: UOp) -> UOp:
+    """Python's quotient by shifts, or by the machine's."""
+    power = _power(y)
+    if power is not None:
+        return x if power == 0 else x >> power
+    if x.vmin >= 0 and y.vmin > 0:
+        return x.alu(Ops.IDIV, y)
+    safe, quotient = _guarded(x, y)
+    remainder = x - quotient * safe
+    lower = remainder.ne(0) & ((x < 0) ^ (safe < 0))
+    return _unguarded(x, y, lower.where(quotient - 1, quotient), x * -1)
+
+
+@DIVIDE.rule("floormod-to-machine", UPat(Ops.FLOORMOD, dtype=_INTEGERS, src=(UPat(name="x"), UPat(name="y"))))
+def floormod_to_machine(x: UOp, y: UOp) -> UOp:
+    """Python's remainder by a mask, or by the machine's."""
+    power = _power(y)
+    if power is not None:
+        return x & (y.arg - 1)
+    if x.vmin >= 0 and y.vmin > 0:
+        return x.alu(Ops.MOD, y)
+    safe, quotient = _guarded(x, y)
+    remainder = x - quotient * safe
+    wrong = remainder.ne(0) & ((remainder < 0) ^ (safe < 0))
+    return _unguarded(x, y, wrong.where(remainder + safe, remainder), x * 0)
+
+
+def _traps(y: UOp) -> bool:
+    return bool(y.vmin <= 0 <= y.vmax or (y.dtype.scalar.kind == "int" and y.vmin <= -1 <= y.vmax))
+
+
+def _guarded(x: UOp, y: UOp) -> tuple[UOp, UOp]:
+    """A divisor that cannot trap, and the machine's quotient by it."""
+    safe = (y.eq(0) | y.eq(-1)).where(1, y) if _traps(y) and y.dtype.scalar.kind == "int" else y
+    if _traps(y) and y.dtype.scalar.kind == "uint":
+        safe = y.eq(0).where(1, y)
+    return safe, x.alu(Ops.IDIV, safe)
+
+
+def _unguarded(x: UOp, y: UOp, result: UOp, by_minus_one: UOp) -> UOp:
+    if not _traps(y):
+        return result
+    if y.dtype.scalar.kind == "int":
+        result = y.eq(-1).where(by_minus_one, result)
+    return y.eq(0).where(0, result)

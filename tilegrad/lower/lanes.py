@@ -1,0 +1,218 @@
+"""Written-out axes become vector lanes where memory allows it.
+
+Of the axes that are written out, those along which most loads and stores touch neighbouring elements run as the lanes of
+vectors; no value may depend on two of them. A load whose index moves by one per lane is a vector load; any other that
+depends on the lane is made of scalar loads, one for each. The rest of the arithmetic follows.
+"""
+
+from __future__ import annotations
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import InternalError
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import simplify, terms_of
+from tilegrad.ir.uop import UOp
+from tilegrad.target import Target
+
+__all__ = ["use_lanes"]
+
+_WRITTEN = (Axis.UPCAST, Axis.UNROLL)
+
+
+def use_lanes(ast: UOp, target: Target) -> UOp:
+    """`ast` with its best written-out axes as vector lanes.
+
+    before   STORE(a, i*4 + u, LOAD(b, i*4 + u))       u: upcast 0..4
+    after    STORE(a, i*4, LOAD(b, i*4) : float.vec(4))
+    """
+    numbers = [node.arg[0] for node in ast.toposort() if node.op is Ops.RANGE]
+    number = 1 + max(numbers, default=-1)
+    for axis in _choose(ast, target):
+        width = _width(ast, axis, target)
+        if width < 2:
+            continue
+        extent = axis.src[0].arg
+        lane = UOp.range(width, number, axis.arg[1])
+        if extent == width:
+            ast = _replace(ast, axis, lane, (lane,))
+        else:
+            part = UOp.range(extent // width, number + 1, axis.arg[1])
+            ast = _replace(ast, axis, part * width + lane, (part, lane))
+        ast = _vectorize(ast, lane, width)
+        number += 2
+    return ast
+
+
+def _replace(ast: UOp, loop: UOp, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
+    """As optimize.split's replace_range: ranges where a fold or a nest runs, the value elsewhere."""
+    done: dict[UOp, UOp] = {loop: value}
+    for node in ast.toposort():
+        if node is loop:
+            continue
+        src: list[UOp] = []
+        for place, source in enumerate(node.src):
+            if source is loop and node.op in (Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL) and (place or node.op is Ops.DEFINE_LOCAL):
+                src += ranges
+            else:
+                src.append(done[source])
+        new = tuple(src)
+        done[node] = node if new == node.src else UOp(node.op, node.dtype, new, node.arg)
+    return simplify(done[ast])
+
+
+def _choose(ast: UOp, target: Target) -> list[UOp]:
+    """The axes to run as lanes, best first, no two of which meet in one value."""
+    nodes = ast.toposort()
+    score: dict[UOp, int] = {}
+    for node in nodes:
+        if node.op not in (Ops.LOAD, Ops.STORE):
+            continue
+        for axis in node.src[1].ranges:
+            if axis.arg[1] in _WRITTEN and axis.src[0].op is Ops.CONST:
+                stride = stride_of(node.src[1], axis)
+                gain = (3 if node.op is Ops.STORE else 2) if stride == 1 else -4
+                score[axis] = score.get(axis, 0) + gain
+    chosen: list[UOp] = []
+    for axis in sorted(score, key=lambda axis: (-score[axis], axis.arg[0])):
+        if score[axis] <= 0 and target.has_vectors:
+            continue
+        if not any(_meet(nodes, axis, other) for other in chosen):
+            chosen.append(axis)
+    return chosen
+
+
+def _meet(nodes: dict[UOp, None], a: UOp, b: UOp) -> bool:
+    return any(node.op is not Ops.END and a in node.ranges and b in node.ranges for node in nodes)
+
+
+def _width(ast: UOp, axis: UOp, target: Target) -> int:
+    """Lanes: the largest power of two that divides the extent and that a vector of the widest dtype here holds."""
+    sizes = [node.dtype for node in ast.toposort() if node.op in (Ops.LOAD, Ops.REDUCE) and axis in node.ranges | frozenset(node.src)]
+    stored = [node.src[2].dtype for node in ast.toposort() if node.op is Ops.STORE and axis in node.src[1].ranges]
+    widest: DType = max([*sizes, *stored], key=lambda dtype: dtype.itemsize, default=dtypes.float32)
+    most = target.lanes_of(widest)
+    width = 1
+    while width * 2 <= most and axis.src[0].arg % (width * 2) == 0:
+        width *= 2
+    return width
+
+
+def stride_of(index: UOp, axis: UOp) -> int | None:
+    """By how much `index` moves per step of `axis`, or None where that is not one number."""
+    found = terms_of(index)
+    if found is None:
+        return None
+    scale = found[0].get(axis, 0)
+    if any(axis in factor.ranges for factor in found[0] if factor is not axis):
+        return None
+    return scale
+
+
+def _vectorize(ast: UOp, lane: UOp, width: int) -> UOp:
+    """Every value that depends on `lane` becomes a vector of `width` lanes."""
+    lanes = UOp.stack(UOp.const(dtypes.index, place) for place in range(width))
+    done: dict[UOp, UOp] = {lane: lanes}
+    depends: set[UOp] = {lane}
+    for node in ast.toposort():
+        if node is lane:
+            continue
+        src = tuple(done[source] for source in node.src)
+        if not any(source in depends for source in node.src):
+            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+            continue
+        made = _wide(node, src, lane, width)
+        done[node] = made
+        if lane in node.ranges or node.op is Ops.DEFINE_LOCAL:
+            depends.add(node)
+        elif node.op is Ops.AFTER and any(source in depends for source in node.src[:1]):
+            depends.add(node)
+    return simplify(done[ast])
+
+
+def _wide(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
+    op = node.op
+    if op is Ops.LOAD:
+        return _wide_load(node, src, lane, width)
+    if op is Ops.STORE:
+        return _wide_store(node, src, lane, width)
+    if op is Ops.DEFINE_LOCAL:
+        lives_in = tuple(part for part in node.src if part is not lane)
+        pointer = node.dtype
+        return UOp(op, pointer.base.ptr(pointer.size * width, pointer.place), lives_in, node.arg)  # type: ignore[attr-defined]
+    if op is Ops.REDUCE:
+        if lane not in node.src:
+            return UOp(op, node.dtype.vec(width), tuple(src), node.arg)
+        rest = tuple(part for old, part in zip(node.src[1:], src[1:], strict=True) if old is not lane)
+        partial = UOp(op, node.dtype.vec(width), (src[0].broadcast(width), *rest), node.arg)
+        return across(partial, node.arg)
+    if op is Ops.END:
+        return UOp(op, node.dtype, tuple(part for old, part in zip(node.src, src, strict=True) if old is not lane))
+    if op in (Ops.AFTER, Ops.SINK):
+        return UOp(op, src[0].dtype if op is Ops.AFTER else node.dtype, src, node.arg)
+    if op.is_alu or op in (Ops.CAST, Ops.BITCAST):
+        wide = tuple(part if part.dtype.lanes == width else part.broadcast(width) for part in src)
+        return UOp(op, node.dtype.vec(width), wide, node.arg)
+    raise InternalError(f"lower.lanes cannot vectorize a {op} node", node=repr(node)[:300])
+
+
+def across(vector: UOp, op: Ops) -> UOp:
+    """The fold of a vector's lanes, halving it until one is left: the tree is fixed by the number of lanes."""
+    while vector.dtype.lanes > 1:
+        half = vector.dtype.lanes // 2
+        vector = _pick(vector, range(half)).alu(op, _pick(vector, range(half, 2 * half)))
+    return vector
+
+
+def _pick(vector: UOp, lanes: range) -> UOp:
+    return UOp(Ops.GEP, vector.dtype.scalar.vec(len(lanes)), (vector,), tuple(lanes))
+
+
+def _is_private(pointer: UOp, lane: UOp) -> bool:
+    """Whether the memory lives inside `lane`, so that each lane has its own."""
+    base = pointer.src[0] if pointer.op is Ops.AFTER else pointer
+    return base.op is Ops.DEFINE_LOCAL and lane in base.src
+
+
+def _at(node: UOp, lane: UOp, place: int) -> UOp:
+    return simplify(node.substitute({lane: UOp.const(dtypes.index, place)}))
+
+
+def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
+    pointer, index = node.src[:2]
+    private = _is_private(pointer, lane)
+    stride = 1 if private and lane not in index.ranges else None if private else stride_of(index, lane)
+    extra = tuple(part.broadcast(width) if part.dtype.lanes == 1 else part for part in src[2:])
+    if private and stride == 1:
+        return UOp(Ops.LOAD, node.dtype.vec(width), (src[0], index * width, *extra), node.arg)
+    if stride == 1 and _is_pure(index):
+        return UOp(Ops.LOAD, node.dtype.vec(width), (src[0], _at(index, lane, 0), *extra), node.arg)
+    if lane not in index.ranges and not private and not extra:
+        return UOp(Ops.LOAD, node.dtype, src, node.arg)
+    # Per lane: the index, and where it needs them the vectors computed so far, picked apart.
+    parts: list[UOp] = []
+    for place in range(width):
+        position = src[1].gep(place) if src[1].dtype.lanes > 1 else src[1]
+        rest = tuple(part.gep(place) for part in extra)
+        parts.append(UOp(Ops.LOAD, node.dtype, (src[0], simplify(position), *(simplify(part) for part in rest)), node.arg))
+    return UOp.stack(parts)
+
+
+def _is_pure(index: UOp) -> bool:
+    """Whether the index is made of ranges and constants alone, and may be evaluated for any lane."""
+    return all(node.op is not Ops.LOAD for node in index.toposort())
+
+
+def _wide_store(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
+    pointer, index = node.src[:2]
+    value = src[2].broadcast(width)
+    gates = tuple(part.broadcast(width) if part.dtype.lanes == 1 else part for part in src[3:])
+    if _is_private(pointer, lane):
+        return UOp(Ops.STORE, dtypes.void, (src[0], index * width, value, *gates), node.arg)
+    if stride_of(index, lane) == 1 and _is_pure(index):
+        return UOp(Ops.STORE, dtypes.void, (src[0], _at(index, lane, 0), value, *gates), node.arg)
+    stores = []
+    for place in range(width):
+        position = simplify(src[1].gep(place)) if src[1].dtype.lanes > 1 else src[1]
+        rest = tuple(simplify(part.gep(place)) for part in gates)
+        stores.append(UOp(Ops.STORE, dtypes.void, (src[0], position, value.gep(place), *rest), node.arg))
+    return UOp(Ops.END, dtypes.void, tuple(stores))

@@ -1,0 +1,194 @@
+"""Instructions in an order: each stands in the innermost loop that it needs, and no deeper.
+
+The ranges that a value needs say which loops it must stand in; loops nest in the kernel's loop order. So what does not
+change in a loop is computed before it without a further pass.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import InternalError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+
+__all__ = ["linearize"]
+
+# Within a loop: definitions first, stores last, the rest as soon as its sources are there.
+_EARLY = {
+    Ops.DEFINE_GLOBAL: -50, Ops.DEFINE_VAR: -40, Ops.DEFINE_LOCAL: -30, Ops.SPECIAL: -25, Ops.CONST: -10, Ops.DEFINE_ACC: -20,
+    Ops.LOAD: -1, Ops.RANGE: 5, Ops.STORE: 10, Ops.BARRIER: 11, Ops.SINK: 20,
+}  # fmt: skip
+
+
+def linearize(ast: UOp) -> list[UOp]:
+    """The program of a lowered kernel: every source before its users, each loop opened by its RANGE, closed by an END."""
+    nodes = list(ast.toposort())
+    place = {number: rank for rank, number in enumerate(ast.arg.order)}
+    depth_of = {node: place.get(node.arg[0], len(place) + node.arg[0]) for node in nodes if node.op is Ops.RANGE}
+    parent = _parents(nodes, depth_of)
+    home: dict[UOp, UOp | None] = {}
+    for node in nodes:
+        inside = node.ranges if node.op is not Ops.RANGE else node.ranges - {node}
+        home[node] = max(inside, key=depth_of.__getitem__) if inside else None
+    for loop, outer in parent.items():
+        home[loop] = outer
+    members: dict[UOp | None, list[UOp]] = {None: []}
+    for node in nodes:
+        if node.op is not Ops.END:
+            members.setdefault(home[node], []).append(node)
+        else:
+            home[node] = None
+    return _Emitter(nodes, home, parent, members).run()
+
+
+def _parents(nodes: list[UOp], depth_of: dict[UOp, int]) -> dict[UOp, UOp | None]:
+    """The loop around each loop: the deepest of all outer ranges that anything inside it needs."""
+    outer: dict[UOp, set[UOp]] = {loop: set() for loop in depth_of}
+    for node in nodes:
+        ranges = sorted(node.ranges, key=depth_of.__getitem__)
+        for position, loop in enumerate(ranges):
+            outer[loop].update(ranges[:position])
+    for loop in sorted(depth_of, key=depth_of.__getitem__):
+        for other in list(outer[loop]):
+            outer[loop] |= outer[other]
+    return {loop: max(found, key=depth_of.__getitem__) if found else None for loop, found in outer.items()}
+
+
+class _Emitter:
+    """Emits the body of each loop in an order that respects data and effects."""
+
+    def __init__(
+        self, nodes: list[UOp], home: dict[UOp, UOp | None], parent: dict[UOp, UOp | None], members: dict[UOp | None, list[UOp]]
+    ):
+        self.home, self.parent, self.members = home, parent, members
+        self.rank = {node: number for number, node in enumerate(nodes)}
+        self.program: list[UOp] = []
+        self.ends: dict[UOp, UOp] = {}
+        self.alias: dict[UOp, UOp] = {}
+        self.loops_at: dict[UOp | None, list[UOp]] = {}
+        for loop, outer in parent.items():
+            self.loops_at.setdefault(outer, []).append(loop)
+
+    def chain(self, node: UOp | None) -> list[UOp]:
+        """The loops around a place, innermost first."""
+        found = []
+        while node is not None:
+            found.append(node)
+            node = self.parent[node]
+        return found
+
+    def run(self) -> list[UOp]:
+        # For each body, the items are its own nodes and the loops in it; an item needs what any node inside it needs.
+        needs: dict[UOp, set[UOp]] = {}
+        for node in self.rank:
+            if node.op is Ops.END:
+                continue
+            around = self.chain(self.home[node])
+            if node.op is Ops.RANGE:
+                around = [node, *around]
+            for source in node.src:
+                for target in self._effects(source):
+                    self._need(node, around, target, needs)
+        self._body(None, needs)
+        return self.program
+
+    def _effects(self, source: UOp) -> list[UOp]:
+        """What must have happened: an END stands for the effects and loops it closes."""
+        if source.op is not Ops.END:
+            return [source]
+        found: list[UOp] = []
+        for part in source.src:
+            found += [part] if part.op is Ops.RANGE else self._effects(part)
+        return found
+
+    def _need(self, node: UOp, around: list[UOp], source: UOp, needs: dict[UOp, set[UOp]]) -> None:
+        """Note that the item of `node` comes after the item of `source` in the innermost body that holds both."""
+        theirs = self.chain(self.home[source])
+        if source.op is Ops.RANGE:
+            if source in around:
+                theirs_items: list[UOp] = [*theirs]
+                if node.op is Ops.RANGE or source in self.chain(self.home[node]):
+                    return
+            theirs_items = [source, *theirs]
+        else:
+            theirs_items = [source, *theirs]
+        mine_items = [node, *self.chain(self.home[node])] if node.op is not Ops.RANGE else [node, *self.chain(self.parent[node])]
+        shared = set(theirs_items) & set(mine_items)
+        mine = next((item for item in reversed([m for m in mine_items if m not in shared])), None)
+        other = next((item for item in reversed([t for t in theirs_items if t not in shared])), None)
+        if mine is not None and other is not None and mine is not other:
+            needs.setdefault(mine, set()).add(other)
+
+    def _body(self, loop: UOp | None, needs: dict[UOp, set[UOp]]) -> None:
+        stack: list[tuple[UOp | None, list[tuple[int, int, UOp]], dict[UOp, set[UOp]], dict[UOp, list[UOp]]]] = []
+        stack.append(self._open(loop, needs))
+        while stack:
+            here, ready, waiting, users = stack[-1]
+            if not ready:
+                if waiting:
+                    stuck = next(iter(waiting))
+                    raise InternalError("lower.linearize found no order", node=repr(stuck)[:400])
+                stack.pop()
+                if here is not None:
+                    self._close(here)
+                    if stack:
+                        self._done(here, stack[-1])
+                continue
+            item = heapq.heappop(ready)[2]
+            if item.op is Ops.RANGE:
+                self._emit(item)
+                stack.append(self._open(item, needs))
+            else:
+                self._emit(item)
+                self._done(item, stack[-1])
+
+    def _open(self, loop: UOp | None, needs: dict[UOp, set[UOp]]):  # type: ignore[no-untyped-def]
+        items = [node for node in self.members.get(loop, ()) if node.op is not Ops.RANGE]
+        items += self.loops_at.get(loop, [])
+        inside = set(items)
+        waiting: dict[UOp, set[UOp]] = {}
+        users: dict[UOp, list[UOp]] = {}
+        ready: list[tuple[int, int, UOp]] = []
+        for item in items:
+            left = needs.get(item, set()) & inside
+            if left:
+                waiting[item] = left
+                for source in left:
+                    users.setdefault(source, []).append(item)
+            else:
+                heapq.heappush(ready, (self._priority(item), self.rank[item], item))
+        return loop, ready, waiting, users
+
+    def _done(self, item: UOp, frame) -> None:  # type: ignore[no-untyped-def]
+        _, ready, waiting, users = frame
+        for user in users.get(item, ()):
+            waiting[user].discard(item)
+            if not waiting[user]:
+                del waiting[user]
+                heapq.heappush(ready, (self._priority(user), self.rank[user], user))
+
+    @staticmethod
+    def _priority(item: UOp) -> int:
+        return _EARLY.get(item.op, 0)
+
+    def _emit(self, node: UOp) -> None:
+        """Append `node`, its sources those of the program; an END among them is the foot of its loop."""
+        src: list[UOp] = []
+        for source in node.src:
+            if source.op is Ops.END:
+                for part in self._effects(source):
+                    src.append(self.ends[part] if part.op is Ops.RANGE else self.alias[part])
+            else:
+                src.append(self.alias[source])
+        if node.op is Ops.DEFINE_ACC:
+            src = [part for part in src if part.op is not Ops.RANGE or True]
+        made = UOp(node.op, node.dtype, tuple(dict.fromkeys(src)) if node.op in (Ops.AFTER, Ops.SINK) else tuple(src), node.arg)
+        self.alias[node] = made
+        self.program.append(made)
+
+    def _close(self, loop: UOp) -> None:
+        foot = UOp(Ops.END, dtypes.void, (self.alias[loop],))
+        self.ends[loop] = foot
+        self.program.append(foot)

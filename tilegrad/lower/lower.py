@@ -1,0 +1,55 @@
+"""The pass list of this stage: each line a pass, with the reason for its place.
+
+A pass takes and leaves a graph that its spec allows; `python -m tilegrad show FILE --after lower.NAME` prints any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilegrad.base.trace import PassRecord, trace
+from tilegrad.ir.rules import simplify
+from tilegrad.ir.uop import UOp
+from tilegrad.lower.blocks import block_folds
+from tilegrad.lower.decompose import decompose
+from tilegrad.lower.expand import write_out
+from tilegrad.lower.grid import use_grid
+from tilegrad.lower.integers import choose_integers, order_sums
+from tilegrad.lower.lanes import use_lanes
+from tilegrad.lower.linearize import linearize
+from tilegrad.lower.reduce import place_accumulators
+from tilegrad.target import Target
+
+__all__ = ["PASSES", "lower"]
+
+Pass = Callable[[UOp, Target], UOp]
+
+PASSES: tuple[tuple[str, Pass], ...] = (
+    # While ranges are whole: afterwards an accumulator in memory would have to find its copies.
+    ("lower.blocks", lambda ast, target: block_folds(ast)),
+    # Before the rest is written out, so that a vector is one node and not sixteen.
+    ("lower.lanes", use_lanes),
+    ("lower.expand", lambda ast, target: write_out(ast)),
+    # After expand: each written-out element of a tile has an accumulator of its own.
+    ("lower.reduce", place_accumulators),
+    ("lower.grid", lambda ast, target: use_grid(ast)),
+    ("lower.simplify", lambda ast, target: simplify(ast)),
+    # While indices are sums of ranges: machine integers would hide the terms.
+    ("lower.order", lambda ast, target: order_sums(ast)),
+    ("lower.integers", lambda ast, target: choose_integers(ast)),
+    # Last: what it makes (shifts, polynomials, split vectors) no other pass needs to understand.
+    ("lower.decompose", decompose),
+)
+
+
+def lower(ast: UOp, target: Target, check: Callable[[UOp, str], None] | None = None) -> list[UOp]:
+    """The program of a kernel: instructions in an order. `check` sees the graph after every pass."""
+    record = trace.get()
+    for name, apply in PASSES:
+        before = ast
+        ast = apply(ast, target)
+        if record is not None:
+            record.append(PassRecord(name, before, ast))
+        if check is not None:
+            check(ast, name)
+    return linearize(ast)

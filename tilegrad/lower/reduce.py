@@ -1,0 +1,56 @@
+"""Folds become accumulators: a variable set to the identity, changed in the loop, read after it.
+
+The order of a fold is fixed here and nowhere else: within an iteration the written-out values are folded one after the
+other, in a sum of products each as one MULACC; vector accumulators meet lane by lane in a tree after the loop.
+"""
+
+from __future__ import annotations
+
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rewrite import PatternMatcher, UPat, graph_rewrite
+from tilegrad.ir.uop import UOp
+from tilegrad.target import Target
+
+__all__ = ["place_accumulators"]
+
+REDUCE = PatternMatcher("lower.reduce")
+
+
+class _Context:
+    def __init__(self, target: Target):
+        self.target = target
+        self.count = 0
+
+
+@REDUCE.rule("fold-to-accumulator", UPat(Ops.REDUCE, name="fold"))
+def fold_to_accumulator(fold: UOp, ctx: _Context) -> UOp:
+    """before   REDUCE(x, k)
+    after    AFTER(acc, END(ASSIGN(acc, acc + x), k))       acc = DEFINE_ACC(0)
+    """
+    loops = tuple(part for part in fold.src if part.op is Ops.RANGE)
+    values = [part for part in fold.src if part.op is not Ops.RANGE]
+    if not loops:
+        total = values[0]
+        for value in values[1:]:
+            total = _step(fold, total, value, ctx.target)
+        return total
+    identity = UOp.const(fold.dtype, fold.arg.definition.identity(fold.dtype.scalar))
+    outer = tuple(sorted(fold.ranges, key=lambda part: part.arg[0]))
+    accumulator = UOp(Ops.DEFINE_ACC, fold.dtype, (identity, *outer), ctx.count)
+    ctx.count += 1
+    total = accumulator
+    for value in values:
+        total = _step(fold, total, value, ctx.target)
+    assigned = UOp(Ops.ASSIGN, fold.dtype, (accumulator, total))
+    return accumulator.after(assigned.end(*loops))
+
+
+def _step(fold: UOp, total: UOp, value: UOp, target: Target) -> UOp:
+    if fold.arg is Ops.ADD and value.op is Ops.MUL and fold.dtype.is_float and target.has_fma:
+        return UOp(Ops.MULACC, fold.dtype, (*value.src, total))
+    return total.alu(fold.arg, value)
+
+
+def place_accumulators(ast: UOp, target: Target) -> UOp:
+    """`ast` without REDUCE."""
+    return graph_rewrite(ast, REDUCE, _Context(target), name="lower.reduce")

@@ -1,0 +1,1 @@
+"""Stage 4: a kernel becomes the same kernel in a better shape."""

@@ -1,0 +1,70 @@
+"""The Opts as data: what one is called, which axis it names, and its text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp
+
+__all__ = ["PRINT_ORDER", "Opt", "OptOps", "axes_of", "loop_order", "reduce_axes"]
+
+
+class OptOps(Enum):
+    """The moves. Each is one checked rewrite in `optimize.opts` or a file beside it."""
+
+    UPCAST = "upcast"
+    UNROLL = "unroll"
+    LOCAL = "local"
+    GROUP = "group"
+    GROUPTOP = "grouptop"
+    PADTO = "padto"
+    SWAP = "swap"
+    TC = "tc"
+    THREAD = "thread"
+    TILE = "tile"
+    STAGE = "stage"
+
+    def __repr__(self) -> str:
+        return f"OptOps.{self.name}"
+
+
+@dataclass(frozen=True)
+class Opt:
+    """One move. `axis` is a position in the kernel's printed order; UNROLL, GROUP and GROUPTOP count from the first
+    reduce axis. `arg` is an amount (0: the whole axis), the other axis of SWAP, or the tuple of STAGE and TC.
+    """
+
+    op: OptOps
+    axis: int | None = None
+    arg: Any = None
+
+    def __repr__(self) -> str:
+        return f"Opt(op={self.op!r}, axis={self.axis!r}, arg={self.arg!r})"
+
+
+# The printed order of a kernel's axes, which its name shows.
+PRINT_ORDER = (
+    Axis.THREAD, Axis.GLOBAL, Axis.LOOP, Axis.LOCAL, Axis.GROUP, Axis.REDUCE, Axis.UPCAST, Axis.UNROLL,
+)  # fmt: skip
+_RANK = {axis: rank for rank, axis in enumerate(PRINT_ORDER)}
+_RANK[Axis.THREAD] = _RANK[Axis.GLOBAL] = _RANK[Axis.LOOP] = 0
+
+
+def loop_order(ast: UOp) -> list[UOp]:
+    """The ranges of a kernel, outermost loop first; those of staging nests are not among them."""
+    place = {number: rank for rank, number in enumerate(ast.arg.order)}
+    ranges = [node for node in ast.toposort() if node.op is Ops.RANGE and node.arg[0] in place]
+    return sorted(ranges, key=lambda node: place[node.arg[0]])
+
+
+def axes_of(ast: UOp) -> list[UOp]:
+    """The ranges of a kernel in the printed order, by which Opts name them."""
+    return sorted(loop_order(ast), key=lambda node: _RANK[node.arg[1]])
+
+
+def reduce_axes(ast: UOp) -> list[UOp]:
+    """The axes that UNROLL, GROUP and GROUPTOP may name."""
+    return [part for part in axes_of(ast) if part.arg[1] in (Axis.REDUCE, Axis.GROUP, Axis.UNROLL)]

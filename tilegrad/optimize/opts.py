@@ -1,0 +1,243 @@
+"""The Opts as checked rewrites: a kernel graph in, the same kernel in another shape out.
+
+Each move checks first and raises OptError with what is wrong; what it returns computes the same values. None looks at what
+a kernel computes, only at its ranges, loads and stores. STAGE, GROUP and TC, which give values a place of their own, stand
+in files beside this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilegrad.base.errors import OptError
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import simplify
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize.group import group
+from tilegrad.optimize.matrix import use_matrix_unit
+from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
+from tilegrad.optimize.split import next_number, reorder, split
+from tilegrad.optimize.stage import stage
+from tilegrad.target import Target
+
+__all__ = ["apply_opt", "apply_opts", "start"]
+
+
+def start(ast: UOp, target: Target) -> UOp:
+    """The kernel as Opts find it: on a target with blocks, the output loops are the grid."""
+    if not target.has_locals or ast.arg.opts:
+        return ast
+    folded = {part for node in ast.toposort() if node.op in (Ops.REDUCE, Ops.END) for part in node.src[1:]}
+    loops = [part for part in loop_order(ast) if part.arg[1] is Axis.LOOP and part not in folded]
+    return ast.substitute({loop: loop.replace(arg=(loop.arg[0], Axis.GLOBAL)) for loop in loops})
+
+
+def apply_opts(ast: UOp, opts: Sequence[Opt], target: Target) -> UOp:
+    """The kernel after all of `opts`, in order."""
+    for opt in opts:
+        ast = apply_opt(ast, opt, target)
+    return ast
+
+
+def apply_opt(ast: UOp, opt: Opt, target: Target) -> UOp:
+    """The kernel after `opt`.
+
+    Raises OptError where the move is not legal here.
+    """
+    moved = _MOVES[opt.op](ast, opt, target)
+    return moved.replace(arg=_with_opt(moved.arg, opt))
+
+
+def _with_opt(info: Any, opt: Opt) -> Any:
+    return type(info)(info.name, info.order, (*info.opts, opt))
+
+
+def _axis(ast: UOp, opt: Opt, kinds: tuple[Axis, ...], *, from_reduce: bool = False) -> UOp:
+    axes = reduce_axes(ast) if from_reduce else axes_of(ast)
+    if opt.axis is None or not 0 <= opt.axis < len(axes):
+        raise OptError(f"{opt.op.value}: axis {opt.axis} of a kernel with {len(axes)} axes to choose from", opt=opt)
+    found = axes[opt.axis]
+    if found.arg[1] not in kinds:
+        raise OptError(f"{opt.op.value}: axis {opt.axis} is a {found.arg[1].value} axis", opt=opt,
+                       allowed=", ".join(kind.value for kind in kinds))
+    return found
+
+
+def _amount(loop: UOp, opt: Opt) -> int:
+    """The size of the inner part: a divisor of the extent, 0 for all of it."""
+    extent = loop.src[0]
+    if extent.op is not Ops.CONST:
+        if isinstance(opt.arg, int) and opt.arg > 1 and extent.divisor % opt.arg == 0:
+            return opt.arg
+        raise OptError(f"{opt.op.value}: {opt.arg} is not known to divide the symbolic extent of axis {opt.axis}", opt=opt)
+    amount = extent.arg if opt.arg == 0 else opt.arg
+    if not isinstance(amount, int) or amount < 2:
+        raise OptError(f"{opt.op.value}: an amount of {amount} does nothing to axis {opt.axis} of {extent.arg}", opt=opt)
+    if extent.arg % amount:
+        raise OptError(f"{opt.op.value}: {amount} does not divide axis {opt.axis} of {extent.arg}", opt=opt,
+                       fix=f"PADTO({opt.axis}, {amount}) first, or a divisor")
+    return amount
+
+
+def _upcast(ast: UOp, opt: Opt, target: Target) -> UOp:
+    """Write out part of an output axis: each iteration computes `amount` elements.
+
+    before   i: loop 0..16
+    after    i*4 + j, j: upcast 0..4
+    """
+    loop = _axis(ast, opt, (Axis.LOOP, Axis.GLOBAL, Axis.LOCAL))
+    return split(ast, loop, _amount(loop, opt), Axis.UPCAST, last=True)
+
+
+def _unroll(ast: UOp, opt: Opt, target: Target) -> UOp:
+    """Write out part of a reduce axis."""
+    loop = _axis(ast, opt, (Axis.REDUCE, Axis.GROUP), from_reduce=True)
+    return split(ast, loop, _amount(loop, opt), Axis.UNROLL, last=True)
+
+
+def _local(ast: UOp, opt: Opt, target: Target) -> UOp:
+    """Give part of a grid axis to the lanes of a block."""
+    if not target.has_locals:
+        raise OptError(f"local: {target.name} has no blocks of lanes", opt=opt)
+    loop = _axis(ast, opt, (Axis.GLOBAL,))
+    amount = _amount(loop, opt)
+    lanes = amount
+    for part in axes_of(ast):
+        if part.arg[1] in (Axis.LOCAL, Axis.GROUP):
+            lanes *= part.src[0].arg
+    if lanes > target.block_lanes:
+        raise OptError(f"local: a block of {lanes} lanes, {target.name} has at most {target.block_lanes}", opt=opt)
+    return split(ast, loop, amount, Axis.LOCAL)
+
+
+def _thread(ast: UOp, opt: Opt, target: Target) -> UOp:
+    """Cut an output loop into chunks that threads take; the chunk loop becomes the outermost.
+
+    before   i: loop 0..1024
+    after    c*128 + i, c: thread 0..8
+    """
+    if not target.threads:
+        raise OptError(f"thread: {target.name} does not split launches into chunks", opt=opt)
+    if any(part.arg[1] is Axis.THREAD for part in axes_of(ast)):
+        raise OptError("thread: the kernel is cut into chunks already", opt=opt)
+    loop = _axis(ast, opt, (Axis.LOOP,))
+    _require_private(ast, loop, opt)
+    extent = loop.src[0]
+    chunks = extent.vmax if opt.arg == 0 else opt.arg
+    if extent.op is not Ops.CONST or not isinstance(chunks, int) or chunks < 2 or extent.arg % chunks:
+        raise OptError(f"thread: {chunks} chunks do not divide axis {opt.axis} of {extent.vmax}", opt=opt)
+    return split(ast, loop, extent.arg // chunks, Axis.LOOP, outer=Axis.THREAD, hoist=True)
+
+
+def _require_private(ast: UOp, loop: UOp, opt: Opt) -> None:
+    """Every element stored to memory outside the iteration must belong to one value of `loop`."""
+    for node in ast.toposort():
+        if node.op is Ops.STORE and loop not in node.src[1].ranges and not _is_inside(node.src[0], loop):
+            raise OptError(f"{opt.op.value}: all iterations of axis {opt.axis} write the same elements", opt=opt)
+
+
+def _is_inside(pointer: UOp, loop: UOp) -> bool:
+    base = pointer.src[0] if pointer.op is Ops.AFTER else pointer
+    return base.op is Ops.DEFINE_LOCAL and loop in base.src
+
+
+def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:
+    """Split a loop for a cache: the outer part runs outside all loops that were not tiled.
+
+    Tiled loops nest in the order in which they are made. A reduce axis may be tiled: its accumulator then lives in memory.
+
+    before   i: 0..64, j: 0..64
+    after    tile of j: 0..4, i: 0..64, j: 0..16
+    """
+    loop = _axis(ast, opt, (Axis.LOOP, Axis.REDUCE))
+    return split(ast, loop, _amount(loop, opt), loop.arg[1], hoist=True)
+
+
+def _swap(ast: UOp, opt: Opt, target: Target) -> UOp:
+    """Exchange two loops in the loop order."""
+    loop = _axis(ast, opt, (Axis.LOOP, Axis.GLOBAL, Axis.REDUCE))
+    other = _axis(ast, Opt(OptOps.SWAP, opt.arg), (Axis.LOOP, Axis.GLOBAL, Axis.REDUCE))
+    if loop is other or loop.arg[1] is not other.arg[1]:
+        raise OptError(f"swap: axes {opt.axis} and {opt.arg} cannot be exchanged", opt=opt)
+    order = list(ast.arg.order)
+    first, second = order.index(loop.arg[0]), order.index(other.arg[0])
+    order[first], order[second] = order[second], order[first]
+    return reorder(ast, order)
+
+
+def _padto(ast: UOp, opt: Opt, target: Target) -> UOp:
+    """Round an extent up; loads and stores of what was added are masked.
+
+    A reduce axis is padded with the identity of the fold.
+
+    before   i: 0..9
+    after    i: 0..12, gates i < 9
+    """
+    loop = _axis(ast, opt, (Axis.LOOP, Axis.GLOBAL, Axis.REDUCE))
+    extent = loop.src[0]
+    if extent.op is not Ops.CONST or not isinstance(opt.arg, int) or opt.arg < 2:
+        raise OptError(f"padto: {opt.arg} cannot pad axis {opt.axis}", opt=opt)
+    padded = -(-extent.arg // opt.arg) * opt.arg
+    if padded == extent.arg:
+        raise OptError(f"padto: {opt.arg} divides axis {opt.axis} of {extent.arg} already", opt=opt)
+    if padded > 4 * extent.arg:
+        raise OptError(f"padto: {padded} iterations for {extent.arg} elements", opt=opt)
+    if any(node.op is Ops.END and loop in node.src for node in ast.toposort()):
+        raise OptError("padto: the axis belongs to a nest that fills scratch", opt=opt)
+    new = UOp.range(padded, next_number(ast), loop.arg[1])
+    inside = new < extent.arg
+    done: dict[UOp, UOp] = {loop: new}
+    for node in ast.toposort():
+        if node is loop:
+            continue
+        src = tuple(done[source] for source in node.src)
+        made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        if loop in node.src[1].ranges if node.op is Ops.LOAD else False:
+            made = _gate_load(made, inside)
+        elif node.op is Ops.STORE and loop in node.ranges:
+            gate = made.src[3] & inside if len(made.src) == 4 else inside
+            made = made.replace(src=(*made.src[:3], simplify(gate)))
+        elif node.op is Ops.REDUCE and loop in node.src:
+            identity = UOp.const(node.dtype, node.arg.definition.identity(node.dtype))
+            if not _gives_identity(made.src[0], inside, identity):
+                made = made.replace(src=(inside.where(made.src[0], identity), *made.src[1:]))
+        done[node] = made
+    result = done[ast]
+    order = [new.arg[0] if number == loop.arg[0] else number for number in ast.arg.order]
+    return reorder(result, order)
+
+
+def _gate_load(load: UOp, inside: UOp) -> UOp:
+    if len(load.src) == 4:
+        return load.replace(src=(*load.src[:3], simplify(load.src[3] & inside)))
+    return load.replace(src=(*load.src, UOp.const(load.dtype, 0), inside))
+
+
+def _gives_identity(value: UOp, inside: UOp, identity: UOp) -> bool:
+    """Whether outside the gate, where gated loads give their alternative, `value` is the identity by itself."""
+    closed = {
+        node: node.src[2]
+        for node in value.toposort()
+        if node.op is Ops.LOAD and len(node.src) == 4 and inside in _parts(node.src[3])
+    }
+    return simplify(value.substitute(closed)) is identity
+
+
+def _parts(gate: UOp) -> list[UOp]:
+    return [*_parts(gate.src[0]), *_parts(gate.src[1])] if gate.op is Ops.AND else [gate]
+
+
+_MOVES: dict[OptOps, Callable[[UOp, Opt, Target], UOp]] = {
+    OptOps.UPCAST: _upcast,
+    OptOps.UNROLL: _unroll,
+    OptOps.LOCAL: _local,
+    OptOps.GROUP: lambda ast, opt, target: group(ast, opt, _axis(ast, opt, (Axis.REDUCE,), from_reduce=True), target, top=False),
+    OptOps.GROUPTOP: lambda ast, opt, target: group(ast, opt, _axis(ast, opt, (Axis.REDUCE,), from_reduce=True), target, top=True),
+    OptOps.PADTO: _padto,
+    OptOps.SWAP: _swap,
+    OptOps.THREAD: _thread,
+    OptOps.TILE: _tile,
+    OptOps.STAGE: stage,
+    OptOps.TC: use_matrix_unit,
+}

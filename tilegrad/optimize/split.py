@@ -1,0 +1,82 @@
+"""Splitting a range in two and putting loops in another order: what most Opts are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilegrad.ir.args import KernelInfo
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import simplify
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize.opt import loop_order
+
+__all__ = ["next_number", "reorder", "replace_range", "split"]
+
+
+def next_number(ast: UOp) -> int:
+    """A number that no range of the kernel has."""
+    return 1 + max((node.arg[0] for node in ast.toposort() if node.op is Ops.RANGE), default=-1)
+
+
+def reorder(ast: UOp, order: Sequence[int]) -> UOp:
+    """The kernel with the loop order `order`."""
+    info = ast.arg
+    return ast.replace(arg=KernelInfo(info.name, tuple(order), info.opts))
+
+
+def replace_range(ast: UOp, loop: UOp, value: UOp, ranges: Sequence[UOp]) -> UOp:
+    """`loop` becomes the expression `value` in indices, and `ranges` where a fold or a nest runs over it."""
+    done: dict[UOp, UOp] = {loop: value}
+    for node in ast.toposort():
+        if node is loop:
+            continue
+        src: list[UOp] = []
+        for place, source in enumerate(node.src):
+            runs_over = node.op in (Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL, Ops.DEFINE_ACC) and (place > 0 or node.op is Ops.DEFINE_LOCAL)
+            if source is loop and runs_over:
+                src += ranges
+            else:
+                src.append(done[source])
+        new = tuple(src)
+        done[node] = node if new == node.src else UOp(node.op, node.dtype, new, node.arg)
+    return simplify(done[ast])
+
+
+def split(
+    ast: UOp, loop: UOp, amount: int, inner: Axis, *, outer: Axis | None = None, last: bool = False, hoist: bool = False, top: bool = False
+) -> UOp:
+    """`loop` as outer * amount + inner. The outer part keeps the loop's place, or is hoisted; the inner follows it or is last.
+
+    With `top`, the parts change roles: loop = inner * (extent / amount) + outer.
+    """
+    extent = loop.src[0]
+    rest = simplify(extent // amount)
+    number = next_number(ast)
+    big = UOp.range(rest, number, outer or loop.arg[1])
+    small = UOp.range(amount, number + 1, inner)
+    is_whole = rest.op is Ops.CONST and rest.arg == 1
+    if is_whole:
+        value, parts = small, [small]
+    else:
+        value, parts = (small * rest + big if top else big * amount + small), [big, small]
+    order = list(ast.arg.order)
+    place = order.index(loop.arg[0])
+    kept = [] if is_whole else [big.arg[0]]
+    if hoist and not is_whole:
+        del order[place]
+        order.insert(place, small.arg[0])
+        order.insert(0 if outer is Axis.THREAD else _after_tiles(ast), big.arg[0])
+    elif last:
+        order[place : place + 1] = kept
+        order.append(small.arg[0])
+    else:
+        order[place : place + 1] = [*kept, small.arg[0]]
+    return reorder(replace_range(ast, loop, value, parts), order)
+
+
+def _after_tiles(ast: UOp) -> int:
+    """How many loops stand outside: chunks, and tiles made before."""
+    opts = ast.arg.opts
+    tiles = sum(opt.op.name == "TILE" for opt in opts)
+    chunks = sum(part.arg[1] is Axis.THREAD for part in loop_order(ast))
+    return tiles + chunks
