@@ -128,6 +128,8 @@ def lt_sum(total: UOp, limit: UOp) -> UOp | None:
         if factor_of <= 1:
             continue
         small = {factor: scale for factor, scale in terms.items() if scale % factor_of}
+        if small and limit.arg % factor_of:
+            continue
         remainder = from_terms(small.items(), 0, total)
         if 0 <= remainder.vmin and remainder.vmax < factor_of:
             large = ((factor, scale // factor_of) for factor, scale in terms.items() if factor not in small)
