@@ -1,0 +1,1 @@
+"""Stage 7: source text to a binary."""
