@@ -25,8 +25,8 @@ from tilegrad.base.errors import CompileError
 
 __all__ = ["assembly", "compile_ir", "count_spills", "host_target"]
 
-# Each was measured on five kernels of 29 to 850 lines: what it adds to the compile time, and how much
-# faster the code gets.
+# Each was measured on five kernels of 29 to 850 lines: what it adds to the compile time, and how
+# much faster the code gets.
 _PASSES = (
     # Accumulators arrive as stack slots. Promoting them makes reductions two to five times as fast,
     # for 4%; without it a matmul stores its accumulators on every step.
