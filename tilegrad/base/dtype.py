@@ -229,6 +229,8 @@ def sum_dtype(dtype: DType) -> DType:
 
 
 def _round_float(value: float, dtype: DType) -> float:
+    if value != value:
+        return math.nan  # one NaN: its sign and payload differ from machine to machine
     if dtype is dtypes.float64 or not math.isfinite(value):
         return value
     if dtype is dtypes.bfloat16:

@@ -9,6 +9,9 @@ from typing import Any
 
 __all__ = ["show"]
 
+# Deeper nodes stand no further right: the text of a chain of 100,000 would fill gigabytes with blanks.
+_DEEPEST = 40
+
 
 def show(root: Any) -> str:
     """The text of `root` and all it needs."""
@@ -28,7 +31,7 @@ def show(root: Any) -> str:
             out.append(item)
             continue
         node, depth = item
-        pad = "  " * depth
+        pad = "  " * min(depth, _DEEPEST)
         if node in names:
             out.append(f"{pad} {names[node]}")
             continue

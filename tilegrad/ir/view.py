@@ -1,0 +1,654 @@
+"""Zero-cost movement as algebra: which memory position an element comes from, and whether it is
+there at all.
+
+A `View` says where the elements of a shape lie: position = offset + sum(index * stride), and
+outside its mask there is nothing (zero). A row of movement ops collapses to one `ShapeTracker`, a
+chain of views in which the positions of each are the row-major elements of the one before. A second
+view is stacked only where one cannot say it, and merged back as soon as one can. Sizes, strides and
+masks may be index nodes where a `Variable` takes part.
+
+Views are kept in one form, so that equal ones compare equal: an axis that has one element, or one
+valid element, has stride 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import ShapeError
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import simplify, simplify_under, terms_of
+from tilegrad.ir.text import render
+from tilegrad.ir.uop import UOp, prod, sint
+
+__all__ = ["ShapeTracker", "View", "merge_dims"]
+
+Sizes = tuple[sint, ...]
+Mask = tuple[tuple[sint, sint], ...]
+
+
+# sizes: integers, or index nodes
+
+
+def _tidy(value: Any) -> Any:
+    """A size in its one form: an integer wherever it is one, else a sum of ordered products."""
+    if isinstance(value, int):
+        return value
+    value = simplify(value)
+    if value.op is Ops.CONST:
+        return value.arg
+    return value if value.op is Ops.DEFINE_VAR else _from_products(_products(value))
+
+
+def _products(value: Any) -> dict[tuple[UOp, ...], int]:
+    """A size as {factors: coefficient}."""
+    if isinstance(value, int):
+        return {(): value}
+    if value.op is Ops.CONST:
+        return {(): value.arg}
+    if value.op not in (Ops.ADD, Ops.MUL):
+        return {(value,): 1}
+    left, right = _products(value.src[0]), _products(value.src[1])
+    if value.op is Ops.ADD:
+        return {factors: left.get(factors, 0) + right.get(factors, 0) for factors in left | right}
+    found: dict[tuple[UOp, ...], int] = {}
+    for ours, scale in left.items():
+        for theirs, other in right.items():
+            factors = tuple(sorted(ours + theirs, key=lambda factor: (render(factor), factor.key)))
+            found[factors] = found.get(factors, 0) + scale * other
+    return found
+
+
+def _from_products(products: dict[tuple[UOp, ...], int]) -> Any:
+    total: UOp | None = None
+    key = lambda factors: (-len(factors), [(render(factor), factor.key) for factor in factors])  # noqa: E731
+    for factors in sorted(products, key=key):
+        scale = products[factors]
+        if not factors or scale == 0:
+            continue
+        part = prod(factors) * scale if scale != 1 else prod(factors)
+        total = part if total is None else total + part
+    constant = products.get((), 0)
+    return constant if total is None else total + constant if constant else total
+
+
+def _tidy_all(values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple([value if value.__class__ is int else _tidy(value) for value in values])
+
+
+def _low(value: Any) -> int:
+    return value if isinstance(value, int) else int(value.vmin)
+
+
+def _high(value: Any) -> int:
+    return value if isinstance(value, int) else int(value.vmax)
+
+
+def _is_less(left: Any, right: Any) -> bool:
+    """Whether `left` < `right` for all values of the variables in them."""
+    return _high(_tidy(left - right)) < 0
+
+
+def _larger(left: Any, right: Any) -> Any:
+    difference = _tidy(left - right)
+    if _low(difference) >= 0:
+        return left
+    if _high(difference) <= 0:
+        return right
+    return _tidy(_node(left).maximum(right))
+
+
+def _smaller(left: Any, right: Any) -> Any:
+    return _tidy(-1 * _larger(-1 * left, -1 * right))
+
+
+def _node(value: Any) -> UOp:
+    return UOp.const(dtypes.index, value)
+
+
+def _divide(total: Any, part: Any) -> Any:
+    """total / part where that is exact, else None."""
+    if isinstance(total, int) and isinstance(part, int):
+        return total // part if part and total % part == 0 else None
+    if total is part:
+        return 1
+    ours, theirs = _products(total), _products(part)
+    divisor, by = next(iter(theirs.items()))
+    quotient: dict[tuple[UOp, ...], int] = {}
+    for factors, scale in ours.items():
+        rest = list(factors)
+        if by == 0 or scale % by or any(divisor.count(f) > rest.count(f) for f in divisor):
+            if len(theirs) == 1:
+                return None
+            continue
+        for factor in divisor:
+            rest.remove(factor)
+        quotient[tuple(rest)] = scale // by
+    found = _from_products(quotient)
+    # With several terms the quotient is a guess from the leading one.
+    return found if len(theirs) == 1 or _tidy(_node(found) * part) is total else None
+
+
+def _row_major(shape: Sizes) -> Sizes:
+    strides: list[Any] = []
+    stride: Any = 1
+    for size in reversed(shape):
+        strides.append(stride)
+        stride = _tidy(stride * size)
+    return tuple(reversed(strides))
+
+
+# merging axes
+
+
+class _Run(NamedTuple):
+    """Neighbouring axes as one: `size` elements, `stride` apart, of which those from `low` to
+    `high` are valid.
+
+    `backed` counts the elements that lie at positions of their own; it is 0 where all share one.
+    """
+
+    size: Any
+    stride: Any
+    backed: Any
+    low: Any
+    high: Any
+
+
+def _runs(shape: Sizes, strides: Sizes, mask: Mask | None) -> tuple[list[_Run], Any]:
+    """The fewest runs that say the same as these axes, outermost first, and what to add to the
+    offset.
+    """
+    runs: list[_Run] = []
+    moved: Any = 0
+    for axis, (size, stride) in enumerate(zip(shape, strides)):
+        if isinstance(size, int) and size == 1:
+            continue
+        low, high = (0, size) if mask is None else mask[axis]
+        backed = 0 if isinstance(stride, int) and stride == 0 else size
+        last = runs[-1] if runs else None
+        if last is not None and _tidy(last.high - last.low) == 1:
+            # One valid element outside: the valid part is still one stretch.
+            moved = moved + (last.stride - stride * size) * last.low
+            first = last.low * size
+            runs[-1] = _Run(last.size * size, stride, backed, first + low, first + high)
+        elif last is not None and _tidy(stride * size) == last.stride and low == 0 and high == size:
+            total, bounds = last.size * size, (last.low * size, last.high * size)
+            runs[-1] = _Run(total, stride, last.backed * size, *bounds)
+        else:
+            runs.append(_Run(size, stride, backed, low, high))
+        runs[-1] = _Run(*_tidy_all(runs[-1]))
+    return runs, _tidy(moved)
+
+
+def merge_dims(
+    shape: Sizes, strides: Sizes, mask: Mask | None = None
+) -> tuple[tuple[sint, sint, sint], ...]:
+    """Axes that one stride can walk, merged: (elements, stride, elements backed by memory) of each.
+
+    Axes of size 1 vanish. An axis of stride 0 merges with the next one only where a single element
+    of it is valid.
+    """
+    return tuple((run.size, run.stride, run.backed) for run in _runs(shape, strides, mask)[0])
+
+
+def _split(run: _Run, sizes: Sequence[Any]) -> tuple[list[Any], list[tuple[Any, Any]]] | None:
+    """Strides and mask of axes of `sizes` that together are `run`; None if its valid part is no box
+    in them.
+    """
+    strides = [run.stride * step for step in _row_major(tuple(sizes))]
+    if run.low == 0 and run.high == run.size:
+        return strides, [(0, size) for size in sizes]
+    mask: list[tuple[Any, Any]] = []
+    low, high, inner = run.low, run.high, run.size
+    for position, size in enumerate(sizes):
+        if inner is size or inner == size:
+            rest = [(0, 1) for _ in sizes[position + 1 :]]
+            return strides, [*mask, (low, high), *rest]
+        inner = _divide(inner, size)
+        if not all(isinstance(part, int) for part in (low, high, inner)):
+            return None
+        if low % inner == 0 and high % inner == 0:
+            full = [(0, rest) for rest in sizes[position + 1 :]]
+            return strides, [*mask, (low // inner, high // inner), *full]
+        if low // inner != (high - 1) // inner:
+            return None
+        pinned = low // inner
+        mask.append((pinned, pinned + 1))
+        low, high = low - pinned * inner, high - pinned * inner
+    return None
+
+
+@dataclass(frozen=True)
+class View:
+    """Where the elements of `shape` lie. Make one with `View.create`, which brings it to its one
+    form.
+    """
+
+    shape: Sizes
+    strides: Sizes
+    offset: sint = 0
+    mask: Mask | None = None
+
+    @staticmethod
+    def create(
+        shape: Sizes, strides: Sizes | None = None, offset: sint = 0, mask: Mask | None = None
+    ) -> View:
+        """A view; row-major where `strides` is None. `mask` gives the valid part of each axis,
+        (first, past the last).
+
+        Raises ShapeError if a size is negative, or strides or mask are not one per axis.
+        """
+        shape, offset = _tidy_all(shape), _tidy(offset)
+        if any(_low(size) < 0 for size in shape):
+            raise ShapeError(f"view: a size of {_text(shape)} is negative")
+        strides = _row_major(shape) if strides is None else _tidy_all(strides)
+        for what, given in (("strides", strides), ("mask", mask)):
+            if given is not None and len(given) != len(shape):
+                raise ShapeError(
+                    f"view: {len(shape)} sizes and {len(given)} {what}", shape=_text(shape)
+                )
+        if any(size == 0 for size in shape):
+            return View(shape, _row_major(shape))
+        strides = tuple([0 if size == 1 else stride for size, stride in zip(shape, strides)])
+        if mask is not None:
+            mask = tuple([_tidy_all(bounds) for bounds in mask])
+            extents = [_tidy(high - low) for low, high in mask]
+            if any(_high(extent) <= 0 for extent in extents):
+                return View(shape, (0,) * len(shape), 0, ((0, 0),) * len(shape))
+            for (low, _), extent, stride in zip(mask, extents, strides):
+                offset = _tidy(offset + stride * low) if extent == 1 else offset
+            strides = tuple(
+                [0 if extent == 1 else stride for extent, stride in zip(extents, strides)]
+            )
+            if all(low == 0 and high == size for (low, high), size in zip(mask, shape)):
+                mask = None
+        return View(shape, strides, offset, mask)
+
+    @property
+    def size(self) -> sint:
+        """The number of elements."""
+        return _tidy(prod(self.shape))  # type: ignore[no-any-return]
+
+    @cached_property
+    def contiguous(self) -> bool:
+        """Whether the elements lie at positions 0, 1, 2... and all are valid."""
+        if self.mask is not None or self.offset != 0:
+            return False
+        plain = zip(self.shape, self.strides, _row_major(self.shape))
+        return all(size == 1 or stride == wanted for size, stride, wanted in plain)
+
+    def _is_empty(self) -> bool:
+        return self.mask is not None and any(low == high for low, high in self.mask)
+
+    # movement
+
+    def permute(self, axes: Sequence[int]) -> View:
+        """Axis i of the result is axis `axes[i]`."""
+        if sorted(axes) != list(range(len(self.shape))):
+            text = f"permute: {tuple(axes)} does not name each axis of {_text(self.shape)} once"
+            raise ShapeError(text)
+        mask = None if self.mask is None else tuple(self.mask[axis] for axis in axes)
+        shape, strides = (tuple(of[axis] for axis in axes) for of in (self.shape, self.strides))
+        return View.create(shape, strides, self.offset, mask)
+
+    def expand(self, shape: Sequence[sint]) -> View:
+        """Axes of size 1 repeated up to `shape`."""
+        sizes = _fit("expand", self.shape, _tidy_all(shape))
+        mask: list[Any] = []
+        for axis, (old, new) in enumerate(zip(self.shape, sizes)):
+            if old != new and old != 1:
+                text = f"expand: {_text(self.shape)} does not fit {_text(sizes)}"
+                raise ShapeError(
+                    text, rule=f"axis {axis} has size {_one(old)}; only size 1 expands"
+                )
+            bounds = (0, old) if self.mask is None else self.mask[axis]
+            mask.append(bounds if old == new else (0, new if bounds == (0, 1) else 0))
+        return View.create(sizes, self.strides, self.offset, tuple(mask))
+
+    def pad(self, padding: Sequence[tuple[sint, sint]]) -> View:
+        """`padding[i]` is what comes (before, after) on axis i; nothing is there."""
+        _fit("pad", self.shape, padding)
+        if any(_low(amount) < 0 for pair in padding for amount in pair):
+            raise ShapeError(f"pad: {tuple(padding)} is negative", shape=_text(self.shape))
+        shape: list[Any] = []
+        mask: list[Any] = []
+        offset: Any = self.offset
+        for axis, (before, after) in enumerate(padding):
+            low, high = (0, self.shape[axis]) if self.mask is None else self.mask[axis]
+            shape.append(self.shape[axis] + before + after)
+            mask.append((low + before, high + before))
+            offset = offset - self.strides[axis] * before
+        return View.create(tuple(shape), self.strides, offset, tuple(mask))
+
+    def shrink(self, window: Sequence[tuple[sint, sint]]) -> View:
+        """`window[i]` is (first, past the last) on axis i."""
+        _fit("shrink", self.shape, window)
+        shape: list[Any] = []
+        mask: list[Any] = []
+        offset: Any = self.offset
+        for axis, (start, end) in enumerate(window):
+            size = self.shape[axis]
+            if _low(start) < 0 or _is_less(end, start) or _is_less(size, end):
+                text = f"shrink: {_one(start)} to {_one(end)} does not lie in axis {axis}"
+                raise ShapeError(f"{text} of {_text(self.shape)}")
+            low, high = (0, size) if self.mask is None else self.mask[axis]
+            extent = _tidy(end - start)
+            shape.append(extent)
+            inside = (0, extent)
+            if self.mask is not None:
+                inside = _larger(low - start, 0), _smaller(high - start, extent)
+            mask.append(inside)
+            offset = offset + self.strides[axis] * start
+        return View.create(tuple(shape), self.strides, offset, tuple(mask))
+
+    def flip(self, axes: Sequence[bool]) -> View:
+        """Axes reversed where `axes[i]` is true."""
+        _fit("flip", self.shape, axes)
+        strides, mask = list(self.strides), None if self.mask is None else list(self.mask)
+        offset: Any = self.offset
+        for axis, (size, is_flipped) in enumerate(zip(self.shape, axes)):
+            if is_flipped:
+                offset = offset + strides[axis] * (size - 1)
+                strides[axis] = -1 * strides[axis]
+                if mask is not None:
+                    low, high = mask[axis]
+                    mask[axis] = (size - high, size - low)
+        return View.create(
+            self.shape, tuple(strides), offset, None if mask is None else tuple(mask)
+        )
+
+    def reshape(self, shape: Sequence[sint]) -> View | None:
+        """The same elements in the same order under another shape; None where one view cannot say
+        it.
+
+        Raises ShapeError if the number of elements differs.
+        """
+        sizes = _tidy_all(shape)
+        if sizes == self.shape:
+            return self
+        total = _tidy(prod(sizes))
+        if any(_low(size) < 0 for size in sizes) or total != self.size:
+            old, new = (
+                f"{_text(self.shape)} has {_one(self.size)} elements",
+                f"{_text(sizes)} has {_one(total)}",
+            )
+            raise ShapeError(f"reshape: {old}, {new}")
+        if total == 0 or self.contiguous:
+            return View.create(sizes)
+        if self._is_empty():
+            return View.create(sizes, (0,) * len(sizes), 0, ((0, 0),) * len(sizes))
+        runs, moved = _runs(self.shape, self.strides, self.mask)
+        strides: list[Any] = []
+        mask: list[Any] = []
+        for run in runs:
+            first, rest = len(strides), run.size
+            taken = first
+            while rest != 1:
+                if taken == len(sizes) or (rest := _divide(rest, sizes[taken])) is None:
+                    return None
+                taken += 1
+            parts = _split(run, sizes[first:taken])
+            if parts is None:
+                return None
+            strides += parts[0]
+            mask += parts[1]
+        ones = len(sizes) - len(strides)
+        strides += [0] * ones
+        mask += [(0, 1)] * ones
+        return View.create(sizes, tuple(strides), self.offset + moved, tuple(mask))
+
+    def minify(self) -> View:
+        """The same elements in the same order on as few axes as one view needs."""
+        if self._is_empty():
+            return self
+        runs, _ = _runs(self.shape, self.strides, self.mask)
+        return self.reshape([run.size for run in runs]) or self
+
+    def merge(self, other: View) -> View | None:
+        """One view for `other`, whose positions are the elements of this one; None if there is
+        none.
+        """
+        if self.contiguous:
+            return other
+        if other.contiguous and other.size == self.size:
+            return self.reshape(other.shape)
+        if other._is_empty() or other.size == 0:
+            return other
+        if self._is_empty():
+            return View.create(
+                other.shape, (0,) * len(other.shape), 0, ((0, 0),) * len(other.shape)
+            )
+        runs, moved = _runs(self.shape, self.strides, self.mask)
+        return _through(runs, self.offset + moved, other)
+
+    def __add__(self, other: View) -> View | None:
+        return self.merge(other)
+
+    # lowering
+
+    def to_indexed_uops(self, idxs: Sequence[UOp], valid: UOp) -> tuple[UOp, UOp]:
+        """The position of the element at `idxs`, and whether it and `valid` hold."""
+        position = _node(self.offset)
+        for index, stride in zip(idxs, self.strides):
+            position = position + index * _node(stride)
+        for axis, (low, high) in enumerate(self.mask or ()):
+            if not (isinstance(low, int) and low == 0):
+                valid = valid & (idxs[axis] * -1 < _node(_tidy(1 - low)))
+            if high != self.shape[axis]:
+                valid = valid & (idxs[axis] < _node(high))
+        return simplify(position), simplify(valid)
+
+
+def _fit(name: str, shape: Sizes, given: Sequence[Any]) -> tuple[Any, ...]:
+    if len(given) != len(shape):
+        raise ShapeError(f"{name}: {len(given)} values for the {len(shape)} axes of {_text(shape)}")
+    return tuple(given)
+
+
+def _one(size: Any) -> str:
+    return str(size) if isinstance(size, int) else render(size)
+
+
+def _text(shape: Sequence[Any]) -> str:
+    inside = ", ".join(_one(size) for size in shape)
+    return f"({inside},)" if len(shape) == 1 else f"({inside})"
+
+
+def _coordinates(position: int, runs: Sequence[_Run]) -> list[int]:
+    """The row-major `position` on each run; the first takes what is beyond."""
+    found: list[int] = []
+    for run in reversed(runs[1:]):
+        position, part = divmod(position, run.size)
+        found.append(part)
+    return [position, *reversed(found)] if runs else []
+
+
+def _through(runs: list[_Run], offset: Any, other: View) -> View | None:
+    """`other`, whose positions walk over `runs`, as one view.
+
+    The first valid element and its neighbour on each axis fix what a step on that axis does to
+    every coordinate. If no coordinate leaves its run anywhere in the valid box, no carry occurs,
+    and the steps are the strides.
+    """
+    numbers = [
+        other.offset,
+        *other.strides,
+        *(value for bounds in other.mask or () for value in bounds),
+    ]
+    for run in runs:
+        numbers += [run.size, run.low, run.high]
+    if not all(isinstance(value, int) for value in [*numbers, *other.shape]):
+        return None
+    box: Any = other.mask or tuple((0, size) for size in other.shape)
+    corner: Any = other.offset + sum(low * step for (low, _), step in zip(box, other.strides))
+    origin = _coordinates(corner, runs)
+    strides: list[Any] = []
+    steps: list[list[int]] = []
+    for (low, high), step in zip(box, other.strides):
+        beside = _coordinates(corner + step, runs) if high - low > 1 else origin
+        steps.append([b - a for a, b in zip(origin, beside)])
+        strides.append(sum(step * run.stride for step, run in zip(steps[-1], runs)))
+    mask = list(box)
+    for number, run in enumerate(runs):
+        reach = [step[number] * (high - low - 1) for step, (low, high) in zip(steps, box)]
+        least = origin[number] + sum(min(part, 0) for part in reach)
+        most = origin[number] + sum(max(part, 0) for part in reach)
+        if least < 0 or most >= run.size:
+            return None
+        if least >= run.low and most < run.high:
+            continue
+        moving = [axis for axis, part in enumerate(reach) if part]
+        if len(moving) > 1:
+            return None
+        if not moving:
+            mask = [(0, 0)] * len(mask)
+            continue
+        # One axis alone moves this coordinate: the run's valid part is an interval of that axis.
+        (axis,) = moving
+        first, by = origin[number], steps[axis][number]
+        near, far = (
+            (run.low - first, run.high - 1 - first)
+            if by > 0
+            else (first - run.high + 1, first - run.low)
+        )
+        lowest, highest = -(-near // abs(by)), far // abs(by)
+        base, (low, high) = box[axis][0], mask[axis]
+        mask[axis] = (max(low, base + lowest), max(low, min(high, base + highest + 1)))
+    base_offset = offset + sum(part * run.stride for part, run in zip(origin, runs))
+    base_offset -= sum(low * stride for (low, _), stride in zip(box, strides))
+    return View.create(other.shape, tuple(strides), base_offset, tuple(mask))
+
+
+@dataclass(frozen=True)
+class ShapeTracker:
+    """A chain of views, the one nearest to memory first; shape and size are those of the last."""
+
+    views: tuple[View, ...]
+
+    @staticmethod
+    def from_shape(shape: Sequence[sint]) -> ShapeTracker:
+        """All elements of memory of `shape`, in order."""
+        return ShapeTracker((View.create(tuple(shape)),))
+
+    @property
+    def shape(self) -> Sizes:
+        return self.views[-1].shape
+
+    @property
+    def size(self) -> sint:
+        """The number of elements."""
+        return self.views[-1].size
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether there is one view, and it is contiguous."""
+        return len(self.views) == 1 and self.views[0].contiguous
+
+    def _moved(self, view: View) -> ShapeTracker:
+        return ShapeTracker((*self.views[:-1], view)).simplify()
+
+    def permute(self, axes: Sequence[int]) -> ShapeTracker:
+        """Axis i of the result is axis `axes[i]`."""
+        return self._moved(self.views[-1].permute(axes))
+
+    def expand(self, shape: Sequence[sint]) -> ShapeTracker:
+        """Axes of size 1 repeated up to `shape`."""
+        return self._moved(self.views[-1].expand(shape))
+
+    def pad(self, padding: Sequence[tuple[sint, sint]]) -> ShapeTracker:
+        """`padding[i]` is what comes (before, after) on axis i."""
+        return self._moved(self.views[-1].pad(padding))
+
+    def shrink(self, window: Sequence[tuple[sint, sint]]) -> ShapeTracker:
+        """`window[i]` is (first, past the last) on axis i."""
+        return self._moved(self.views[-1].shrink(window))
+
+    def flip(self, axes: Sequence[bool]) -> ShapeTracker:
+        """Axes reversed where `axes[i]` is true."""
+        return self._moved(self.views[-1].flip(axes))
+
+    def reshape(self, shape: Sequence[sint]) -> ShapeTracker:
+        """The same elements in the same order under another shape."""
+        view = self.views[-1].reshape(shape)
+        if view is not None:
+            return self._moved(view)
+        return ShapeTracker((*self.views, View.create(tuple(shape)))).simplify()
+
+    def __add__(self, other: ShapeTracker) -> ShapeTracker:
+        """`other`, whose positions are the elements of this one."""
+        return ShapeTracker(self.views + other.views).simplify()
+
+    def simplify(self) -> ShapeTracker:
+        """The same with neighbouring views merged wherever one can stand for both."""
+        views = list(self.views)
+        at = len(views) - 2
+        while at >= 0:
+            merged = views[at].merge(views[at + 1])
+            if merged is None:
+                at -= 1
+                continue
+            views[at : at + 2] = [merged]
+            at = min(at, len(views) - 2)
+        return self if len(views) == len(self.views) else ShapeTracker(tuple(views))
+
+    def to_indexed_uops(self, idxs: Sequence[UOp] | None = None) -> tuple[UOp, UOp]:
+        """The memory position of the element at `idxs`, and whether there is one.
+
+        `idxs` None makes a range per axis, which prints as `ridx0`, `ridx1`... The position means
+        nothing where the second node is false.
+
+        Raises ShapeError if `idxs` are not one per axis.
+        """
+        if idxs is None:
+            idxs = [UOp.range(size, axis, Axis.LOOP) for axis, size in enumerate(self.shape)]
+        index = [simplify(part) for part in _fit("index", self.shape, idxs)]
+        position, valid = self.views[-1].to_indexed_uops(index, _TRUE)
+        for view in reversed(self.views[:-1]):
+            inner = view.minify()
+            parts: list[UOp] = []
+            step: Any = 1
+            for axis, size in reversed(list(enumerate(inner.shape))):
+                part = position // _node(step)
+                parts.append(simplify(part if axis == 0 else part % _node(size)))
+                step = _tidy(step * size)
+            # Inner axes first: a flat position comes apart from its fast end.
+            backward = View(
+                inner.shape[::-1],
+                inner.strides[::-1],
+                inner.offset,
+                inner.mask and inner.mask[::-1],
+            )
+            position, inside = backward.to_indexed_uops(parts, _TRUE)
+            valid = simplify(valid & (inside if valid is _TRUE else simplify_under(inside, valid)))
+        return (position if valid.op is Ops.CONST else simplify_under(position, valid)), valid
+
+    def real_strides(self) -> tuple[sint | None, ...]:
+        """How far one step on each axis goes in memory; None where that varies."""
+        if len(self.views) == 1:
+            return self.views[0].strides
+        ranges = [UOp.range(size, axis, Axis.LOOP) for axis, size in enumerate(self.shape)]
+        found = terms_of(self.to_indexed_uops(ranges)[0])
+        if found is None:
+            return (None,) * len(ranges)
+        tangled = {
+            node for factor in found[0] if factor.op is not Ops.RANGE for node in factor.toposort()
+        }
+        sizes = zip(ranges, self.shape)
+        return tuple(
+            None if part in tangled else 0 if size == 1 else found[0].get(part, 0)
+            for part, size in sizes
+        )
+
+    @property
+    def expr(self) -> str:
+        """The position as text, and under which condition."""
+        position, valid = self.to_indexed_uops()
+        return render(position) if valid is _TRUE else f"{render(position)} if {render(valid)}"
+
+
+_TRUE = UOp.const(dtypes.bool, True)
