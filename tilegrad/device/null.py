@@ -64,5 +64,7 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
     from tilegrad.device.registry import Device
 
     _, _, like = name.partition(":")
-    described = Device.describe(like or "EMU", runtime or NullRuntime())
+    described = Device.describe(
+        "EMU" if not like or like.isdecimal() else like, runtime or NullRuntime()
+    )
     return replace(described, name=name, _allocators=[])

@@ -1,0 +1,140 @@
+"""The reference device: programs for any target run lane by lane in Python.
+
+    render    tilegrad.render.python   one function that a lane runs
+    compile   nothing: the source is the binary
+    run       tilegrad.runtime.simt    blocks, lanes, barriers, matrix units
+
+`EMU` looks like a GPU: scalar arithmetic, blocks of lanes with shared memory, a matrix unit.
+`EMU:CPU` runs what is compiled for the target of another device. Its memory is its own, so that a
+missing copy fails.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import DeviceError
+from tilegrad.device.backend import Backend
+from tilegrad.device.host import HostMemory
+from tilegrad.ir.uop import UOp
+from tilegrad.render.python import render_python
+from tilegrad.runtime.protocol import Dims, Runtime, launch_dims, variable_names
+from tilegrad.runtime.simt import SimtProgram
+from tilegrad.target import MatrixUnit, Target
+
+__all__ = ["TARGET", "EmulatorRuntime", "backend", "execute", "mma_16_8_16"]
+
+
+def mma_16_8_16(dtype_in: DType, dtype_out: DType) -> MatrixUnit:
+    """PTX's `mma.sync.aligned.m16n8k16`: lane 4*g + t holds the rows g and g + 8 of a and c, the
+    column g of b.
+
+    The elements of a lane are in the order of its registers (PTX ISA, "Matrix Fragments for
+    mma.m16n8k16").
+    """
+    a, b, c = [], [], []
+    for lane in range(32):
+        g, t = divmod(lane, 4)
+        rows, pair = (g, g + 8), (2 * t, 2 * t + 1)
+        a.append(tuple((row, k + i) for k in (0, 8) for row in rows for i in pair))
+        b.append(tuple((k + i, g) for k in (0, 8) for i in pair))
+        c.append(tuple((row, i) for row in rows for i in pair))
+    name = f"mma_16_8_16_{dtype_in.alias}_{dtype_out.alias}"
+    return MatrixUnit(name, 16, 8, 16, 32, dtype_in, dtype_out, tuple(a), tuple(b), tuple(c))
+
+
+TARGET = Target(
+    "emu",
+    memory_lanes=4,
+    registers=128,
+    shared_bytes=48 << 10,
+    has_locals=True,
+    block_lanes=1024,
+    matrix_units=(
+        mma_16_8_16(dtypes.float16, dtypes.float32),
+        mma_16_8_16(dtypes.bfloat16, dtypes.float32),
+    ),
+)
+
+
+class EmulatorRuntime(HostMemory):
+    """Memory that no host view reaches, and launches in Python."""
+
+    def __init__(self, target: Target):
+        self.target = target
+
+    def host_view(self, handle: Any, nbytes: int) -> memoryview | None:
+        return None
+
+    def wrap(self, memory: memoryview) -> Any:
+        return None
+
+    def load(self, name: str, binary: bytes) -> Any:
+        return SimtProgram(name, binary.decode())
+
+    def launch(
+        self,
+        program: Any,
+        handles: Sequence[Any],
+        variables: Sequence[int],
+        global_size: Dims,
+        local_size: Dims,
+        wait: bool = False,
+    ) -> float | None:
+        check_limits(program, local_size, self.target)
+        began = time.perf_counter()
+        program.run(handles, variables, global_size, local_size)
+        return time.perf_counter() - began if wait else None
+
+
+def check_limits(program: SimtProgram, local_size: Dims, target: Target) -> None:
+    """Raise DeviceError if a block asks for more than the target has."""
+    lanes = 1
+    for size in local_size:
+        lanes *= size
+    if lanes > target.block_lanes:
+        raise DeviceError(
+            f"{program.name}: {lanes} lanes in a block, local size {tuple(local_size)}",
+            limit=f"{target.block_lanes} on {target.name}",
+        )
+    if program.shared_bytes > target.shared_bytes:
+        raise DeviceError(
+            f"{program.name}: {program.shared_bytes} bytes of shared memory in a block",
+            limit=f"{target.shared_bytes} on {target.name}",
+        )
+
+
+def execute(
+    program: Sequence[UOp],
+    buffers: Sequence[bytearray | memoryview],
+    variables: Mapping[str, int] | None = None,
+    global_size: Dims | None = None,
+    local_size: Dims | None = None,
+    name: str = "rendered",
+) -> None:
+    """Run a linear program on the bytes of its buffers, by slot; sizes left out are those it asks
+    for.
+    """
+    values = variables or {}
+    dims = launch_dims(program, values)
+    SimtProgram(name, render_python(name, program)).run(
+        [memoryview(data) for data in buffers],
+        [values[variable] for variable in variable_names(program)],
+        global_size or dims.global_size,
+        local_size or dims.local_size,
+    )
+
+
+def backend(name: str, runtime: Runtime | None = None) -> Backend:
+    from tilegrad.device.registry import Device
+
+    _, _, like = name.partition(":")
+    target = TARGET
+    if like and not like.isdecimal():
+        found = Device.describe(like, runtime or HostMemory()).target
+        target = replace(found, name=f"emu {found.name}")
+    return Backend(name, target, render_python, str.encode, runtime or EmulatorRuntime(target))

@@ -1,0 +1,441 @@
+"""A linear program as Python source, one function that a single lane runs: what the emulator
+executes.
+
+    bind    called once per launch with the memories and variables; it returns run     called once
+    per lane with its position. It is a generator if lanes must meet: it yields a number at a
+    barrier, and its operands at a matrix unit, whose result it is then sent
+
+Above them stand the facts that a launch needs, as constants. A vector is one Python variable per
+lane, so that picking and joining lanes costs nothing. Every op rounds to its dtype; an integer is
+wrapped only where bounds cannot show that it stays inside. Memory is reached through objects that
+check every access (runtime.simt).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.base.errors import CompileError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.target import MatrixUnit
+
+__all__ = ["render_python"]
+
+Lanes = tuple[str, ...]
+
+# Python refuses to nest more loops than this.
+_MAX_LOOPS = 20
+
+_PLAIN = {
+    Ops.NEG: "-{0}",
+    Ops.ADD: "{0} + {1}",
+    Ops.SUB: "{0} - {1}",
+    Ops.MUL: "{0} * {1}",
+    Ops.CMPLT: "{0} < {1}",
+    Ops.CMPNE: "{0} != {1}",
+    Ops.CMPEQ: "{0} == {1}",
+    Ops.AND: "{0} & {1}",
+    Ops.OR: "{0} | {1}",
+    Ops.XOR: "{0} ^ {1}",
+    Ops.SHL: "{0} << ({1} & 63)",
+    Ops.SHR: "{0} >> ({1} & 63)",
+    Ops.WHERE: "{1} if {0} else {2}",
+}
+_WHOLE = {Ops.FLOORDIV: "//", Ops.IDIV: "//", Ops.FLOORMOD: "%", Ops.MOD: "%"}
+# Ops whose result needs no rounding or wrapping.
+_FITS = frozenset({Ops.WHERE, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR, Ops.SHR, Ops.TRUNC})
+_FITS_FLOAT = _FITS | {Ops.NEG}
+
+
+def render_python(name: str, program: Sequence[UOp]) -> str:
+    """The source of the program `name`."""
+    return _Writer(name, program).text()
+
+
+class _Writer:
+    """The state of one rendering: the lines so far, and for each node the names of its lanes."""
+
+    def __init__(self, name: str, program: Sequence[UOp]):
+        self.name = name
+        self.program = program
+        self.lines: list[str] = []
+        self.depth = 2
+        self.names: dict[UOp, Lanes] = {}
+        self.variables_set: set[str] = set()
+        self.units: list[MatrixUnit] = []
+        self.meets = False
+
+    def text(self) -> str:
+        for position, node in enumerate(self.program):
+            handler = _HANDLERS.get(node.op, _Writer.compute if node.op.is_alu else None)
+            if handler is None:
+                raise CompileError(
+                    f"render.python: a {node.op} node in a program", kernel=self.name
+                )
+            handler(self, node, f"v{position}")
+        return "\n".join([*self.facts(), *self.head(), *self.lines, "    return run", ""])
+
+    # the parts around the body
+
+    def nodes(self, op: Ops) -> list[UOp]:
+        return [node for node in self.program if node.op is op]
+
+    def facts(self) -> list[str]:
+        stored = {self.root(node.src[0]) for node in self.nodes(Ops.STORE)}
+        loaded = {self.root(node.src[0]) for node in self.nodes(Ops.LOAD)}
+        loaded |= {self.root(node.src[0]) for node in self.nodes(Ops.STORE) if node.arg is not None}
+        buffers = [
+            (node.arg, _pointer(node).base.scalar, _elements(node), node in stored, node in loaded)
+            for node in self.nodes(Ops.DEFINE_GLOBAL)
+        ]
+        shared = [(node.arg, _pointer(node).base.scalar, _elements(node)) for node in self.shared()]
+        lanes = max([unit.lanes for unit in self.units], default=1)
+        return [
+            f"# {self.name}",
+            f"BUFFERS = {_table(sorted(buffers, key=lambda row: row[0]))}",
+            f"SHARED = {_table(shared)}",
+            f"VARIABLES = {_table([node.arg for node in self.nodes(Ops.DEFINE_VAR)])}",
+            f"POSITIONS = {_table([node.arg[0] for node in self.nodes(Ops.SPECIAL)])}",
+            f"MEETS = {self.meets}",
+            f"GROUP = {lanes}",
+            f"UNITS = {_table([_unit_text(unit) for unit in self.units], raw=True)}",
+            "",
+        ]
+
+    def head(self) -> list[str]:
+        bound = [f"data{node.arg}" for node in self.nodes(Ops.DEFINE_GLOBAL)]
+        bound += [f"shared{node.arg}" for node in self.shared()]
+        bound += [_variable_name(node) for node in self.nodes(Ops.DEFINE_VAR)]
+        positions = [node.arg[0] for node in self.nodes(Ops.SPECIAL)]
+        return [
+            "",
+            f"def bind({', '.join(bound)}):",
+            f"    def run({', '.join(positions)}):",
+            *([] if self.lines else ["        pass"]),
+        ]
+
+    def shared(self) -> list[UOp]:
+        return [n for n in self.nodes(Ops.DEFINE_LOCAL) if _pointer(n).place is Place.SHARED]
+
+    # writing
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def lanes(self, node: UOp) -> Lanes:
+        return self.names[node]
+
+    def set(self, node: UOp, name: str, texts: Sequence[str]) -> None:
+        """Give each lane of `node` a variable of its own."""
+        width = len(texts)
+        made = tuple([name] if width == 1 else [f"{name}_{lane}" for lane in range(width)])
+        for variable, text in zip(made, texts, strict=True):
+            self.line(f"{variable} = {text}")
+        self.names[node] = made
+
+    def share(self, node: UOp, name: str, lanes: Lanes) -> None:
+        """Let `node` stand for existing names, or for a copy where an accumulator may change
+        under it.
+        """
+        if any(lane in self.variables_set for lane in lanes):
+            self.set(node, name, lanes)
+        else:
+            self.names[node] = lanes
+
+    @staticmethod
+    def root(node: UOp) -> UOp:
+        while node.op in (Ops.AFTER, Ops.ASSIGN):
+            node = node.src[0]
+        return node
+
+    # a method for each kind of node; `name` is what its result may be called
+
+    def nothing(self, node: UOp, name: str) -> None:
+        self.names[node] = ()
+
+    def const(self, node: UOp, name: str) -> None:
+        self.names[node] = (_literal(node.arg, node.dtype),) * node.dtype.lanes
+
+    def parameter(self, node: UOp, name: str) -> None:
+        self.names[node] = (f"data{node.arg}",)
+
+    def variable(self, node: UOp, name: str) -> None:
+        self.names[node] = (_variable_name(node),)
+
+    def special(self, node: UOp, name: str) -> None:
+        self.names[node] = (node.arg[0],)
+
+    def local(self, node: UOp, name: str) -> None:
+        place = _pointer(node)
+        if place.place is Place.SHARED:
+            self.names[node] = (f"shared{node.arg}",)
+            return
+        made = f"scratch{node.arg}"
+        self.line(f"{made} = scratch({made!r}, {place.base.scalar!r}, {_elements(node)})")
+        self.names[node] = (made,)
+
+    def accumulator(self, node: UOp, name: str) -> None:
+        start = self.lanes(node.src[0])
+        self.set(node, name, start * (node.dtype.lanes // len(start)))
+        self.variables_set.update(self.names[node])
+
+    def assign(self, node: UOp, name: str) -> None:
+        target = self.lanes(self.root(node))
+        values = self.lanes(node.src[1])
+        self.line(f"{', '.join(target)} = {', '.join(values)}")
+        self.names[node] = target
+
+    def after(self, node: UOp, name: str) -> None:
+        self.share(node, name, self.lanes(node.src[0]))
+
+    def loop(self, node: UOp, name: str) -> None:
+        self.line(f"for {name} in range({self.lanes(node.src[0])[0]}):")
+        self.depth += 1
+        if self.depth > _MAX_LOOPS:
+            raise CompileError(f"render.python: {self.depth} nested loops", kernel=self.name)
+        self.names[node] = (name,)
+
+    def end(self, node: UOp, name: str) -> None:
+        if self.lines[-1].lstrip().startswith("for "):
+            self.line("pass")
+        self.depth -= 1
+        self.names[node] = ()
+
+    def barrier(self, node: UOp, name: str) -> None:
+        self.meets = True
+        self.line(f"yield {name[1:]}")
+        self.names[node] = ()
+
+    def vectorize(self, node: UOp, name: str) -> None:
+        self.share(node, name, tuple(lane for part in node.src for lane in self.lanes(part)))
+
+    def pick(self, node: UOp, name: str) -> None:
+        lanes = self.lanes(node.src[0])
+        self.share(node, name, tuple(lanes[lane] for lane in node.arg))
+
+    def load(self, node: UOp, name: str) -> None:
+        self.fetch(
+            node, name, node.src[0], node.src[1], node.dtype.lanes, *map(self.lanes, node.src[2:])
+        )
+
+    def fetch(
+        self,
+        node: UOp,
+        name: str,
+        source: UOp,
+        index: UOp,
+        width: int,
+        other: Lanes | None = None,
+        gate: Lanes | None = None,
+    ) -> None:
+        """Read `width` elements into the lanes of `node`."""
+        memory, base = self.lanes(source)[0], _pointer(self.root(source)).base
+        places = self.lanes(index)
+        if gate is None and len(places) == 1 and width > 1:
+            made = tuple(f"{name}_{lane}" for lane in range(width))
+            start = places[0] if base.lanes == 1 else f"{places[0]} * {base.lanes}"
+            self.line(f"{', '.join(made)} = {memory}.read_vector({start}, {width})")
+            self.names[node] = made
+            return
+        texts = [f"{memory}.read({place})" for place in _spread(places, width, base.lanes)]
+        if gate is not None and other is not None:
+            texts = [
+                f"{text} if {on} else {otherwise}"
+                for text, on, otherwise in zip(
+                    texts, gate * (width // len(gate)), other * (width // len(other)), strict=True
+                )
+            ]
+        self.set(node, name, texts)
+
+    def store(self, node: UOp, name: str) -> None:
+        target, index, value = node.src[:3]
+        memory, base = self.lanes(target)[0], _pointer(self.root(target)).base
+        values = self.lanes(value)
+        width = len(values)
+        places = _spread(self.lanes(index), width, base.lanes)
+        gate = self.lanes(node.src[3]) if len(node.src) > 3 else None
+        self.names[node] = ()
+        if node.arg is None and gate is None and width > 1 and len(self.lanes(index)) == 1:
+            self.line(f"{memory}.write_vector({places[0]}, ({', '.join(values)},))")
+            return
+        gates = [None] * width if gate is None else gate * (width // len(gate))
+        for place, text, on in zip(places, values, gates, strict=True):
+            if node.arg is not None:
+                old = f"{memory}.read({place})"
+                text = self.expression(node.arg, (old, text), value.dtype, value.dtype, None)
+            self.line(f"{'' if on is None else f'if {on}: '}{memory}.write({place}, {text})")
+
+    def compute(self, node: UOp, name: str) -> None:
+        width = node.dtype.lanes
+        rows = [self.lanes(source) for source in node.src]
+        rows = [lanes * (width // len(lanes)) for lanes in rows]
+        bounds = node.bounds if node.dtype.is_int else None
+        kind, op = node.src[-1].dtype, node.op
+        if op in _WHOLE and kind.is_int and node.src[1].vmin > 0:
+            # A positive divisor: Python's own operators, which agree with C's from zero up.
+            if op in (Ops.FLOORDIV, Ops.FLOORMOD) or node.src[0].vmin >= 0:
+                self.set(node, name, [f"{x} {_WHOLE[op]} {y}" for x, y in zip(*rows, strict=True)])
+                return
+        texts = [
+            self.expression(op, row, node.dtype, kind, bounds) for row in zip(*rows, strict=True)
+        ]
+        self.set(node, name, texts)
+
+    @staticmethod
+    def expression(
+        op: Ops, operands: Sequence[str], dtype: DType, kind: DType, bounds: tuple[Any, Any] | None
+    ) -> str:
+        """The op on operands of dtype `kind`, rounded to `dtype`; `bounds` of the result where
+        they are known.
+        """
+        scalar = dtype.scalar
+        if op is Ops.MULACC and scalar.is_float:
+            return f"fma_{scalar.name}({', '.join(operands)})"
+        if op is Ops.MAX:
+            first, second = operands
+            larger = f"{first} if {first} > {second} else {second}"
+            if not (kind.is_float or "(" in first + second):
+                return larger
+            text = f"op_max({first}, {second})"
+        elif op is Ops.MULACC:
+            text = f"{operands[0]} * {operands[1]} + {operands[2]}"
+        else:
+            plain = _PLAIN.get(op, f"op_{op.name.lower()}({', '.join(operands)})")
+            text = plain.format(*operands)
+        if op.is_boolean or op in (_FITS_FLOAT if scalar.is_float else _FITS):
+            return text
+        if scalar.kind == "bool":
+            return f"bool({text})"
+        if scalar in (dtypes.float64, dtypes.index):
+            return text
+        if bounds is not None and bounds != (scalar.min, scalar.max):
+            return text
+        return f"{scalar.name}({text})"
+
+    def cast(self, node: UOp, name: str) -> None:
+        source, target = node.src[0].dtype.scalar, node.dtype.scalar
+        texts = [_cast_text(text, source, target, node.src[0]) for text in self.lanes(node.src[0])]
+        if any(text not in self.lanes(node.src[0]) for text in texts):
+            self.set(node, name, texts)
+        else:
+            self.share(node, name, tuple(texts))
+
+    def bitcast(self, node: UOp, name: str) -> None:
+        values = self.lanes(node.src[0])
+        source, target = node.src[0].dtype.scalar, node.dtype.scalar
+        made = [name] if node.dtype.lanes == 1 else [f"{name}_{i}" for i in range(node.dtype.lanes)]
+        given = f"({', '.join(values)},)"
+        self.line(f"{', '.join(made)}, = bitcast({given}, {source.name!r}, {target.name!r})")
+        self.names[node] = tuple(made)
+
+    def matrix(self, node: UOp, name: str) -> None:
+        unit: MatrixUnit = node.arg
+        if unit not in self.units:
+            self.units.append(unit)
+        made = tuple(f"{name}_{lane}" for lane in range(node.dtype.lanes))
+        given = ", ".join(f"({', '.join(self.lanes(source))},)" for source in node.src)
+        number = self.units.index(unit)
+        if unit.lanes == 1:
+            self.line(
+                f"({', '.join(made)},), = multiply(UNITS[{self.units.index(unit)}], [({given})])"
+            )
+        else:
+            self.meets = True
+            self.line(f"{', '.join(made)}, = yield {name[1:]}, {number}, {given}")
+        self.names[node] = made
+
+
+_HANDLERS: dict[Ops, Callable[[_Writer, UOp, str], None]] = {
+    Ops.CONST: _Writer.const,
+    Ops.DEFINE_GLOBAL: _Writer.parameter,
+    Ops.DEFINE_VAR: _Writer.variable,
+    Ops.DEFINE_LOCAL: _Writer.local,
+    Ops.DEFINE_ACC: _Writer.accumulator,
+    Ops.SPECIAL: _Writer.special,
+    Ops.RANGE: _Writer.loop,
+    Ops.END: _Writer.end,
+    Ops.LOAD: _Writer.load,
+    Ops.STORE: _Writer.store,
+    Ops.CAST: _Writer.cast,
+    Ops.BITCAST: _Writer.bitcast,
+    Ops.VECTORIZE: _Writer.vectorize,
+    Ops.GEP: _Writer.pick,
+    Ops.ASSIGN: _Writer.assign,
+    Ops.AFTER: _Writer.after,
+    Ops.BARRIER: _Writer.barrier,
+    Ops.WMMA: _Writer.matrix,
+    Ops.SINK: _Writer.nothing,
+}
+
+
+def _pointer(node: UOp) -> Pointer:
+    assert isinstance(node.dtype, Pointer)
+    return node.dtype
+
+
+def _elements(node: UOp) -> int:
+    """Scalars behind a pointer; -1 where unknown."""
+    pointer = _pointer(node)
+    return pointer.size if pointer.size < 0 else pointer.size * pointer.base.lanes
+
+
+def _spread(places: Lanes, width: int, stride: int) -> list[str]:
+    """The index of each lane: given, or counted up from the one of the first."""
+    if len(places) == width and stride == 1:
+        return list(places)
+    start = places[0] if stride == 1 else f"{places[0]} * {stride}"
+    return [start if lane == 0 else f"{start} + {lane}" for lane in range(width)]
+
+
+def _variable_name(node: UOp) -> str:
+    """The user's name for a variable, kept apart from names of ours and Python's."""
+    return f"var_{''.join(letter if letter.isalnum() else '_' for letter in node.arg[0])}"
+
+
+def _literal(value: Any, dtype: DType) -> str:
+    if dtype.scalar.is_float:
+        if math.isfinite(value):
+            text = repr(value)
+        else:
+            text = "nan" if value != value else ("inf" if value > 0 else "-inf")
+    else:
+        text = repr(value)
+    return f"({text})" if text.startswith("-") else text
+
+
+def _cast_text(text: str, source: DType, target: DType, node: UOp) -> str:
+    """The text of one value in another dtype; `text` itself where every value stays as it is."""
+    if source is target:
+        return text
+    if target.kind == "bool":
+        return f"{text} != 0"
+    if target.is_float:
+        if source.is_float:
+            exact = source.itemsize < target.itemsize
+            return text if exact or target is dtypes.float64 else f"{target.name}({text})"
+        if target is dtypes.float64 or source.kind == "bool":
+            return f"float({text})"
+        return f"{target.name}(odd({text}))"
+    if source.is_float:
+        return f"to_integer({text}, {int(target.min)}, {int(target.max)})"
+    if source.kind == "bool":
+        return f"int({text})"
+    low, high = node.bounds
+    if target is dtypes.index or (target.min <= low and high <= target.max):
+        return text
+    return f"{target.name}({text})"
+
+
+def _table(rows: Sequence[Any], raw: bool = False) -> str:
+    """A tuple on one line."""
+    return f"({''.join(f'{row if raw else repr(row)}, ' for row in rows).strip()})"
+
+
+def _unit_text(unit: MatrixUnit) -> str:
+    sizes = f"{unit.m}, {unit.n}, {unit.k}, {unit.lanes}, {unit.dtype_in!r}, {unit.dtype_out!r}"
+    layouts = f"{unit.a_layout!r}, {unit.b_layout!r}, {unit.c_layout!r}"
+    return f"MatrixUnit({unit.name!r}, {sizes}, {layouts}, {unit.synchronous!r})"

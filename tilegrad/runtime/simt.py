@@ -1,0 +1,487 @@
+"""Blocks, lanes, barriers and matrix units in Python: programs for GPUs run, and fail, without a
+GPU.
+
+A program is the source that render.python writes. Its lanes run one after the other, each until
+it must meet the others of its block at a barrier, or those of its group at a matrix unit. Nothing
+runs out of order, so a program that happens to be right in this order alone must be caught by
+other means: memory that several lanes share knows who touched each element since the last
+barrier, and refuses an access that races. Every access is checked against the size of its memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import CompileError, IndexBoundsError, InternalError, TilegradError
+from tilegrad.runtime.arithmetic import (
+    CODES,
+    arithmetic,
+    bfloat16_values,
+    half_values,
+    to_bfloat16,
+    to_half,
+)
+from tilegrad.runtime.protocol import Dims
+from tilegrad.target import MatrixUnit
+
+__all__ = ["Memory", "SimtProgram", "TrackedMemory", "multiply"]
+
+
+class Outside(Exception):
+    """An access outside a memory: the message says which."""
+
+
+class Race(Exception):
+    """Two lanes touch an element with nothing between them that orders them: the message says
+    which.
+    """
+
+
+class Memory:
+    """Elements of one dtype; nothing outside them is touched."""
+
+    __slots__ = ("cells", "decode", "encode", "name", "size")
+
+    def __init__(self, name: str, cells: Any, size: int, dtype: DType | None = None):
+        self.name = name
+        self.cells = cells
+        self.size = size
+        self.decode: Sequence[float] | None = None
+        self.encode: Callable[[float], int] | None = None
+        if dtype is dtypes.float16:
+            self.decode, self.encode = half_values(), to_half
+        elif dtype is dtypes.bfloat16:
+            self.decode, self.encode = bfloat16_values(), to_bfloat16
+
+    def outside(self, index: int, count: int) -> Outside:
+        what = f"index {index}" if count == 1 else f"indices {index} to {index + count - 1}"
+        verb = "is" if count == 1 else "are"
+        return Outside(f"{what} {verb} outside {self.name}, which has {self.size} elements")
+
+    def read(self, index: int) -> Any:
+        if not 0 <= index < self.size:
+            raise self.outside(index, 1)
+        value = self.cells[index]
+        return value if self.decode is None else self.decode[value]
+
+    def read_vector(self, index: int, count: int) -> Sequence[Any]:
+        if not 0 <= index <= self.size - count:
+            raise self.outside(index, count)
+        values: Sequence[Any] = self.cells[index : index + count]
+        return values if self.decode is None else [self.decode[value] for value in values]
+
+    def write(self, index: int, value: Any) -> None:
+        if not 0 <= index < self.size:
+            raise self.outside(index, 1)
+        self.cells[index] = value if self.encode is None else self.encode(value)
+
+    def write_vector(self, index: int, values: Sequence[Any]) -> None:
+        if not 0 <= index <= self.size - len(values):
+            raise self.outside(index, len(values))
+        for place, value in enumerate(values, index):
+            self.cells[place] = value if self.encode is None else self.encode(value)
+
+
+class TrackedMemory(Memory):
+    """Memory that several parties share: lanes of a block between two barriers, or blocks of a
+    launch.
+
+    A party's accesses bear a stamp: `start` plus its number. What bears a stamp of at least
+    `start` happened since the parties last met. An element that one party writes may be touched
+    by no other until they meet again.
+    """
+
+    __slots__ = ("parties", "party", "readers", "stamp", "start", "until", "writers")
+
+    def __init__(
+        self,
+        name: str,
+        cells: Any,
+        size: int,
+        dtype: DType | None,
+        party: str,
+        until: str,
+        parties: int,
+    ):
+        super().__init__(name, cells, size, dtype)
+        self.party = party
+        self.parties = parties
+        self.until = until
+        self.start = 0
+        self.stamp = 0
+        self.writers = [-1] * size
+        self.readers = [-1] * size
+
+    def enter(self, start: int, number: int) -> None:
+        """From now on, `number` is the party that runs; none of those with a stamp below `start`
+        is running still.
+        """
+        self.start = start
+        self.stamp = start + number
+
+    def race(self, index: int, verb: str, other: str, stamp: int) -> Race:
+        me, them = self.stamp - self.start, stamp - self.start
+        who = f"{self.party} {them}" if them < self.parties else f"another {self.party}"
+        what = f"element {index} of {self.name}, which {who} {other} {self.until}"
+        return Race(f"{self.party} {me} {verb} {what}")
+
+    def note_read(self, index: int) -> None:
+        writer, reader = self.writers[index], self.readers[index]
+        if writer >= self.start and writer != self.stamp:
+            raise self.race(index, "reads", "wrote", writer)
+        if reader != self.stamp:
+            several = self.start + self.parties
+            self.readers[index] = self.stamp if reader < self.start else several
+
+    def note_write(self, index: int) -> None:
+        writer, reader = self.writers[index], self.readers[index]
+        if writer >= self.start and writer != self.stamp:
+            raise self.race(index, "writes", "wrote", writer)
+        if reader >= self.start and reader != self.stamp:
+            raise self.race(index, "writes", "read", reader)
+        self.writers[index] = self.stamp
+
+    def read(self, index: int) -> Any:
+        value = super().read(index)
+        self.note_read(index)
+        return value
+
+    def read_vector(self, index: int, count: int) -> Sequence[Any]:
+        values = super().read_vector(index, count)
+        for place in range(index, index + count):
+            self.note_read(place)
+        return values
+
+    def write(self, index: int, value: Any) -> None:
+        super().write(index, value)
+        self.note_write(index)
+
+    def write_vector(self, index: int, values: Sequence[Any]) -> None:
+        super().write_vector(index, values)
+        for place in range(index, index + len(values)):
+            self.note_write(place)
+
+
+_DONE = object()
+
+
+class SimtProgram:
+    """A loaded program. It may be launched from several threads at once."""
+
+    def __init__(self, name: str, source: str):
+        self.name = name
+        self.lines = source.splitlines()
+        self.file = f"<emulated {name}>"
+        try:
+            self.code = compile(source, self.file, "exec")
+        except (SyntaxError, RecursionError, MemoryError) as error:
+            raise CompileError(f"emulator: {name} is no Python program", message=error) from None
+        facts = self._namespace()
+        self.buffers: tuple[tuple[int, DType, int, bool, bool], ...] = facts["BUFFERS"]
+        self.shared: tuple[tuple[int, DType, int], ...] = facts["SHARED"]
+        self.variables: tuple[tuple[str, int, int], ...] = facts["VARIABLES"]
+        self.positions: tuple[str, ...] = facts["POSITIONS"]
+        self.meets: bool = facts["MEETS"]
+        self.group: int = facts["GROUP"]
+        self.units: tuple[MatrixUnit, ...] = facts["UNITS"]
+
+    @property
+    def shared_bytes(self) -> int:
+        return sum(dtype.itemsize * size for _, dtype, size in self.shared)
+
+    def _namespace(self) -> dict[str, Any]:
+        functions = arithmetic()
+
+        def products(unit: MatrixUnit, operands: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+            return multiply(unit, operands, functions)
+
+        names: dict[str, Any] = {
+            **functions,
+            "dtypes": dtypes,
+            "MatrixUnit": MatrixUnit,
+            "multiply": products,
+            "scratch": _scratch,
+        }
+        exec(self.code, names)
+        return names
+
+    def run(
+        self,
+        memories: Sequence[memoryview],
+        values: Sequence[int],
+        global_size: Dims,
+        local_size: Dims,
+    ) -> None:
+        """Run every lane of every block.
+
+        Raises IndexBoundsError for an access outside a memory, InternalError for a race, for
+        lanes that wait at different barriers, and for anything else that a program may not do.
+        """
+        _Launch(self, memories, values, global_size, local_size).run()
+
+
+class _Launch:
+    """One launch: the memories, the block that runs, and how far each of its lanes is."""
+
+    def __init__(
+        self,
+        program: SimtProgram,
+        memories: Sequence[memoryview],
+        values: Sequence[int],
+        global_size: Dims,
+        local_size: Dims,
+    ):
+        self.program = program
+        self.global_size, self.local_size = _three(global_size), _three(local_size)
+        self.lane_count = math.prod(self.local_size)
+        self.names = program._namespace()
+        self.block: Dims = (0, 0, 0)
+        self.lane = 0
+        self.start = 0
+        self.outputs: list[TrackedMemory] = []
+        self.shared = [
+            TrackedMemory(
+                f"shared{number}", [], size, None, "lane", "since the last barrier", self.lane_count
+            )
+            for number, _, size in program.shared
+        ]
+        opened = [self._open(memories, *row) for row in program.buffers]
+        self.body = self.names["bind"](*opened, *self.shared, *self._values(values))
+
+    def _open(
+        self,
+        memories: Sequence[memoryview],
+        slot: int,
+        dtype: DType,
+        size: int,
+        stored: bool,
+        loaded: bool,
+    ) -> Memory:
+        name, program = f"data{slot}", self.program.name
+        if slot >= len(memories):
+            raise InternalError(f"{program}: no buffer is given for {name}", given=len(memories))
+        view = memories[slot].cast("B")
+        count = view.nbytes // dtype.itemsize if size < 0 else size
+        if count * dtype.itemsize > view.nbytes:
+            raise InternalError(
+                f"{program}: {name} has {count} {dtype.name}s", buffer=f"{view.nbytes} bytes"
+            )
+        if stored and view.readonly:
+            raise InternalError(f"{program}: {name} is written, its buffer is read-only")
+        code: Any = CODES[dtype.name]
+        cells = view[: count * dtype.itemsize].cast(code)
+        blocks = math.prod(self.global_size)
+        if not stored or blocks == 1:
+            return Memory(name, cells, count, dtype)
+        party = "chunk" if "chunk" in self.program.positions else "block"
+        tracked = TrackedMemory(name, cells, count, dtype, party, "in the same launch", blocks)
+        self.outputs.append(tracked)
+        return tracked
+
+    def _values(self, values: Sequence[int]) -> Sequence[int]:
+        known = self.program.variables
+        if len(values) != len(known):
+            names = ", ".join(name for name, _, _ in known) or "none"
+            raise InternalError(
+                f"{self.program.name}: {len(values)} values for variables", variables=names
+            )
+        for value, (name, low, high) in zip(values, known, strict=True):
+            if not low <= value <= high:
+                raise InternalError(
+                    f"{self.program.name}: {name} is {value}", range=f"{low} to {high}"
+                )
+        return values
+
+    def run(self) -> None:
+        try:
+            for number, block in enumerate(_places(self.global_size)):
+                self.block = block
+                for output in self.outputs:
+                    output.enter(0, number)
+                for memory, (_, dtype, size) in zip(self.shared, self.program.shared, strict=True):
+                    memory.cells = [_poison(dtype)] * size
+                self._meet()
+                if self.program.meets:
+                    self._run_in_step()
+                else:
+                    self._run_in_turn()
+        except (Outside, Race) as error:
+            raise self._explained(error, str(error)) from None
+        except TilegradError:
+            raise
+        except Exception as error:
+            raise self._explained(error, f"{type(error).__name__}: {error}") from error
+
+    def _run_in_turn(self) -> None:
+        """Lanes that never meet: each runs to its end."""
+        for lane, arguments in enumerate(self._arguments()):
+            self._enter(lane)
+            self.body(*arguments)
+
+    def _run_in_step(self) -> None:
+        """All lanes up to where they meet, again and again."""
+        lanes = [self.body(*arguments) for arguments in self._arguments()]
+        group = self.program.group
+        if len(lanes) % group:
+            headline = f"{self.program.name}: a matrix unit takes {group} lanes"
+            raise InternalError(headline, block=f"{len(lanes)} lanes")
+        while True:
+            waiting: list[Any] = []
+            for first in range(0, len(lanes), group):
+                waiting += self._run_group(lanes[first : first + group], first)
+            if any(place != waiting[0] for place in waiting):
+                raise self._apart(waiting, 0)
+            if waiting[0] is _DONE:
+                return
+            self._meet()
+
+    def _run_group(self, lanes: Sequence[Any], first: int) -> list[Any]:
+        """Run the lanes of one matrix unit to the next barrier or their end: where each stands."""
+        replies: Sequence[Any] = [None] * len(lanes)
+        while True:
+            found: list[Any] = []
+            for number, lane in enumerate(lanes):
+                self._enter(first + number)
+                try:
+                    found.append(lane.send(replies[number]))
+                except StopIteration:
+                    found.append(_DONE)
+            if not any(isinstance(place, tuple) for place in found):
+                return found
+            at = [place[0] if isinstance(place, tuple) else place for place in found]
+            if any(place != at[0] for place in at):
+                raise self._apart(at, first)
+            unit = self.names["UNITS"][found[0][1]]
+            replies = self.names["multiply"](unit, [place[2:] for place in found])
+
+    def _arguments(self) -> Iterator[list[int]]:
+        """The position of each lane of the block, as the program's function takes it."""
+        wanted = [
+            (name[0] == "l", 0 if name == "chunk" else int(name[-1]))
+            for name in self.program.positions
+        ]
+        for place in _places(self.local_size):
+            yield [place[axis] if is_lane else self.block[axis] for is_lane, axis in wanted]
+
+    def _enter(self, lane: int) -> None:
+        self.lane = lane
+        for memory in self.shared:
+            memory.enter(self.start, lane)
+
+    def _meet(self) -> None:
+        """What the lanes did so far is now behind all of them."""
+        self.start += self.lane_count + 1
+
+    def _apart(self, waiting: Sequence[Any], first: int) -> InternalError:
+        places: dict[str, list[int]] = {}
+        for lane, place in enumerate(waiting, first):
+            at = "the end" if place is _DONE else f"v{place}"
+            places.setdefault(at, []).append(lane)
+        return InternalError(
+            f"{self.program.name}: the lanes of a block do not meet at the same barrier",
+            lanes="; ".join(f"{_spans(lanes)} at {at}" for at, lanes in places.items()),
+            block=self.block,
+        )
+
+    def _explained(self, error: Exception, headline: str) -> TilegradError:
+        """The error with the instruction, block and lane where it happened."""
+        line = 0
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == self.program.file:
+                line = trace.tb_lineno
+            trace = trace.tb_next
+        kind = IndexBoundsError if isinstance(error, Outside) else InternalError
+        place = list(_places(self.local_size))[self.lane]
+        return kind(
+            f"{self.program.name}: {headline}",
+            instruction=self.program.lines[line - 1].strip() if line else "none",
+            block=self.block,
+            lane=place,
+        )
+
+
+def multiply(
+    unit: MatrixUnit, operands: Sequence[Sequence[Any]], functions: dict[str, Any]
+) -> list[tuple[Any, ...]]:
+    """What a matrix unit gives to each lane for its (a, b, c): products in order of k, each added
+    with one rounding.
+    """
+    a = _gathered(unit, unit.a_layout, [lane[0] for lane in operands], "a")
+    b = _gathered(unit, unit.b_layout, [lane[1] for lane in operands], "b")
+    c = _gathered(unit, unit.c_layout, [lane[2] for lane in operands], "c")
+    out = unit.dtype_out
+    fma: Callable[[Any, Any, Any], Any]
+    if out.is_float:
+        fma = functions[f"fma_{out.name}"]
+    else:
+        wrap = functions[out.name]
+
+        def fma(x: int, y: int, z: int) -> int:
+            result: int = wrap(x * y + z)
+            return result
+
+    for row, column in c:
+        total = c[row, column]
+        for k in range(unit.k):
+            total = fma(a[row, k], b[k, column], total)
+        c[row, column] = total
+    return [tuple([c[place] for place in places]) for places in unit.c_layout]
+
+
+def _gathered(
+    unit: MatrixUnit,
+    layout: Sequence[Sequence[tuple[int, int]]],
+    lanes: Sequence[Any],
+    operand: str,
+) -> dict[tuple[int, int], Any]:
+    """The matrix that the lanes hold together. Where several hold one element, they must agree."""
+    found: dict[tuple[int, int], Any] = {}
+    for places, values in zip(layout, lanes, strict=True):
+        for place, value in zip(places, values, strict=True):
+            known = found.setdefault(place, value)
+            if known != value and (known == known or value == value):
+                raise InternalError(
+                    f"{unit.name}: lanes disagree on element {place} of {operand}",
+                    values=f"{known}, {value}",
+                )
+    return found
+
+
+def _scratch(name: str, dtype: DType, size: int) -> Memory:
+    return Memory(name, [_poison(dtype)] * size, size)
+
+
+def _poison(dtype: DType) -> Any:
+    """What memory holds that nobody wrote: a value that shows in results, or leaves every bound
+    as an index.
+    """
+    return math.nan if dtype.is_float else dtype.max
+
+
+def _three(size: Dims) -> Dims:
+    return (*size, 1, 1, 1)[:3]
+
+
+def _places(size: Dims) -> Iterator[Dims]:
+    """Every position, the first axis fastest: the order in which hardware numbers lanes and
+    blocks.
+    """
+    x, y, z = size
+    return ((i, j, k) for k, j, i in itertools.product(range(z), range(y), range(x)))
+
+
+def _spans(lanes: Sequence[int]) -> str:
+    """0, 1, 2, 5 as "lanes 0-2, 5"."""
+    spans: list[list[int]] = []
+    for lane in lanes:
+        if spans and spans[-1][1] == lane - 1:
+            spans[-1][1] = lane
+        else:
+            spans.append([lane, lane])
+    text = ", ".join(f"{low}" if low == high else f"{low}-{high}" for low, high in spans)
+    return f"lane{'s' if len(lanes) > 1 else ''} {text}"
