@@ -168,7 +168,12 @@ class UOp:
         done: dict[UOp, UOp] = dict(mapping)
         for node in _below(self, done):
             src = tuple([done[source] for source in node.src])
-            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+            if src == node.src:
+                done[node] = node
+                continue
+            made = done[node] = UOp(node.op, node.dtype, src, node.arg)
+            if node.origin and not made.origin:
+                made.origin = node.origin
         return done[self]
 
     def replace(self, **changes: Any) -> UOp:

@@ -1,0 +1,234 @@
+"""The host processor, through LLVM.
+
+    render    tilegrad.render.llvm     vectors and loops as LLVM IR text
+    compile   tilegrad.compile.llvm    a relocatable object, no compiler on the machine needed
+    run       here                     runtime.elf places the object, a native thread pool runs its chunks
+
+The vectors are the machine's own, read from what the kernel says of the processor, so that a warm start loads neither
+LLVM nor the renderer. `TILEGRAD_CPU_TARGET` limits them to AVX2, or to scalars. Large buffers lie on huge pages where the
+system has them: a fresh page costs more than the arithmetic on it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import platform
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from tilegrad.base.config import config
+from tilegrad.base.dtype import dtypes
+from tilegrad.device.backend import Backend
+from tilegrad.device.cpu_native import NativePool, native
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.runtime import elf
+from tilegrad.runtime.protocol import Dims, Runtime
+from tilegrad.target import Target
+
+__all__ = ["CpuProgram", "CpuRuntime", "backend", "cpu_target"]
+
+_HUGE = 2 << 20
+_ADVISE_HUGE_PAGES = 14
+_ALIGNMENT = 64
+# Chunks wanted of a launch, more than there are cores, so that a slow core does not hold up the rest.
+_CHUNKS = 8
+# What compiled code may call: LLVM turns loops that copy or clear into these.
+_EXTERNAL = ("memcpy", "memset", "memmove")
+
+
+@functools.cache
+def _flags() -> frozenset[str]:
+    """The instruction set extensions that the operating system reports."""
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            for line in file:
+                if line.startswith(("flags", "Features")):
+                    return frozenset(line.split(":", 1)[1].split())
+    except OSError:
+        pass
+    return frozenset()
+
+
+@functools.cache
+def _cache_sizes() -> tuple[int, ...]:
+    """Bytes of the data caches, nearest first."""
+    sizes: list[int] = []
+    root = "/sys/devices/system/cpu/cpu0/cache"
+    units = {"K": 1 << 10, "M": 1 << 20}
+    try:
+        for entry in sorted(os.listdir(root)):
+            if not entry.startswith("index"):
+                continue
+            with open(f"{root}/{entry}/type", encoding="ascii") as file:
+                if file.read().strip() == "Instruction":
+                    continue
+            with open(f"{root}/{entry}/size", encoding="ascii") as file:
+                text = file.read().strip()
+            sizes.append(int(text[:-1]) * units[text[-1]])
+    except (OSError, KeyError, ValueError):
+        return (32 << 10, 1 << 20, 16 << 20)
+    return tuple(sorted(sizes)) or (32 << 10, 1 << 20, 16 << 20)
+
+
+def _isa(limit: str) -> str:
+    flags = _flags()
+    if platform.machine().lower() in ("aarch64", "arm64"):
+        return "neon" if limit != "scalar" else "scalar"
+    if limit == "scalar":
+        return "scalar"
+    if limit != "avx2" and {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags:
+        return "avx512"
+    return "avx2" if {"avx2", "fma"} <= flags else "sse"
+
+
+_VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse": 16, "neon": 16, "scalar": 0}
+
+
+def cpu_target(limit: str = "") -> Target:
+    """This machine's processor; `limit` is 'scalar', 'avx2', 'avx512' or empty."""
+    isa = _isa(limit)
+    return Target(
+        name="cpu",
+        vector_bytes=_VECTOR_BYTES[isa],
+        registers=32 if isa in ("avx512", "neon") else 16,
+        threads=_CHUNKS,
+        cache_bytes=_cache_sizes(),
+        has_mask=isa in ("avx512", "avx2"),
+        has_fma=isa in ("avx512", "avx2", "neon"),
+        missing=frozenset({Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.RECIP}),
+        missing_dtypes=frozenset({dtypes.bfloat16}),
+        isa=isa,
+    )
+
+
+class CpuProgram:
+    """A kernel in memory, ready to be called."""
+
+    __slots__ = ("address", "loaded", "name")
+
+    def __init__(self, name: str, binary: bytes):
+        self.loaded = elf.load(binary, elf.libc_symbols(*_EXTERNAL))
+        self.address = self.loaded.address(name)
+        self.name = name
+
+
+@functools.cache
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.posix_memalign.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+    libc.free.argtypes = (ctypes.c_void_p,)
+    libc.free.restype = None
+    return libc
+
+
+def _build_native(text: str) -> bytes:
+    """The pool's code, for the plainest processor of this kind; only reached when the cache has none."""
+    from tilegrad.compile.llvm import compile_ir
+
+    generic = "x86-64" if platform.machine().lower() in ("x86_64", "amd64") else "generic"
+    return compile_ir(text, cpu=generic, features="")
+
+
+class CpuRuntime(Runtime):
+    """Host memory and the thread pool; a handle is an address."""
+
+    def __init__(self) -> None:
+        self._pool: NativePool | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def pool(self) -> NativePool:
+        if self._pool is None:
+            with self._lock:
+                self._pool = native(_build_native)
+        return self._pool
+
+    def allocate(self, nbytes: int) -> int:
+        address = ctypes.c_void_p()
+        is_large = nbytes >= 2 * _HUGE
+        if _libc().posix_memalign(ctypes.byref(address), _HUGE if is_large else _ALIGNMENT, nbytes) or not address.value:
+            raise MemoryError(nbytes)
+        if is_large and hasattr(_libc(), "madvise"):
+            # A system that refuses keeps small pages; nothing depends on it.
+            _libc().madvise(address, ctypes.c_size_t(nbytes), _ADVISE_HUGE_PAGES)
+        return address.value
+
+    def free(self, handle: int, nbytes: int) -> None:
+        _libc().free(handle)
+
+    def copy_in(self, handle: int, data: memoryview) -> None:
+        source = data if data.contiguous else memoryview(bytes(data))
+        if source.readonly:
+            ctypes.memmove(handle, bytes(source), source.nbytes)
+        else:
+            ctypes.memmove(handle, ctypes.addressof((ctypes.c_char * source.nbytes).from_buffer(source)), source.nbytes)
+
+    def copy_out(self, data: memoryview, handle: int) -> None:
+        ctypes.memmove(ctypes.addressof((ctypes.c_char * data.nbytes).from_buffer(data)), handle, data.nbytes)
+
+    def load(self, name: str, binary: bytes) -> CpuProgram:
+        return CpuProgram(name, binary)
+
+    def launch(
+        self, program: CpuProgram, handles: Sequence[int], variables: Sequence[int], global_size: Dims, local_size: Dims, wait: bool = False
+    ) -> float | None:
+        block = (ctypes.c_int64 * (len(handles) + len(variables)))(*handles, *variables)
+        start = time.perf_counter()
+        self.pool.launch(program.address, ctypes.addressof(block), global_size[0])
+        return time.perf_counter() - start
+
+    def view(self, handle: int, offset: int, nbytes: int) -> int:
+        return handle + offset
+
+    def host_view(self, handle: int, nbytes: int) -> memoryview | None:
+        return memoryview((ctypes.c_char * nbytes).from_address(handle)).cast("B")
+
+    def wrap(self, memory: memoryview) -> int | None:
+        if memory.readonly:
+            return None
+        return ctypes.addressof((ctypes.c_char * memory.nbytes).from_buffer(memory))
+
+    def transfer(self, target: int, source: Any, source_runtime: Runtime, nbytes: int) -> bool:
+        if isinstance(source_runtime, CpuRuntime):
+            ctypes.memmove(target, source, nbytes)
+            return True
+        return False
+
+
+def backend(name: str, runtime: Runtime | None = None) -> Backend:
+    """The CPU device `name`; several of them share the processor but no memory."""
+    target = cpu_target(config.CPU_TARGET)
+
+    def render(function: str, program: Sequence[UOp]) -> str:
+        from tilegrad.render.llvm import LLVMRenderer
+
+        return LLVMRenderer(max(target.vector_bytes, 16)).render(function, list(program))
+
+    def compile_source(text: str) -> bytes:
+        from tilegrad.compile.llvm import compile_ir, host_target
+
+        triple, cpu, features = host_target()
+        if target.isa == "avx2":
+            cpu, features = "x86-64-v3", ""
+        elif target.isa == "scalar" and not target.has_fma and "x86" in triple:
+            cpu, features = "x86-64", ""
+        return compile_ir(text, cpu=cpu, features=features, triple=triple)
+
+    return Backend(name, target, render, compile_source, runtime or CpuRuntime(), compiler=_identity())
+
+
+@functools.cache
+def _identity() -> str:
+    """What the code depends on beside the target: the processor's extensions and LLVM's version."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        llvm = version("llvmlite")
+    except PackageNotFoundError:
+        llvm = "none"
+    return f"llvmlite {llvm} {platform.machine()} {' '.join(sorted(_flags()))}"

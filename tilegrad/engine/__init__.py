@@ -1,0 +1,1 @@
+"""The stages in their order: graphs are scheduled, compiled, kept as plans, and run."""

@@ -1,0 +1,69 @@
+"""Which memory is behind a BUFFER leaf. It lives as long as the node does.
+
+A buffer that is assigned to keeps its memory and gets a new leaf: so a node of the graph means one value for ever, and what
+was computed from the old value is never taken for the new one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+
+from tilegrad.base.dtype import DType
+from tilegrad.base.errors import InternalError
+from tilegrad.device.registry import Device
+from tilegrad.ir.args import BufferArg
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.runtime.buffer import Buffer
+
+__all__ = ["buffer_from_host", "buffer_of", "empty", "leaf"]
+
+_slots = itertools.count()
+_memory: dict[int, Buffer] = {}
+_stale: set[int] = set()
+_lock = threading.Lock()
+
+
+def leaf(buffer: Buffer) -> UOp:
+    """A BUFFER node for `buffer`."""
+    slot = next(_slots)
+    node = UOp(Ops.BUFFER, buffer.dtype, (), BufferArg(slot, buffer.device, buffer.size))
+    _memory[slot] = buffer
+    weakref.finalize(node, _forget, slot).atexit = False
+    return node
+
+
+def _forget(slot: int) -> None:
+    with _lock:
+        _memory.pop(slot, None)
+        _stale.discard(slot)
+
+
+def buffer_of(node: UOp) -> Buffer:
+    """The memory of a BUFFER node."""
+    slot = node.arg.slot
+    if slot in _stale:
+        raise InternalError(f"engine: buffer {slot} is read after it was overwritten", node=repr(node))
+    return _memory[slot]
+
+
+def overwrite(node: UOp) -> UOp:
+    """The leaf of the same memory with the value just written; the old leaf may not be read any more."""
+    fresh = leaf(_memory[node.arg.slot])
+    _stale.add(node.arg.slot)
+    return fresh
+
+
+def buffer_from_host(device: str, dtype: DType, data: bytes | bytearray | memoryview | None, size: int) -> UOp:
+    """A leaf of `size` elements over the bytes `data`, which are not copied; without data, of fresh memory."""
+    backend = Device[device]
+    if data is None:
+        return leaf(backend.buffer(size, dtype))
+    return leaf(Buffer.from_memory(backend.allocator, memoryview(data), dtype))
+
+
+def empty(device: str, dtype: DType, size: int) -> UOp:
+    """A leaf of `size` elements of undefined content."""
+    return leaf(Device[device].buffer(size, dtype))

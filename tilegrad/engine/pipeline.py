@@ -1,0 +1,160 @@
+"""The stages in their order, for one kernel: optimize, lower, render, compile, with checks in between.
+
+A compiled kernel is kept by everything that shaped it: its graph, the target, the switches that shape code, the compiler
+behind the back end, and tilegrad's own sources. Twin devices (`CPU`, `CPU:1`) have one target, so they share binaries.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tilegrad
+from tilegrad.base import cache
+from tilegrad.base.config import config
+from tilegrad.base.trace import counters
+from tilegrad.device.backend import Backend
+
+if TYPE_CHECKING:
+    from tilegrad.ir.uop import UOp
+
+__all__ = ["CompiledKernel", "compile_kernel", "kernel_key", "recall_kernel"]
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """What a launch needs of a kernel, without the graph it came from.
+
+    Attributes:
+        key: under which it is kept.
+        name, display: its name, plain and with the colours of its axes.
+        function: the symbol in the binary.
+        sizes: blocks, and lanes of a block.
+        variables: names of the integers that a launch gives, in order.
+        ops, mem: operations, and bytes of distinct memory that it touches, at the largest symbolic sizes.
+    """
+
+    key: str
+    name: str
+    display: str
+    function: str
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+    variables: tuple[str, ...]
+    ops: int
+    mem: int
+
+
+_lock = threading.RLock()
+_kernels: dict[str, CompiledKernel] = {}
+_binaries: dict[str, bytes] = {}
+_named: dict[str, list[str]] = {}
+
+
+@functools.cache
+def sources_digest() -> str:
+    """Changes with any file of the compiler, so that an edited tilegrad does not run stale code."""
+    root = Path(tilegrad.__file__).parent
+    parts: list[str] = []
+    for folder in ("base", "ir", "schedule", "optimize", "lower", "render", "compile", "engine", "device"):
+        with os.scandir(root / folder) as entries:
+            for entry in sorted(entries, key=lambda each: each.name):
+                if entry.name.endswith(".py"):
+                    state = entry.stat()
+                    parts.append(f"{folder}/{entry.name} {state.st_size} {state.st_mtime_ns}")
+    return cache.digest(*parts)
+
+
+def kernel_key(ast: UOp, backend: Backend) -> str:
+    """The digest of everything that shapes the binary of `ast` on `backend`."""
+    target = backend_key(backend)
+    return cache.digest(ast.key, target)
+
+
+def backend_key(backend: Backend) -> str:
+    """What the device, its compiler and the switches add to every key."""
+    return repr((backend.target, backend.compiler, config.code_key(), sources_digest()))
+
+
+def binary_of(key: str) -> bytes:
+    """The binary of a kernel compiled or recalled before."""
+    return _binaries[key]
+
+
+def recall_kernel(key: str) -> CompiledKernel | None:
+    """The kernel kept under `key`, in this process or on disk."""
+    found = _kernels.get(key)
+    if found is not None:
+        return found
+    kept = cache.get("kernels", key)
+    if kept is None:
+        return None
+    head, _, binary = kept.partition(b"\n")
+    fields: dict[str, Any] = json.loads(head)
+    for name in ("global_size", "local_size", "variables"):
+        fields[name] = tuple(fields[name])
+    return _remember(CompiledKernel(**fields), binary)
+
+
+def _remember(kernel: CompiledKernel, binary: bytes) -> CompiledKernel:
+    with _lock:
+        _binaries[kernel.key] = binary
+        return _kernels.setdefault(kernel.key, kernel)
+
+
+def _unique(name: str, key: str) -> str:
+    """The suffix of the second and further kernels of one name in this process: "", "n1", "n2"."""
+    with _lock:
+        keys = _named.setdefault(name, [])
+        if key not in keys:
+            keys.append(key)
+        number = keys.index(key)
+    return f"n{number}" if number else ""
+
+
+def compile_kernel(ast: UOp, backend: Backend, opts: Sequence[Any] | None = None) -> CompiledKernel:
+    """`ast` as a binary for `backend`, by the Opts given or those the heuristic picks."""
+    key = kernel_key(ast, backend) if opts is None else cache.digest(kernel_key(ast, backend), repr(tuple(opts)))
+    found = recall_kernel(key)
+    if found is not None:
+        return found
+    from tilegrad.engine.estimate import estimate
+    from tilegrad.engine.stages import to_program
+    from tilegrad.runtime.protocol import launch_dims, variable_names
+
+    shaped, program = to_program(ast, backend.target, opts)
+    name, display = shaped.names
+    suffix = _unique(name, key)
+    function = shaped.function + suffix
+    counters.renders += 1
+    source = backend.render(function, program)
+    if config.DEBUG >= 5:
+        print(listing(program))
+    if config.DEBUG >= 4:
+        print(source)
+    counters.compiles += 1
+    binary = backend.compile(source)
+    largest = {node.arg[0]: node.arg[2] for node in program if node.op.name == "DEFINE_VAR"}
+    dims = launch_dims(program, largest)
+    ops, mem = estimate(ast)
+    kernel = CompiledKernel(
+        key, name + suffix, display + suffix, function, dims.global_size, dims.local_size, variable_names(program), ops, mem
+    )
+    cache.put("kernels", key, json.dumps(asdict(kernel)).encode() + b"\n" + binary)
+    return _remember(kernel, binary)
+
+
+def listing(program: Sequence[UOp]) -> str:
+    """A program as rows: step, op, dtype, the steps it takes, argument."""
+    step = {node: number for number, node in enumerate(program)}
+    rows = []
+    for number, node in enumerate(program):
+        src = [step[source] for source in node.src]
+        rows.append(f"{number:4d} {node.op!s:20} {node.dtype!r:22} {src!s:24} {node.arg if node.arg is not None else ''}")
+    return "\n".join(rows)

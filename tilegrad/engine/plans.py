@@ -1,0 +1,170 @@
+"""Plans: a schedule with its kernels compiled and its memory planned, kept by the graph that it computes.
+
+A plan holds numbers, names and keys only, never buffers or graphs, so that one plan serves every graph of the same form, in
+this process and the next. The key of a graph numbers its leaves by first visit, which leaves aliasing visible; values of
+variables, offsets of random draws and source lines stay out of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tilegrad.base import cache
+from tilegrad.base.config import config
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.device.registry import Device
+from tilegrad.engine.pipeline import CompiledKernel, backend_key, compile_kernel, recall_kernel
+from tilegrad.ir.args import BufferArg, RandArg
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, toposort
+
+__all__ = ["Graph", "Plan", "Step", "normalise", "plan_for"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A launch, or a copy where `kernel` is None. `nodes` are positions in the graph's order, for messages."""
+
+    device: str
+    buffers: tuple[int, ...]
+    kernel: CompiledKernel | None
+    nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A buffer of a plan: the input number `source`, a part of the block at `offset`, or memory of its own."""
+
+    device: str
+    dtype: DType
+    size: int
+    source: int | None
+    offset: int | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps in order, their buffers, which of these are the results, and the bytes of each device's block."""
+
+    steps: tuple[Step, ...]
+    buffers: tuple[Memory, ...]
+    outputs: tuple[int, ...]
+    blocks: dict[str, int]
+
+    @property
+    def peak_bytes(self) -> int:
+        """Memory that a run takes beyond its inputs."""
+        own = sum(m.size * m.dtype.itemsize for m in self.buffers if m.source is None and m.offset is None)
+        return own + sum(self.blocks.values())
+
+
+@dataclass
+class Graph:
+    """A graph as plans see it: its nodes in order, its leaves and draws by number, and its key."""
+
+    nodes: list[UOp]
+    leaves: list[UOp]
+    draws: list[UOp]
+    key: str
+
+
+_lock = threading.RLock()
+_plans: dict[str, Plan] = {}
+
+
+def normalise(sink: UOp) -> Graph:
+    """The graph under `sink`, with the key that equal graphs over other memory share."""
+    nodes = list(toposort([sink]))
+    leaves: list[UOp] = []
+    draws: list[UOp] = []
+    place: dict[UOp, int] = {}
+    text: list[str] = []
+    for number, node in enumerate(nodes):
+        place[node] = number
+        arg: Any = node.arg
+        if node.op is Ops.BUFFER:
+            arg = (len(leaves), arg.device, arg.size)
+            leaves.append(node)
+        elif node.op is Ops.RAND:
+            arg = (len(draws), arg.shape, arg.device)
+            draws.append(node)
+        sources = ",".join([str(place[source]) for source in node.src])
+        text.append(f"{node.op.serial} {node.dtype!r} {sources} {arg!r}" if arg is not None else f"{node.op.serial} {node.dtype!r} {sources}")
+    state = hashlib.blake2b("\n".join(text).encode(), digest_size=20)
+    return Graph(nodes, leaves, draws, state.hexdigest())
+
+
+def plan_for(graph: Graph, sink: UOp, keep: Sequence[int] = ()) -> Plan:
+    """The plan of `graph`: kept in this process, on disk, or made now."""
+    devices = sorted({_device(node) for node in (*graph.leaves, *graph.draws)} - {"HOST"} | {Device.DEFAULT})
+    key = cache.digest(graph.key, Device.DEFAULT, repr(devices), *(backend_key(Device[name]) for name in devices))
+    found = _plans.get(key)
+    if found is None:
+        found = _recall(key)
+    if found is None:
+        found = _make(graph, sink)
+        cache.put("plans", key, _to_text(found))
+    with _lock:
+        return _plans.setdefault(key, found)
+
+
+def _device(node: UOp) -> str:
+    return str(node.arg.device)
+
+
+def _make(graph: Graph, sink: UOp) -> Plan:
+    from tilegrad.ir.op import Stage
+    from tilegrad.ir.spec import verify
+    from tilegrad.schedule.memory import plan_memory
+    from tilegrad.schedule.schedule import make_schedule
+
+    mapping: dict[UOp, UOp] = {}
+    for number, node in enumerate(graph.leaves):
+        mapping[node] = node.replace(arg=BufferArg(number, node.arg.device, node.arg.size))
+    for number, node in enumerate(graph.draws):
+        mapping[node] = node.replace(arg=RandArg(node.arg.shape, number, 0, node.arg.device))
+    numbered = sink.substitute(mapping)
+    if config.VERIFY:
+        verify(numbered, Stage.TENSOR, "tensor")
+    names = {_device(node) for node in (*graph.leaves, *graph.draws)} | {Device.DEFAULT}
+    names |= {node.arg for node in graph.nodes if node.op is Ops.COPY} | {
+        node.arg for node in graph.nodes if node.op is Ops.CONTIGUOUS and isinstance(node.arg, str)}
+    targets = {name: Device[name].target for name in names}
+    schedule = make_schedule(numbered, targets, Device.DEFAULT, plain=bool(config.NOOPT))
+    memory = plan_memory(schedule, schedule.outputs)
+    steps = []
+    for item in schedule.items:
+        kernel = None if item.ast is None else compile_kernel(item.ast, Device[item.device])
+        steps.append(Step(item.device, item.buffers, kernel, item.nodes))
+    buffers = [
+        Memory(spec.device, spec.dtype, spec.size, spec.source, memory.offsets.get(number)) for number, spec in enumerate(schedule.buffers)
+    ]
+    return Plan(tuple(steps), tuple(buffers), tuple(schedule.outputs), memory.blocks)
+
+
+def _to_text(plan: Plan) -> bytes:
+    steps = [[s.device, s.buffers, s.kernel.key if s.kernel else None, s.nodes] for s in plan.steps]
+    buffers = [{**asdict(m), "dtype": m.dtype.name} for m in plan.buffers]
+    return json.dumps({"steps": steps, "buffers": buffers, "outputs": plan.outputs, "blocks": plan.blocks}).encode()
+
+
+def _recall(key: str) -> Plan | None:
+    kept = cache.get("plans", key)
+    if kept is None:
+        return None
+    fields = json.loads(kept)
+    steps: list[Step] = []
+    for device, buffers, kernel_key, nodes in fields["steps"]:
+        kernel = None
+        if kernel_key is not None:
+            kernel = recall_kernel(kernel_key)
+            if kernel is None:
+                return None
+        steps.append(Step(device, tuple(buffers), kernel, tuple(nodes)))
+    memory = [Memory(m["device"], dtypes.from_name(m["dtype"]), m["size"], m["source"], m["offset"]) for m in fields["buffers"]]
+    return Plan(tuple(steps), tuple(memory), tuple(fields["outputs"]), fields["blocks"])

@@ -1,0 +1,224 @@
+"""From requested nodes to memory that holds their values: the one entry that tensors use.
+
+What was computed once is remembered by node, as long as the node lives, so that a graph is never run twice. Before a buffer
+is overwritten, every live tensor that still needs its old value is computed in the same schedule.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from tilegrad.base.errors import ShapeError
+from tilegrad.base.origin import method_names
+from tilegrad.base.config import config
+from tilegrad.engine import report
+from tilegrad.engine.memory import buffer_of, leaf, overwrite
+from tilegrad.engine.plans import Graph, Plan, normalise, plan_for
+from tilegrad.engine.run import run_plan, show_copy
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, toposort
+
+__all__ = ["base_of", "read", "realize", "realized"]
+
+_known: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
+_lock = threading.RLock()
+_REMEMBERED = (Ops.COPY, Ops.ASSIGN)
+
+
+def base_of(node: UOp) -> UOp:
+    """What a chain of movement ops moves."""
+    while node.op.is_movement:
+        node = node.src[0]
+    return node
+
+
+def realized(node: UOp) -> UOp | None:
+    """[Movement of] the BUFFER that holds the value of `node`, if it was computed."""
+    found = _known.get(node)
+    if found is not None:
+        return found
+    base = base_of(node)
+    if base.op is Ops.BUFFER:
+        return node
+    known = _known.get(base)
+    return None if known is None else node.substitute({base: known})
+
+
+def realize(roots: Sequence[UOp], variables: Mapping[UOp, int], live: Callable[[], Iterable[UOp]] = tuple) -> list[UOp]:
+    """For each root, [movement of] a BUFFER that holds its value; what is not yet computed runs now, in one schedule.
+
+    Args:
+        variables: the value of every symbolic variable in the roots' graphs.
+        live: gives the nodes of all live tensors; asked only if a buffer is to be overwritten.
+    """
+    with _lock:
+        todo = [root for root in dict.fromkeys(roots) if realized(root) is None]
+        if todo:
+            _run(todo, variables, live)
+        results = [realized(root) for root in roots]
+    assert all(result is not None for result in results)
+    return [result for result in results if result is not None]
+
+
+def _run(todo: list[UOp], variables: Mapping[UOp, int], live: Callable[[], Iterable[UOp]]) -> None:
+    assigns = _assigns(todo)
+    readers = _readers(assigns, live, set(todo)) if assigns else []
+    wanted = list(dict.fromkeys([*todo, *readers]))
+    graph_roots = [_with_known(UOp.sink(*wanted))]
+    sources = graph_roots[0].src
+    # A view of memory that is about to change must be copied; everything else is computed anyway.
+    requested = [UOp(Ops.CONTIGUOUS, node.dtype, (node,)) if base_of(node).op is Ops.BUFFER else node for node in sources]
+    inner = [node for node in toposort(requested) if node.op in _REMEMBERED and node not in requested]
+    sink = UOp.sink(*dict.fromkeys([*requested, *inner]))
+    graph = normalise(sink)
+    plan = plan_for(graph, sink)
+    inputs = [buffer_of(node) for node in graph.leaves]
+    outputs = run_plan(plan, inputs, _values(graph, variables), _calls(graph, plan))
+    for node, buffer in zip(sink.src, outputs, strict=True):
+        if node.op is Ops.ASSIGN:
+            continue
+        _known[node] = _shaped(leaf(buffer), node)
+    written: dict[UOp, UOp] = {}
+    for node in sink.src:
+        if node.op is Ops.ASSIGN:
+            target = _target(node)
+            if target not in written:
+                written[target] = overwrite(target)
+            _known[node] = _view_of(node.src[0], target, written[target])
+    # A root was rewritten where its graph held known values: its own name must find the result too.
+    for name, node, request in zip(wanted, sources, requested, strict=True):
+        for key in (name, node):
+            if key not in _known and key.op is not Ops.BUFFER:
+                _known[key] = _known[request]
+    for name, node in _renamed(wanted, sources):
+        if node in _known and name not in _known:
+            _known[name] = _known[node]
+
+
+def _renamed(wanted: Sequence[UOp], sources: Sequence[UOp]) -> Iterable[tuple[UOp, UOp]]:
+    """Remembered nodes inside the graphs as their owners know them, with what stood for them in the run."""
+    stack = list(zip(wanted, sources, strict=True))
+    seen: set[UOp] = set()
+    while stack:
+        name, node = stack.pop()
+        if name in seen or name is node or len(name.src) != len(node.src):
+            continue
+        seen.add(name)
+        if name.op in _REMEMBERED:
+            yield name, node
+        stack.extend(zip(name.src, node.src, strict=True))
+
+
+def _with_known(sink: UOp) -> UOp:
+    """The graph with everything that was computed before replaced by its memory."""
+    nodes = toposort([sink], stop=lambda node: node in _known)
+    return sink.substitute({node: _known[node] for node in nodes if node in _known})
+
+
+def _assigns(roots: Sequence[UOp]) -> list[UOp]:
+    return [node for node in toposort(roots, stop=lambda node: node in _known) if node.op is Ops.ASSIGN and node not in _known]
+
+
+def _target(assign: UOp) -> UOp:
+    """The BUFFER that an ASSIGN writes."""
+    node = assign.src[0]
+    while True:
+        base = base_of(node)
+        if base.op is Ops.BUFFER:
+            return base
+        known = _known.get(base)
+        node = known if known is not None else base.src[0]
+
+
+def _view_of(place: UOp, target: UOp, fresh: UOp) -> UOp:
+    """The target of an assignment over the memory's new leaf."""
+    base = base_of(place)
+    while base is not target:
+        known = _known.get(base)
+        inner = known if known is not None else base.src[0]
+        place = place.substitute({base: inner})
+        base = base_of(place)
+    return place.substitute({target: fresh})
+
+
+def _readers(assigns: Sequence[UOp], live: Callable[[], Iterable[UOp]], todo: set[UOp]) -> list[UOp]:
+    """Live nodes that need the old value of a buffer that is about to be overwritten."""
+    targets = {_target(node) for node in assigns}
+    skip = set(assigns)
+    needs: dict[UOp, bool] = {}
+    found: list[UOp] = []
+    for root in live():
+        if root in todo or root in skip:
+            continue
+        known = realized(root)
+        if known is not None:
+            is_reader = base_of(known) in targets and root.op is not Ops.ASSIGN and base_of(root).op is not Ops.ASSIGN
+            if is_reader and not _is_owner(root, assigns):
+                found.append(root)
+            continue
+        for node in toposort([root], stop=lambda node: node in needs or node in skip):
+            if node in needs:
+                continue
+            if node in skip:
+                needs[node] = False
+            elif node in _known:
+                needs[node] = base_of(_known[node]) in targets
+            else:
+                needs[node] = node in targets or any(needs[source] for source in node.src)
+        if needs[root]:
+            found.append(root)
+    return found
+
+
+def _is_owner(root: UOp, assigns: Sequence[UOp]) -> bool:
+    return any(root is node for node in assigns)
+
+
+def _values(graph: Graph, variables: Mapping[UOp, int]) -> dict[str, int]:
+    """The value of every launch-time variable: symbolic sizes, and seed and offset of each draw."""
+    values = {variable.arg[0]: value for variable, value in variables.items()}
+    for number, node in enumerate(graph.draws):
+        seed = node.arg.seed
+        values[f"seed{number}_low"] = seed & 0xFFFFFFFF
+        values[f"seed{number}_high"] = (seed >> 32) & 0xFFFFFFFF
+        values[f"offset{number}"] = node.arg.offset
+    return values
+
+
+def _calls(graph: Graph, plan: Plan) -> list[tuple[str, ...]]:
+    """For each step, the user's calls that it computes; only gathered when they are shown."""
+    if config.DEBUG < 2:
+        return []
+    return [tuple(method_names([entry for place in step.nodes if place < len(graph.nodes) for entry in graph.nodes[place].origin]))
+            for step in plan.steps]
+
+
+def _shaped(buffer: UOp, node: UOp) -> UOp:
+    """`buffer` under the shape of `node`; memory has the largest sizes of a symbolic shape."""
+    shape = node.shape
+    largest = tuple(size.vmax if isinstance(size, UOp) else size for size in shape)
+    result = buffer if largest == (buffer.arg.size,) else UOp(Ops.RESHAPE, buffer.dtype, (buffer,), largest)
+    if largest != shape:
+        result = UOp(Ops.SHRINK, buffer.dtype, (result,), tuple((0, size) for size in shape))
+    return result
+
+
+def read(node: UOp) -> memoryview:
+    """The bytes of a realized node, row-major, in fresh memory of the host; shown as a copy."""
+    base = node
+    while base.op is Ops.RESHAPE:
+        base = base.src[0]
+    if base.op is not Ops.BUFFER:
+        raise ShapeError("read: the value is not stored as a whole", remedy="call contiguous() and realize() first")
+    buffer = buffer_of(base)
+    start = time.perf_counter()
+    data = buffer.copy_out()
+    seconds = time.perf_counter() - start
+    if buffer.device != "HOST":
+        report.count(0, buffer.nbytes, seconds, kernels=0)
+        if config.DEBUG >= 2:
+            show_copy("HOST", buffer.device, buffer.nbytes, seconds)
+    return data

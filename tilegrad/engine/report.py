@@ -1,0 +1,78 @@
+"""What `DEBUG=2` prints: a row per kernel and copy, and a summary at the end.
+
+    *** CPU        3 E_4_4              arg  3 mem  0.00 GB tm     25.88us/     0.03ms (    0.00 GFLOPS    0.0|0.0     GB/s) ['__add__']
+
+Green is the first run of a kernel, magenta a replay of a captured one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import re
+from collections.abc import Sequence
+
+from tilegrad.base.config import config
+from tilegrad.base.trace import GlobalCounters
+
+__all__ = ["count", "row"]
+
+_numbers = itertools.count(1)
+_totals = {"ops": 0, "mem": 0, "seconds": 0.0, "kernels": 0}
+_seen: set[str] = set()
+_COLOURS = {"green": 32, "magenta": 35}
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_WIDTH = 38
+
+
+def paint(text: str, colour: str | None) -> str:
+    """`text` in an ANSI colour, unless NO_COLOR is set."""
+    if colour is None or config.NO_COLOR:
+        return text
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+
+
+def plain(text: str) -> str:
+    """`text` without colours."""
+    return _ANSI.sub("", text)
+
+
+def count(ops: int, mem: int, seconds: float | None, kernels: int = 1) -> None:
+    """Add to the global counters."""
+    GlobalCounters.kernel_count += kernels
+    GlobalCounters.global_ops += ops
+    GlobalCounters.global_mem += mem
+    GlobalCounters.time_sum_s += seconds or 0.0
+
+
+def row(
+    device: str, name: str, arguments: int, ops: int, mem: int, seconds: float | None, calls: Sequence[str], *, key: str, replay: bool = False
+) -> None:
+    """Print one row."""
+    colour = "magenta" if replay else "green" if key not in _seen else None
+    _seen.add(key)
+    if not _totals["kernels"]:
+        atexit.register(_summary)
+    _totals["kernels"] += 1
+    _totals["ops"] += ops
+    _totals["mem"] += mem
+    _totals["seconds"] += seconds or 0.0
+    shown = plain(name) if config.NO_COLOR else name
+    padding = " " * max(_WIDTH - len(plain(name)), 0)
+    head = paint(f"*** {device:8s} {next(_numbers):4d}", colour)
+    time = seconds or 0.0
+    gflops = ops / time / 1e9 if time else 0.0
+    rate = mem / time / 1e9 if time else 0.0
+    used = GlobalCounters.mem_used / 1e9
+    timing = f"tm {time * 1e6:10.2f}us/{GlobalCounters.time_sum_s * 1e3:9.2f}ms"
+    speed = f"({gflops:8.2f} GFLOPS {rate:6.1f}|{rate:<7.1f} GB/s)"
+    print(f"{head} {shown}{padding} arg {arguments:2d} mem {used:6.2f} GB {timing} {speed} {list(calls)}")
+
+
+def _summary() -> None:
+    time = _totals["seconds"] or 1e-12
+    ops, mem = _totals["ops"], _totals["mem"]
+    print(
+        f"avg: {ops / time / 1e9:8.2f} GFLOPS {mem / time / 1e9:8.2f} GB/s   total: {int(_totals['kernels']):5d} kernels "
+        f"{ops / 1e9:8.2f} GOPS {mem / 1e9:8.2f} GB {time * 1e3:8.2f} ms"
+    )

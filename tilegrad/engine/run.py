@@ -1,0 +1,129 @@
+"""Plans are run here: memory is taken, steps are launched in order, and each is counted and, if asked for, shown.
+
+`recording()` lets a capture see every step with the buffers it used.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tilegrad.base.config import config
+from tilegrad.base.dtype import dtypes
+from tilegrad.device.registry import Device
+from tilegrad.engine import report
+from tilegrad.engine.pipeline import CompiledKernel, binary_of
+from tilegrad.engine.plans import Plan, Step
+from tilegrad.runtime.buffer import Buffer
+
+__all__ = ["Launch", "load_program", "recording", "run_plan", "run_step"]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One step as it ran: a kernel with its buffers, or a copy of the second buffer into the first."""
+
+    device: str
+    kernel: CompiledKernel | None
+    buffers: tuple[Buffer, ...]
+    variables: tuple[str, ...]
+    calls: tuple[str, ...]
+
+
+_recorder: contextvars.ContextVar[list[Launch] | None] = contextvars.ContextVar("tilegrad_launches", default=None)
+_programs: dict[tuple[str, str], Any] = {}
+_lock = threading.Lock()
+
+
+@contextmanager
+def recording() -> Iterator[list[Launch]]:
+    """The steps that this thread runs in the block."""
+    record: list[Launch] = []
+    token = _recorder.set(record)
+    try:
+        yield record
+    finally:
+        _recorder.reset(token)
+
+
+def load_program(device: str, kernel: CompiledKernel) -> Any:
+    """The kernel's binary in the device's memory."""
+    found = _programs.get((device, kernel.key))
+    if found is None:
+        with _lock:
+            found = _programs.get((device, kernel.key))
+            if found is None:
+                found = Device[device].runtime.load(kernel.function, binary_of(kernel.key))
+                _programs[device, kernel.key] = found
+    return found
+
+
+def run_plan(plan: Plan, inputs: Sequence[Buffer], variables: Mapping[str, int], calls: Sequence[tuple[str, ...]]) -> list[Buffer]:
+    """Run a plan on `inputs` (by number) and give the buffers of its results. `calls[i]` are the user's calls behind step i."""
+    blocks = {device: Device[device].buffer(size, dtypes.uint8) for device, size in plan.blocks.items()}
+    table: list[Buffer] = []
+    for memory in plan.buffers:
+        if memory.source is not None:
+            table.append(inputs[memory.source])
+        elif memory.offset is not None:
+            table.append(blocks[memory.device].view(memory.offset, memory.size, memory.dtype))
+        else:
+            table.append(Device[memory.device].buffer(memory.size, memory.dtype))
+    record = _recorder.get()
+    for number, step in enumerate(plan.steps):
+        launch = _bound(step, table, calls[number] if number < len(calls) else ())
+        if record is not None:
+            record.append(launch)
+        run_step(launch, variables)
+    return [table[number] for number in plan.outputs]
+
+
+def _bound(step: Step, table: Sequence[Buffer], calls: tuple[str, ...]) -> Launch:
+    names = step.kernel.variables if step.kernel is not None else ()
+    return Launch(step.device, step.kernel, tuple(table[number] for number in step.buffers), names, calls)
+
+
+def run_step(launch: Launch, variables: Mapping[str, int], *, replay: bool = False) -> None:
+    """Run one step and count it."""
+    shown = config.DEBUG >= 2
+    if launch.kernel is None:
+        _copy(launch, shown=shown, replay=replay)
+        return
+    kernel = launch.kernel
+    backend = Device[launch.device]
+    program = load_program(launch.device, kernel)
+    handles = [buffer.handle for buffer in launch.buffers]
+    values = [variables[name] for name in kernel.variables]
+    seconds = backend.runtime.launch(program, handles, values, kernel.global_size, kernel.local_size, wait=shown)
+    report.count(kernel.ops, kernel.mem, seconds)
+    if shown:
+        report.row(
+            launch.device, kernel.display, len(handles) + len(values), kernel.ops, kernel.mem, seconds, launch.calls, key=kernel.key, replay=replay
+        )
+
+
+def _copy(launch: Launch, *, shown: bool, replay: bool) -> None:
+    target, source = launch.buffers
+    start = time.perf_counter()
+    moved = target.allocator.runtime.transfer(target.handle, source.handle, source.allocator.runtime, target.nbytes)
+    if not moved:
+        view = source.host_view()
+        target.copy_in(view if view is not None else source.copy_out())
+    seconds = time.perf_counter() - start
+    report.count(0, target.nbytes, seconds, kernels=0)
+    if shown:
+        show_copy(target.device, source.device, target.nbytes, seconds, kind="xfer" if moved else "copy", replay=replay)
+
+
+def show_copy(target: str, source: str, nbytes: int, seconds: float, *, kind: str = "copy", replay: bool = False) -> None:
+    """The row of a copy: its bytes, and from where to where."""
+    size = f"{nbytes / 1e6:.2f}M" if nbytes > 1e6 else str(nbytes)
+    name = f"{kind} {size:>8s}, {target:>7s} <- {source:7s}"
+    report.row(target, name, 2, 0, nbytes, seconds, (), key=f"{kind} {nbytes} {target} {source}", replay=replay)
+
+
