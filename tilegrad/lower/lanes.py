@@ -71,7 +71,7 @@ def _choose(ast: UOp, target: Target) -> list[UOp]:
             if axis.arg[1] in _WRITTEN and axis.src[0].op is Ops.CONST:
                 stride = stride_of(node.src[1], axis)
                 gain = (3 if node.op is Ops.STORE else 2) if stride == 1 else -4
-                score[axis] = score.get(axis, 0) + gain
+                score[axis] = score.get(axis, 0) + gain * _weight(node)
     chosen: list[UOp] = []
     for axis in sorted(score, key=lambda axis: (-score[axis], axis.arg[0])):
         if score[axis] <= 0 and target.has_vectors:
@@ -79,6 +79,11 @@ def _choose(ast: UOp, target: Target) -> list[UOp]:
         if not any(_meet(nodes, axis, other) for other in chosen):
             chosen.append(axis)
     return chosen
+
+
+def _weight(access: UOp) -> int:
+    """How often an access runs, roughly: inside a fold's loop it counts for many."""
+    return 8 if any(loop.arg[1] is Axis.REDUCE for loop in access.ranges) else 1
 
 
 def _meet(nodes: dict[UOp, None], a: UOp, b: UOp) -> bool:

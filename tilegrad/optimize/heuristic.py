@@ -1,14 +1,316 @@
-"""A good list of Opts without measuring, from static facts of the target."""
+"""A good list of Opts without measuring, from static facts of the target.
+
+Targets with blocks have a list of their own (heuristic_simt). For a processor with vectors, one question decides: which data
+is used again? Where a fold reads two operands, and one output axis moves only the first while another moves only the second,
+a tile of both axes kept in registers reads each element once for many uses. Elsewhere memory is the limit, and what counts
+is that neighbours in memory are neighbours in a vector.
+"""
 
 from __future__ import annotations
 
-from tilegrad.ir.uop import UOp
-from tilegrad.optimize.opt import Opt
+from dataclasses import dataclass
+
+from tilegrad.base.errors import OptError
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import terms_of
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.heuristic_simt import heuristic as heuristic_simt
+from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
+from tilegrad.optimize.opts import apply_opt
 from tilegrad.target import Target
 
 __all__ = ["heuristic"]
 
+# A launch over threads pays from about this many operations on.
+_WORTH_THREADS = 1 << 15
+# Accumulators and operands must stay in registers: this share of them may hold accumulators.
+_ACCUMULATORS = 3 / 4
+_ROWS = (8, 12, 10, 9, 7, 6, 11, 5, 4)
+_MOST_UNROLL = 4
+
 
 def heuristic(ast: UOp, target: Target) -> list[Opt]:
     """The Opts for a kernel on `target`."""
-    return []
+    if target.has_locals:
+        return heuristic_simt(ast, target)
+    shaper = _Shaper(ast, target)
+    shaper.run()
+    return list(shaper.ast.arg.opts)
+
+
+@dataclass
+class _Reuse:
+    """Two output axes of a fold, each of which moves only some of its operands."""
+
+    lanes: UOp
+    rows: UOp
+    stages: int | None
+
+
+class _Shaper:
+    """Applies Opts one by one; a move that is refused is left out."""
+
+    def __init__(self, ast: UOp, target: Target):
+        self.ast, self.target = ast, target
+
+    def run(self) -> None:
+        folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+        reuse = _find_reuse(self.ast, folds[0], self.target) if len(folds) == 1 else None
+        if reuse is not None:
+            self.tile(reuse, folds[0])
+        else:
+            self.stream(folds)
+        self.thread()
+
+    def move(self, op: OptOps, loop: UOp | None, arg: object) -> bool:
+        """Apply an Opt to the axis `loop`; False where it is not legal."""
+        axes = reduce_axes(self.ast) if op is OptOps.UNROLL else axes_of(self.ast)
+        if loop is not None and loop not in axes:
+            return False
+        opt = Opt(op, None if loop is None else axes.index(loop), arg)
+        try:
+            self.ast = apply_opt(self.ast, opt, self.target)
+        except OptError:
+            return False
+        return True
+
+    def split_to(self, loop: UOp, op: OptOps, amount: int) -> bool:
+        """UPCAST or UNROLL by `amount`, padding the axis first where it does not divide."""
+        if loop.src[0].arg % amount == 0:
+            return self.move(op, loop, amount)
+        place = self.ast.arg.order.index(loop.arg[0])
+        if not self.move(OptOps.PADTO, loop, amount):
+            return False
+        number = self.ast.arg.order[place]
+        padded = next(part for part in loop_order(self.ast) if part.arg[0] == number)
+        return self.move(op, padded, amount)
+
+    # folds that use data again
+
+    def tile(self, reuse: _Reuse, fold: UOp) -> None:
+        """A register tile: some vectors of one axis by some rows of the other."""
+        width = self.target.lanes_of(fold.dtype)
+        lanes_extent, rows_extent = reuse.lanes.src[0].arg, reuse.rows.src[0].arg
+        vectors = 2 if _padded(lanes_extent, 2 * width) <= 1.15 * lanes_extent else 1
+        step = vectors * width
+        while step > 4 and _padded(lanes_extent, step) > 1.34 * lanes_extent:
+            step //= 2
+        vectors = max(step // width, 1)
+        most = max(int(self.target.registers * _ACCUMULATORS) // vectors, 1)
+        rows = _best_rows(rows_extent, most)
+        work = int(prod(part.vmax + 1 for part in loop_order(self.ast)))
+        depth = int(prod(part.vmax + 1 for part in fold.src[1:]))
+        if not self.split_to(reuse.lanes, OptOps.UPCAST, step):
+            return
+        if rows > 1:
+            self.split_to(reuse.rows, OptOps.UPCAST, rows)
+        if reuse.stages is None or work < 1 << 18:
+            return
+        # Pack the operand that the lanes move, once per group of lanes; all rows then pass over it.
+        loops = [part for part in loop_order(self.ast) if part.arg[1] is Axis.LOOP]
+        moved = _loops_of_operand(self.ast, reuse.stages)
+        lanes_loop = next((part for part in loops if part in moved), None)
+        rows_loops = [part for part in loops if part not in moved]
+        panel = depth * step * fold.dtype.itemsize
+        reused = int(prod(part.vmax + 1 for part in rows_loops))
+        if reused < 4 or panel > self.target.cache_bytes[1] // 2:
+            return
+        if lanes_loop is not None and loops and loops[0] is not lanes_loop and len(loops) > 1:
+            first = loops[0]
+            if not self.move(OptOps.SWAP, first, axes_of(self.ast).index(lanes_loop)):
+                return
+        place = lanes_loop
+        before = self.ast
+        if place is None:
+            axis = -1
+            try:
+                self.ast = apply_opt(self.ast, Opt(OptOps.STAGE, axis, reuse.stages), self.target)
+            except OptError:
+                self.ast = before
+            return
+        self.move(OptOps.STAGE, place, reuse.stages)
+
+    # everything else
+
+    def stream(self, folds: list[UOp]) -> None:
+        """Vectors along the axes on which memory is contiguous, in every nest."""
+        width = self.target.lanes_of(_widest(self.ast))
+        if width < 2:
+            return
+        store = _stores(self.ast)[0]
+        for fold in folds:
+            self.vectorize_fold(fold, width)
+        for loop in reversed(loop_order(self.ast)):
+            if loop.arg[1] is Axis.LOOP and _stride(store.src[1], loop) == 1 and loop.src[0].op is Ops.CONST:
+                if any(loop in fold.ranges for fold in folds if _is_lane_fold(self.ast, loop)):
+                    break
+                self.vectorize_output(loop, width, bool(folds))
+                break
+
+    def vectorize_fold(self, fold: UOp, width: int) -> None:
+        """Vector accumulators along a contiguous reduce axis; short folds are written out."""
+        loops = [part for part in fold.src[1:] if part.op is Ops.RANGE and part.src[0].op is Ops.CONST]
+        contiguous = [part for part in loops if _score(fold, part) > 0]
+        if contiguous:
+            loop = contiguous[-1]
+            extent = loop.src[0].arg
+            amount = _lane_amount(extent, width, 4 if len(fold.src) == 2 else 2)
+            if amount > 1:
+                self.split_to(loop, OptOps.UNROLL, amount)
+            return
+        if loops and int(prod(part.src[0].arg for part in loops)) <= 4 * _MOST_UNROLL:
+            for loop in loops:
+                if loop.src[0].arg <= 2 * _MOST_UNROLL:
+                    self.move(OptOps.UNROLL, loop, 0)
+
+    def vectorize_output(self, loop: UOp, width: int, has_folds: bool) -> None:
+        extent = loop.src[0].arg
+        amount = _lane_amount(extent, width, 1 if has_folds else 4)
+        if amount > 1:
+            self.split_to(loop, OptOps.UPCAST, amount)
+
+    def thread(self) -> None:
+        """Chunks of the outermost loop on which every fold depends, so that nothing is computed twice."""
+        loops = [part for part in loop_order(self.ast) if part.arg[1] is Axis.LOOP and part.src[0].op is Ops.CONST]
+        work = int(prod(part.vmax + 1 for part in loop_order(self.ast)))
+        if work < _WORTH_THREADS or not self.target.threads:
+            return
+        folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+        nests = {part for node in self.ast.toposort() if node.op is Ops.END for part in node.src[1:]}
+        candidates: list[tuple[int, int, UOp]] = []
+        for place, loop in enumerate(loops):
+            chunks = _chunks(loop.src[0].arg, self.target.threads)
+            if loop not in nests and chunks > 1 and all(loop in fold.ranges for fold in folds):
+                candidates.append((-min(chunks, self.target.threads), place, loop))
+        for _, _, loop in sorted(candidates, key=lambda each: each[:2]):
+            if self.move(OptOps.THREAD, loop, _chunks(loop.src[0].arg, self.target.threads)):
+                return
+
+
+def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
+    """The two axes of a register tile, if the fold has them."""
+    width = target.lanes_of(fold.dtype)
+    loads = [node for node in fold.toposort() if node.op is Ops.LOAD and any(part in node.ranges for part in fold.src[1:])]
+    if width < 2 or len(loads) < 2:
+        return None
+    outputs = [part for part in loop_order(ast) if part.arg[1] is Axis.LOOP and part in fold.ranges and part.src[0].op is Ops.CONST]
+    store = _stores(ast)[0]
+    depth = int(prod(part.vmax + 1 for part in fold.src[1:]))
+    best: tuple[float, _Reuse] | None = None
+    for lanes in outputs:
+        moves = [load for load in loads if lanes in load.src[1].ranges]
+        stays = [load for load in loads if lanes not in load.ranges]
+        if not moves or not stays or lanes.src[0].arg < 4:
+            continue
+        rows = [
+            part for part in outputs
+            if part is not lanes and any(part in load.ranges for load in stays) and any(part not in load.ranges for load in moves)
+        ]  # fmt: skip
+        if not rows:
+            continue
+        row = max(rows, key=lambda part: (min(part.src[0].arg, 8), part.src[0].arg))
+        strided = [load for load in moves if _stride(load.src[1], lanes) != 1]
+        stage = _stageable(moves, loads)
+        if strided and stage is None:
+            continue
+        extent = lanes.src[0].arg
+        quality = extent / _padded(extent, min(width, _power_below(extent)))
+        quality *= min(_power_below(extent), width) / width
+        if _stride(store.src[1], lanes) != 1:
+            quality *= depth / (depth + 64)
+        if strided:
+            reused = int(prod(part.src[0].arg for part in outputs if part not in strided[0].ranges))
+            quality *= reused / (reused + 16)
+        quality *= min(row.src[0].arg, 8) / 8 * 0.5 + 0.5
+        if best is None or quality > best[0] * 1.01:
+            best = (quality, _Reuse(lanes, row, stage))
+    return best[1] if best is not None else None
+
+
+def _stageable(moves: list[UOp], loads: list[UOp]) -> int | None:
+    """The parameter that the lanes move, if it is one and loaded at one place."""
+    if len(moves) != 1 or moves[0].src[0].op is not Ops.DEFINE_GLOBAL:
+        return None
+    slot = moves[0].src[0].arg
+    return int(slot) if sum(load.src[0] is moves[0].src[0] for load in loads) == 1 else None
+
+
+def _loops_of_operand(ast: UOp, slot: int) -> frozenset[UOp]:
+    found: frozenset[UOp] = frozenset()
+    for node in ast.toposort():
+        if node.op is Ops.LOAD and node.src[0].op is Ops.DEFINE_GLOBAL and node.src[0].arg == slot:
+            found |= node.ranges
+    return found
+
+
+def _stores(ast: UOp) -> list[UOp]:
+    return [node for node in ast.toposort() if node.op is Ops.STORE and node.src[0].op is Ops.DEFINE_GLOBAL]
+
+
+def _stride(index: UOp, loop: UOp) -> int | None:
+    found = terms_of(index)
+    if found is None or any(loop in factor.ranges for factor in found[0] if factor is not loop):
+        return None
+    return found[0].get(loop, 0)
+
+
+def _score(fold: UOp, loop: UOp) -> int:
+    """Loads that move by one along `loop`, less those that jump."""
+    score = 0
+    for node in fold.src[0].toposort():
+        if node.op is Ops.LOAD and loop in node.src[1].ranges:
+            score += 1 if _stride(node.src[1], loop) == 1 else -2
+    return score
+
+
+def _is_lane_fold(ast: UOp, loop: UOp) -> bool:
+    """Whether a fold that depends on `loop` already runs in vectors of its own."""
+    return any(
+        node.op is Ops.REDUCE and loop in node.ranges and any(part.arg[1] is Axis.UNROLL and part.src[0].arg >= 8 for part in node.src[1:])
+        for node in ast.toposort()
+    )
+
+
+def _widest(ast: UOp) -> object:
+    dtypes_used = [node.dtype for node in ast.toposort() if node.op in (Ops.LOAD, Ops.REDUCE)]
+    dtypes_used += [node.src[2].dtype for node in _stores(ast)]
+    return max(dtypes_used, key=lambda dtype: dtype.itemsize)
+
+
+def _padded(extent: int, step: int) -> int:
+    return -(-extent // step) * step
+
+
+def _power_below(extent: int) -> int:
+    return 1 << (extent.bit_length() - 1)
+
+
+def _best_rows(extent: int, most: int) -> int:
+    """Rows of a register tile: a divisor if there is a good one, else what pads least."""
+    if extent <= most:
+        return extent
+    for rows in _ROWS:
+        if rows <= most and extent % rows == 0:
+            return rows
+    return min((rows for rows in _ROWS if rows <= most), key=lambda rows: (_padded(extent, rows), -rows), default=1)
+
+
+def _lane_amount(extent: int, width: int, vectors: int) -> int:
+    """Elements per iteration: as many whole vectors as divide the extent, or one padded vector."""
+    for count in range(vectors, 0, -1):
+        if extent % (count * width) == 0 and count & (count - 1) == 0:
+            return count * width
+    if extent >= width:
+        half = width // 2
+        if extent < 4 * width and half > 1 and extent % half == 0:
+            return half
+        return width
+    power = _power_below(extent)
+    return extent if extent == power else power if extent % power == 0 else power * 2 if power * 2 <= 2 * extent and extent > 2 else 1
+
+
+def _chunks(extent: int, wanted: int) -> int:
+    """How many chunks: the divisor of the extent nearest above what is wanted, else the largest below."""
+    divisors = [count for count in range(2, min(extent, 4 * wanted) + 1) if extent % count == 0]
+    above = [count for count in divisors if count >= wanted]
+    return above[0] if above else max(divisors, default=1)
