@@ -1,17 +1,27 @@
 """What a piece of hardware can do, as data. Stages read a `Target`, never a device's name.
 
-A matrix unit is data too: its shape, its dtypes, and for each operand which element each lane holds, so that one Opt
-and one emulator serve `mma`, `simdgroup` and their kin.
+A matrix unit is data too: its shape, its dtypes, and for each operand which element each lane
+holds, so that one Opt and one emulator serve `mma`, `simdgroup` and their kin.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
-from tilegrad.base.dtype import DType
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import DeviceError
 from tilegrad.ir.op import Ops
 
-__all__ = ["MatrixUnit", "Target"]
+__all__ = [
+    "MatrixUnit",
+    "Target",
+    "clang_target",
+    "cuda_target",
+    "hip_target",
+    "metal_target",
+    "opencl_target",
+]
 
 Position = tuple[int, int]
 
@@ -20,8 +30,8 @@ Position = tuple[int, int]
 class MatrixUnit:
     """A matrix multiply `c[m,n] += a[m,k] @ b[k,n]` done by `lanes` lanes together.
 
-    `a_layout[lane][i]` is the (row, column) of element i that this lane holds of a (M x K), and so for b (K x N) and
-    c (M x N). `synchronous` is False for units whose result must be waited for.
+    `a_layout[lane][i]` is the (row, column) of element i that this lane holds of a (M x K), and so
+    for b (K x N) and c (M x N). `synchronous` is False for units whose result must be waited for.
     """
 
     name: str
@@ -44,7 +54,8 @@ class Target:
     Attributes:
         name: what messages and cache keys call it.
         vector_bytes: bytes of one vector register; 0 where arithmetic is scalar.
-        memory_lanes: elements that one load or store may move at most, for targets with scalar arithmetic.
+        memory_lanes: elements that one load or store may move at most, for targets with scalar
+            arithmetic.
         registers: vector registers.
         shared_bytes: shared memory of a block; 0 where there are no blocks.
         has_locals: whether a launch has blocks of lanes.
@@ -90,3 +101,150 @@ class Target:
         return dtype.scalar not in self.missing_dtypes
 
 
+# Python's division is lowered to C's everywhere: no instruction set has it.
+_NO_FLOOR = frozenset({Ops.FLOORDIV, Ops.FLOORMOD})
+_WARP = range(32)
+
+
+def _mma(k: int, dtype_in: DType, dtype_out: DType) -> MatrixUnit:
+    """PTX's `mma.m16n8k{k}` for 16-bit operands. Lane 4*g+t holds rows g and g+8 of a and c, and
+    column g of b.
+
+    An operand comes in pairs: two neighbours along k in a and b, two neighbouring columns in c;
+    each 8 of k adds pairs.
+    """
+    a, b, c = [], [], []
+    for lane in _WARP:
+        g, t = divmod(lane, 4)
+        steps = [(step, pair) for step in range(0, k, 8) for pair in (0, 1)]
+        a.append(
+            tuple(
+                (g + row, 2 * t + pair + step)
+                for step in range(0, k, 8)
+                for row in (0, 8)
+                for pair in (0, 1)
+            )
+        )
+        b.append(tuple((2 * t + pair + step, g) for step, pair in steps))
+        c.append(tuple((g + row, 2 * t + pair) for row in (0, 8) for pair in (0, 1)))
+    name = f"mma.m16n8k{k}.{dtype_in.name}.{dtype_out.name}"
+    return MatrixUnit(name, 16, 8, k, 32, dtype_in, dtype_out, tuple(a), tuple(b), tuple(c))
+
+
+def _simdgroup(dtype_in: DType, dtype_out: DType) -> MatrixUnit:
+    """Apple's `simdgroup_matrix<8,8>`: two neighbours in a row per lane, lanes in quads that tile 4
+    rows by 4 columns.
+    """
+    layout = []
+    for lane in _WARP:
+        quad = lane // 4
+        row, column = (quad & 4) + lane // 2 % 4, 2 * (quad & 2) + 2 * (lane % 2)
+        layout.append(((row, column), (row, column + 1)))
+    name = f"simdgroup.8x8.{dtype_in.name}.{dtype_out.name}"
+    same = tuple(layout)
+    return MatrixUnit(name, 8, 8, 8, 32, dtype_in, dtype_out, same, same, same)
+
+
+def clang_target(vector_bytes: int = 16) -> Target:
+    """The host through its C compiler: a portable guess, where `cpu_target` asks the machine."""
+    return Target(
+        "CLANG",
+        vector_bytes=vector_bytes,
+        has_fma=False,
+        missing=_NO_FLOOR | {Ops.EXP2, Ops.LOG2, Ops.SIN},
+        missing_dtypes=frozenset({dtypes.bfloat16}),
+    )
+
+
+def cuda_target(arch: str) -> Target:
+    """An NVIDIA GPU of compute capability `arch`, as "sm_90" or "sm_90a".
+
+    Raises DeviceError if `arch` is not of that form.
+    """
+    found = re.fullmatch(r"sm_(\d{2,3})[af]?", arch)
+    if found is None:
+        raise DeviceError(
+            f"cuda: {arch!r} is no architecture", form="sm_ and the compute capability, as sm_90"
+        )
+    capability = int(found[1])
+    units: tuple[MatrixUnit, ...] = ()
+    if capability >= 80:
+        halves = (
+            (dtypes.half, dtypes.float),
+            (dtypes.half, dtypes.half),
+            (dtypes.bfloat16, dtypes.float),
+        )
+        units = tuple(_mma(16, *pair) for pair in halves)
+    elif capability >= 75:
+        units = (_mma(8, dtypes.half, dtypes.float), _mma(8, dtypes.half, dtypes.half))
+    missing = ([dtypes.bfloat16] if capability < 80 else []) + (
+        [dtypes.half] if capability < 53 else []
+    )
+    return Target(
+        "CUDA",
+        memory_lanes=4,
+        registers=255,
+        shared_bytes=48 << 10,
+        has_locals=True,
+        block_lanes=1024,
+        cache_bytes=(128 << 10, 40 << 20),
+        matrix_units=units,
+        missing=_NO_FLOOR,
+        missing_dtypes=frozenset(missing),
+        isa=arch,
+    )
+
+
+def metal_target(has_matrix_units: bool = True) -> Target:
+    """An Apple GPU; those in Intel machines have no matrix units."""
+    pairs = ((dtypes.float, dtypes.float), (dtypes.half, dtypes.float), (dtypes.half, dtypes.half))
+    return Target(
+        "METAL",
+        memory_lanes=4,
+        registers=128,
+        shared_bytes=32 << 10,
+        has_locals=True,
+        block_lanes=1024,
+        cache_bytes=(8 << 10, 8 << 20),
+        matrix_units=tuple(_simdgroup(*pair) for pair in pairs) if has_matrix_units else (),
+        missing=_NO_FLOOR,
+        missing_dtypes=frozenset({dtypes.double}),
+    )
+
+
+def opencl_target(*, has_half: bool = True, has_double: bool = True) -> Target:
+    """What OpenCL 1.2 promises of any device: 32 KiB of local memory, and no dtype that is an
+    extension if so told.
+    """
+    missing = (
+        {dtypes.bfloat16}
+        | (set() if has_half else {dtypes.half})
+        | (set() if has_double else {dtypes.double})
+    )
+    return Target(
+        "CL",
+        memory_lanes=4,
+        registers=64,
+        shared_bytes=32 << 10,
+        has_locals=True,
+        block_lanes=256,
+        cache_bytes=(16 << 10, 1 << 20),
+        missing=_NO_FLOOR,
+        missing_dtypes=frozenset(missing),
+    )
+
+
+def hip_target(arch: str = "gfx1100") -> Target:
+    """An AMD GPU."""
+    return Target(
+        "HIP",
+        memory_lanes=4,
+        registers=256,
+        shared_bytes=64 << 10,
+        has_locals=True,
+        block_lanes=1024,
+        cache_bytes=(32 << 10, 6 << 20),
+        missing=_NO_FLOOR,
+        missing_dtypes=frozenset({dtypes.bfloat16}),
+        isa=arch,
+    )

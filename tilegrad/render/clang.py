@@ -1,0 +1,194 @@
+"""C for the host, as gcc and clang take it: one function per kernel, vectors by `vector_size`,
+nothing to include.
+
+Positions in the launch are parameters here, as `chunk`, the number of the work item, is. Vector
+types have the alignment of their elements, so a load may start anywhere, and they may alias, as
+element pointers do. A vector of bools holds bytes 0 and 1, while C compares vectors to 0 and -1 as
+wide as what was compared: the rules here convert.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat
+from tilegrad.ir.uop import UOp
+from tilegrad.render.clike import OPERATORS, CStyleRenderer, Dialect, Rendering
+from tilegrad.render.rules import C_RULES
+from tilegrad.target import Target, clang_target
+
+__all__ = ["ClangRenderer"]
+
+_MATH = {Ops.EXP2: "exp2", Ops.LOG2: "log2", Ops.SIN: "sin", Ops.SQRT: "sqrt", Ops.TRUNC: "trunc"}
+_FUNCTIONS: dict[Ops | tuple[Ops, DType], str] = {
+    (op, dtype): form.replace("NAME", name)
+    for op, name in _MATH.items()
+    for dtype, form in {
+        dtypes.float16: "(half)(__builtin_NAMEf({0}))",
+        dtypes.float32: "__builtin_NAMEf({0})",
+        dtypes.float64: "__builtin_NAME({0})",
+    }.items()
+}
+_FUNCTIONS[Ops.MULACC, dtypes.float16] = "(half)(__builtin_fma({0},{1},{2}))"
+_FUNCTIONS[Ops.MULACC, dtypes.float32] = "__builtin_fmaf({0},{1},{2})"
+_FUNCTIONS[Ops.MULACC, dtypes.float64] = "__builtin_fma({0},{1},{2})"
+
+_FLOAT_MAX = "*{pointer} = (((*{pointer}>{value})|(*{pointer}!=*{pointer}))?*{pointer}:{value});"
+_ALIGNED = "__attribute__((aligned(64))) "
+
+_DIALECT = Dialect(
+    kernel="void {name}({parameters}) {{",
+    prelude=("#define INFINITY (__builtin_inff())", '#define NAN (__builtin_nanf(""))'),
+    types={
+        dtypes.bool: "bool",
+        dtypes.int8: "signed char",
+        dtypes.uint8: "unsigned char",
+        dtypes.int16: "short",
+        dtypes.uint16: "unsigned short",
+        dtypes.int32: "int",
+        dtypes.uint32: "unsigned int",
+        dtypes.int64: "long long",
+        dtypes.uint64: "unsigned long long",
+        dtypes.float16: "half",
+        dtypes.float32: "float",
+        dtypes.float64: "double",
+    },
+    stems={
+        dtypes.bool: "bool",
+        dtypes.int8: "char",
+        dtypes.uint8: "uchar",
+        dtypes.int16: "short",
+        dtypes.uint16: "ushort",
+        dtypes.int32: "int",
+        dtypes.uint32: "uint",
+        dtypes.int64: "long",
+        dtypes.uint64: "ulong",
+        dtypes.float16: "half",
+        dtypes.float32: "float",
+        dtypes.float64: "double",
+    },
+    vector_elements={dtypes.bool: "unsigned char"},
+    vector="({type}){{{lanes}}}",
+    lanes=tuple(f"[{number}]" for number in range(64)),
+    memory_lanes=frozenset({2, 4, 8, 16, 32, 64}),
+    define_vector=(
+        "typedef {type} {name} "
+        "__attribute__((vector_size({bytes}),aligned({scalar_bytes}),may_alias));"
+    ),
+    headers={dtypes.bool: "#include <stdbool.h>", dtypes.float16: "typedef _Float16 half;"},
+    read_only="const ",
+    restrict="restrict ",
+    no_parameters="void",
+    scratch=_ALIGNED,
+    functions=_FUNCTIONS,
+    combine={
+        Ops.ADD: "*{pointer} = (*{pointer}+{value});",
+        Ops.MUL: "*{pointer} = (*{pointer}*{value});",
+        Ops.AND: "*{pointer} = (*{pointer}&{value});",
+        Ops.OR: "*{pointer} = (*{pointer}|{value});",
+        Ops.XOR: "*{pointer} = (*{pointer}^{value});",
+        Ops.MAX: "*{pointer} = (*{pointer}>{value}?*{pointer}:{value});",
+        **{(Ops.MAX, dtype): _FLOAT_MAX for dtype in dtypes.floats},
+    },
+    has_vector_arithmetic=True,
+    keeps_excess=True,
+)
+_MASKS = {1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
+
+
+def _is_vector(u: UOp) -> bool:
+    return u.dtype.lanes > 1
+
+
+def _mask(dtype: DType, ctx: Rendering) -> str:
+    """The vector type of signed integers as wide as `dtype`, which comparing gives."""
+    return ctx.type(_MASKS[dtype.itemsize].vec(dtype.lanes))
+
+
+def compare(u: UOp, ctx: Rendering) -> str | None:
+    if not _is_vector(u):
+        return None
+    text = OPERATORS[u.op].format(*map(ctx.text, u.src))
+    return f"(-__builtin_convertvector({text},{ctx.type(u.dtype)}))"
+
+
+def convert(u: UOp, ctx: Rendering) -> str | None:
+    if not _is_vector(u):
+        return None
+    text = ctx.text(u.src[0])
+    if u.dtype.kind != "bool":
+        return f"__builtin_convertvector({text},{ctx.type(u.dtype)})"
+    zero = f"({ctx.type(u.src[0].dtype)}){{0}}"
+    return f"(-__builtin_convertvector(({text}!={zero}),{ctx.type(u.dtype)}))"
+
+
+def reinterpret(u: UOp, ctx: Rendering) -> str | None:
+    return f"({ctx.type(u.dtype)})({ctx.text(u.src[0])})" if _is_vector(u) else None
+
+
+def select(u: UOp, ctx: Rendering) -> str | None:
+    condition = u.src[0]
+    if not _is_vector(condition):
+        return None
+    name, mask, flags = ctx.type(u.dtype), _mask(u.dtype, ctx), ctx.type(condition.dtype)
+    ctx.need(
+        f"static inline {name} where_{name}({flags} c, {name} x, {name} y) {{ "
+        f"{mask} m = -__builtin_convertvector(c,{mask}); "
+        f"return ({name})((({mask})x&m)|(({mask})y&~m)); }}"
+    )
+    return f"where_{name}({','.join(map(ctx.text, u.src))})"
+
+
+def maximum(u: UOp, ctx: Rendering) -> str | None:
+    """As the scalar text: NaN wins on either side."""
+    if not _is_vector(u):
+        return None
+    name, mask = ctx.type(u.dtype), _mask(u.dtype, ctx)
+    ctx.need(
+        f"static inline {name} max_{name}({name} x, {name} y) {{ "
+        f"{mask} m = ({mask})(x>y)|({mask})(x!=x); "
+        f"return ({name})((({mask})x&m)|(({mask})y&~m)); }}"
+    )
+    return f"max_{name}({','.join(map(ctx.text, u.src))})"
+
+
+def by_lane(u: UOp, ctx: Rendering) -> str | None:
+    """What C has for scalars only. Half arithmetic is among it, as each of its results must be
+    rounded.
+    """
+    is_half = u.dtype.scalar is dtypes.float16
+    is_native = (u.op in OPERATORS or u.op is Ops.RECIP) and u.op is not Ops.MULACC
+    return ctx.lanewise(u) if _is_vector(u) and (is_half or not is_native) else None
+
+
+_COMPARISONS = (Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ)
+_SCALAR_ONLY = (*_MATH, Ops.MULACC, Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.RECIP)
+_RULES = PatternMatcher(
+    "clang",
+    [
+        Rule("clang-compare", UPat(_COMPARISONS, name="u"), function=compare),
+        Rule("clang-convert", UPat(Ops.CAST, name="u"), function=convert),
+        Rule("clang-reinterpret", UPat(Ops.BITCAST, name="u"), function=reinterpret),
+        Rule("clang-select", UPat(Ops.WHERE, name="u"), function=select),
+        Rule("clang-maximum", UPat(Ops.MAX, name="u"), function=maximum),
+        Rule("clang-by-lane", UPat(_SCALAR_ONLY, name="u"), function=by_lane),
+    ],
+)
+
+
+class ClangRenderer(CStyleRenderer):
+    """Host C. `flags` are understood by gcc and by clang."""
+
+    dialect = _DIALECT
+    rules = _RULES + C_RULES
+    flags: ClassVar[tuple[str, ...]] = (
+        "-ffp-contract=off",
+        "-fwrapv",
+        "-fno-strict-aliasing",
+        "-fno-math-errno",
+    )
+
+    def __init__(self, target: Target | None = None):
+        super().__init__(target or clang_target())

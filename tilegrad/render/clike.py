@@ -1,0 +1,479 @@
+"""What all languages whose kernels read like C have in common.
+
+A renderer is a `Dialect`, which is a table of words, and a `PatternMatcher` whose rules turn a node
+into text. Those of `render.rules` serve every dialect; a target puts its own before them: `rules =
+MY_RULES + C_RULES`. `Rendering` walks a program once, in its order. Each value either becomes a
+line, `float alu0 = (val0+val1);`, or is kept as text until its only use. Text is always built from
+the finished text of the sources, so a long program needs no deep recursion.
+
+The text means what the program says only under the options that a renderer lists as `flags`: no
+contraction of products and sums, integers that wrap around, no assumption from types about what
+pointers alias.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from tilegrad.base.config import config
+from tilegrad.base.dtype import DType, Place, Pointer
+from tilegrad.base.errors import CompileError, InternalError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rewrite import PatternMatcher
+from tilegrad.ir.uop import UOp, toposort
+from tilegrad.render.inline import inlined, real
+from tilegrad.render.names import function_name, variable_name
+from tilegrad.target import Target
+
+__all__ = [
+    "OPERATORS",
+    "CStyleRenderer",
+    "Dialect",
+    "Rendering",
+    "lane",
+    "parameters",
+    "strip_parentheses",
+]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One C-like language, as data. Texts in braces are filled in.
+
+    Attributes:
+        kernel: the line that opens a kernel, of {name}, {parameters} and {lanes}, the number of
+            lanes of its block.
+        types: scalar dtype -> its name.
+        memory_types: scalar dtype -> its name in memory, where that differs.
+        stems: scalar dtype -> what the names of its vector types begin with.
+        vector_elements: scalar dtype -> the type of its vectors' elements, where that differs.
+        vector: a vector of {type} from its {lanes}.
+        lanes: how to pick lane i, for vectors of up to four lanes; `wide_lanes` for longer ones.
+        memory_lanes: the vector lengths that one access through a pointer may have.
+        define_vector: the definition of the vector type {name} of {count} {type}s, for types that
+            are not `built_in`.
+        headers: scalar dtype -> what must stand above a kernel that uses it.
+        prelude: lines that open every source.
+        pointers: what stands before a pointer to each place.
+        read_only, restrict: before and after the type of a pointer parameter that nothing is stored
+            to.
+        scalar: a parameter {name} of {type}.
+        launch_parameters: parameters that say where in the launch a lane is.
+        no_parameters: what stands for an empty list of parameters.
+        ids: kind of position ("gidx", "lidx") -> its text, of {axis} (x, y, z) and {number}. None:
+            a parameter.
+        shared, scratch: what stands before an array at each place.
+        barrier: the statement at which a block meets.
+        functions: op, or (op, dtype) -> its text, where it is not `OPERATORS`.
+        combine: op, or (op, dtype) -> the statement that folds {value} into memory at {pointer}.
+        has_vector_arithmetic: whether operators work on whole vectors.
+        keeps_excess: whether half arithmetic may be done, and kept, in float.
+    """
+
+    kernel: str
+    types: Mapping[DType, str]
+    stems: Mapping[DType, str]
+    vector: str
+    lanes: tuple[str, ...]
+    wide_lanes: tuple[str, ...] = ()
+    memory_types: Mapping[DType, str] = field(default_factory=dict)
+    vector_elements: Mapping[DType, str] = field(default_factory=dict)
+    memory_lanes: frozenset[int] = frozenset({2, 4})
+    define_vector: str = ""
+    built_in: frozenset[str] = frozenset()
+    headers: Mapping[DType, str] = field(default_factory=dict)
+    prelude: tuple[str, ...] = ()
+    pointers: Mapping[Place, str] = field(default_factory=dict)
+    read_only: str = ""
+    restrict: str = ""
+    scalar: str = "{type} {name}"
+    launch_parameters: tuple[str, ...] = ()
+    no_parameters: str = ""
+    ids: Mapping[str, str] | None = None
+    shared: str = ""
+    scratch: str = ""
+    barrier: str = ""
+    functions: Mapping[Ops | tuple[Ops, DType], str] = field(default_factory=dict)
+    combine: Mapping[Ops | tuple[Ops, DType], str] = field(default_factory=dict)
+    has_vector_arithmetic: bool = False
+    keeps_excess: bool = False
+
+
+# Text that is C in every dialect.
+OPERATORS: Mapping[Ops, str] = {
+    Ops.NEG: "(-{0})",
+    Ops.ADD: "({0}+{1})",
+    Ops.SUB: "({0}-{1})",
+    Ops.MUL: "({0}*{1})",
+    Ops.FDIV: "({0}/{1})",
+    Ops.CMPLT: "({0}<{1})",
+    Ops.CMPNE: "({0}!={1})",
+    Ops.CMPEQ: "({0}=={1})",
+    Ops.AND: "({0}&{1})",
+    Ops.OR: "({0}|{1})",
+    Ops.XOR: "({0}^{1})",
+    Ops.SHL: "({0}<<{1})",
+    Ops.SHR: "({0}>>{1})",
+    Ops.WHERE: "({0}?{1}:{2})",
+    Ops.MAX: "({0}>{1}?{0}:{1})",
+    Ops.MULACC: "({0}*{1}+{2})",
+}
+# NaN wins on either side; fmax would drop it.
+_FLOAT_MAX = "((({0}>{1})|({0}!={0}))?{0}:{1})"
+
+_PREFIX = {
+    Ops.LOAD: "val",
+    Ops.CAST: "cast",
+    Ops.BITCAST: "cast",
+    Ops.VECTORIZE: "cast",
+    Ops.GEP: "cast",
+    Ops.WMMA: "wmma",
+    Ops.DEFINE_ACC: "acc",
+    Ops.DEFINE_LOCAL: "temp",
+    Ops.RANGE: "ridx",
+}
+_STATEMENTS = frozenset(
+    {Ops.STORE, Ops.BARRIER, Ops.ASSIGN, Ops.RANGE, Ops.DEFINE_ACC, Ops.SPECIAL}
+)
+_SILENT = frozenset({Ops.AFTER, Ops.SINK})
+_REPEATABLE = re.compile(r"\w+(\.\w+|\[\d+\])?")
+# Compilers refuse parentheses nested some hundreds deep; a value that grows beyond this gets a
+# name.
+_LONGEST, _DEEPEST = 1000, 48
+
+
+def strip_parentheses(text: str) -> str:
+    """`text` without the parentheses around all of it, if there are such."""
+    if not text.startswith("(") or not text.endswith(")"):
+        return text
+    depth = 0
+    for position, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return text[1:-1] if position == len(text) - 1 else text
+    return text
+
+
+def parameters(program: Sequence[UOp]) -> list[UOp]:
+    """The kernel's parameters in their order: pointers by slot, then variables as the program first
+    uses them.
+    """
+    pointers = sorted(
+        (node for node in program if node.op is Ops.DEFINE_GLOBAL), key=lambda node: int(node.arg)
+    )
+    return pointers + [node for node in program if node.op is Ops.DEFINE_VAR]
+
+
+def lane(node: UOp, number: int) -> UOp:
+    """Lane `number` of `node`; a scalar is its own lane."""
+    if node.dtype.lanes == 1:
+        return node
+    if node.op is Ops.CONST:
+        return UOp(Ops.CONST, node.dtype.scalar, (), node.arg)
+    return UOp(Ops.GEP, node.dtype.scalar, (node,), (number,))
+
+
+class CStyleRenderer:
+    """Renders programs in one dialect. Subclasses set the table and the rules."""
+
+    dialect: ClassVar[Dialect]
+    rules: ClassVar[PatternMatcher]
+    flags: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, target: Target):
+        self.target = target
+
+    def render(self, name: str | Sequence[UOp], uops: Sequence[UOp] | None = None) -> str:
+        """The source of `uops` as the function `name`; `render(uops)` calls it "example".
+
+        Raises CompileError for an op or dtype that the target lacks.
+        """
+        if isinstance(name, str):
+            assert uops is not None, "render: a name without a program"
+            title, program = name, uops
+        else:
+            title, program = "example", name
+        return Rendering(self, list(toposort(program))).source(function_name(title))
+
+
+class Rendering:
+    """One program on its way to text: the text of each value so far, the lines, and what must stand
+    above the kernel.
+    """
+
+    def __init__(self, renderer: CStyleRenderer, program: Sequence[UOp]):
+        self.dialect = renderer.dialect
+        self.target = renderer.target
+        self.program = program
+        self._rules = renderer.rules
+        self._inlined = inlined(program, bool(config.EXPAND_SSA))
+        self._texts: dict[UOp, str] = {}
+        self._counts: Counter[str] = Counter()
+        self._lines: list[str] = []
+        self._arrays: list[str] = []
+        self._above: dict[str, None] = {}
+        self._indent = 1
+
+    # the walk
+
+    def source(self, name: str) -> str:
+        """The whole text."""
+        for node in self.program:
+            self._add(node)
+        if self._indent != 1:
+            raise InternalError(f"render: {name} leaves {self._indent - 1} loops open")
+        head = self.dialect.kernel.format(
+            name=name, parameters=self._signature(), lanes=self._block_lanes()
+        )
+        return "\n".join(
+            [*self.dialect.prelude, *self._above, head, *self._arrays, *self._lines, "}"]
+        )
+
+    def _add(self, node: UOp) -> None:
+        op = node.op
+        if op in _SILENT:
+            return
+        if op is Ops.DEFINE_GLOBAL:
+            if not isinstance(node.dtype, Pointer):
+                raise CompileError(f"render: parameter {node.arg} is no pointer", dtype=node.dtype)
+            self._texts[node] = f"data{node.arg}"
+        elif op is Ops.DEFINE_VAR:
+            self._texts[node] = variable_name(node.arg[0])
+        elif op is Ops.DEFINE_LOCAL:
+            self._define_array(node)
+        elif op is Ops.END:
+            for source in node.src:
+                if source.op is Ops.RANGE:
+                    self._indent -= 1
+                    self.emit("}")
+        elif op in _STATEMENTS:
+            if op in _PREFIX:
+                self._texts[node] = self._fresh(_PREFIX[op])
+            elif op is Ops.SPECIAL:
+                self._texts[node] = node.arg[0]
+            for line in self._rendered(node).splitlines():
+                self.emit(line)
+            self._indent += op is Ops.RANGE
+        else:
+            text = self._texts[node] = self._rendered(node)
+            if op is not Ops.CONST and not (node in self._inlined and _is_short(text)):
+                self._texts[node] = self._named(node, text)
+
+    def _rendered(self, node: UOp) -> str:
+        text: object = self._rules.rewrite(node, self)
+        if text is None:
+            raise CompileError(
+                f"render: {self.target.name} has no {node.op.name}", dtype=node.dtype, arg=node.arg
+            )
+        return str(text)
+
+    def _fresh(self, prefix: str) -> str:
+        self._counts[prefix] += 1
+        return f"{prefix}{self._counts[prefix] - 1}"
+
+    def _named(self, node: UOp, text: str) -> str:
+        """Write `text` to a variable of its own."""
+        name = self._fresh(_PREFIX.get(node.op, "alu"))
+        self.emit(f"{self.type(node.dtype)} {name} = {text};")
+        return name
+
+    def _define_array(self, node: UOp) -> None:
+        """Arrays stand at the head: some languages allow shared memory nowhere else."""
+        pointer = node.dtype
+        assert isinstance(pointer, Pointer)
+        name = self._texts[node] = self._fresh("temp")
+        place = self.dialect.shared if pointer.place is Place.SHARED else self.dialect.scratch
+        if pointer.place is Place.SHARED and not place:
+            raise CompileError(f"render: {self.target.name} has no shared memory", dtype=pointer)
+        self._arrays.append(f"  {place}{self.memory_type(pointer.base)} {name}[{pointer.size}];")
+
+    def _signature(self) -> str:
+        stored = {real(node.src[0]) for node in self.program if node.op is Ops.STORE}
+        parts = []
+        for node in parameters(self.program):
+            if isinstance(node.dtype, Pointer):
+                read_only = "" if node in stored else self.dialect.read_only
+                kind = self.pointer_type(node.dtype, node.dtype.base)
+                parts.append(f"{read_only}{kind} {self.dialect.restrict}{self._texts[node]}")
+            else:
+                parts.append(
+                    self.dialect.scalar.format(type=self.type(node.dtype), name=self._texts[node])
+                )
+        if self.dialect.ids is None:
+            for node in self.program:
+                if node.op is Ops.SPECIAL:
+                    parts.append(
+                        self.dialect.scalar.format(
+                            type=self.type(node.dtype), name=self._texts[node]
+                        )
+                    )
+        return ", ".join([*parts, *self.dialect.launch_parameters]) or self.dialect.no_parameters
+
+    def _block_lanes(self) -> int:
+        """The lanes of a block at most."""
+        extents = [
+            n.vmax + 1 for n in self.program if n.op is Ops.SPECIAL and n.arg[0].startswith("lidx")
+        ]
+        return math.prod(extents)
+
+    # what rules ask for
+
+    def text(self, node: UOp) -> str:
+        """The text of a value; one that is not part of the program is rendered in place."""
+        node = real(node)
+        found = self._texts.get(node)
+        return self._rendered(node) if found is None else found
+
+    def atom(self, node: UOp) -> str:
+        """The text of a value in a form to repeat: a name, a constant, a lane of a name."""
+        node = real(node)
+        text = self.text(node)
+        if node.op is Ops.CONST or _REPEATABLE.fullmatch(text):
+            return text
+        self._texts[node] = self._named(node, text)
+        return self._texts[node]
+
+    def variable(self, node: UOp) -> str:
+        """The text of a value as the name of a variable, whose address may be taken."""
+        node = real(node)
+        text = self.text(node)
+        return text if text.isidentifier() and node.op is not Ops.CONST else self._named(node, text)
+
+    def emit(self, line: str) -> None:
+        self._lines.append("  " * self._indent + line)
+
+    def need(self, definition: str) -> None:
+        """Put `definition` above the kernel, once."""
+        self._above[definition] = None
+
+    def type(self, dtype: DType) -> str:
+        """The name of `dtype` for values."""
+        scalar = dtype.scalar
+        if scalar not in self.dialect.types or not self.target.supports(scalar):
+            raise CompileError(
+                f"render: {self.target.name} has no {scalar.name}",
+                dtype=dtype,
+                rule="lower.decompose replaces the dtypes that a target lists as missing",
+            )
+        if scalar in self.dialect.headers:
+            self.need(self.dialect.headers[scalar])
+        return self.dialect.types[scalar] if dtype.lanes == 1 else self._vector_type(dtype)
+
+    def _vector_type(self, dtype: DType) -> str:
+        dialect, count = self.dialect, dtype.lanes
+        name = f"{dialect.stems[dtype.scalar]}{count}"
+        if count > max(len(dialect.lanes), len(dialect.wide_lanes)) or (
+            dialect.has_vector_arithmetic and count & (count - 1)
+        ):
+            raise CompileError(
+                f"render: {self.target.name} has no vector of {count} lanes", dtype=dtype
+            )
+        if dialect.define_vector and name not in dialect.built_in:
+            fields = [text.strip(".") for text in self._lane_names(count)]
+            scalar = dialect.vector_elements.get(dtype.scalar) or dialect.types[dtype.scalar]
+            definition = dialect.define_vector.format(
+                type=scalar,
+                name=name,
+                count=count,
+                bytes=dtype.nbytes,
+                scalar_bytes=dtype.itemsize,
+                alignment=min(16, 1 << (dtype.nbytes - 1).bit_length()),
+                fields=", ".join(fields),
+                arguments=", ".join(f"{scalar} {item}" for item in fields),
+            )
+            self.need(definition)
+        return name
+
+    def memory_type(self, dtype: DType) -> str:
+        """The name of `dtype` for elements in memory."""
+        return self.dialect.memory_types.get(dtype) or self.type(dtype)
+
+    def pointer_type(self, pointer: Pointer, element: DType) -> str:
+        return f"{self.dialect.pointers.get(pointer.place, '')}{self.memory_type(element)}*"
+
+    def _lane_names(self, count: int) -> tuple[str, ...]:
+        names = self.dialect.lanes if count <= len(self.dialect.lanes) else self.dialect.wide_lanes
+        return names[:count]
+
+    def lane_of(self, vector: str, dtype: DType, number: int) -> str:
+        """Lane `number` of the variable `vector`."""
+        return f"{vector}{self._lane_names(dtype.lanes)[number]}"
+
+    def operation(self, op: Ops, dtype: DType, operands: Sequence[UOp]) -> str:
+        """`op` on `operands`, of which the first has the scalar dtype `dtype`."""
+        functions = self.dialect.functions
+        form = functions.get((op, dtype)) or functions.get(op) or OPERATORS.get(op)
+        if op is Ops.MAX and dtype.is_float:
+            form = _FLOAT_MAX
+        elif op is Ops.MULACC and not dtype.is_float:
+            form = OPERATORS[op]
+        if form is None:
+            raise CompileError(
+                f"render: {self.target.name} has no {op.name} of {dtype.name}", dtype=dtype
+            )
+        repeated = [form.count(f"{{{number}}}") > 1 for number in range(len(operands))]
+        texts = [
+            self.atom(node) if twice else self.text(node)
+            for node, twice in zip(operands, repeated, strict=True)
+        ]
+        return form.format(*texts)
+
+    def lanewise(self, node: UOp) -> str:
+        """A vector operation as a vector of scalar ones."""
+        for source in node.src:
+            if source.dtype.lanes > 1:
+                self.atom(source)
+        scalar = node.dtype.scalar
+        parts = [
+            UOp(node.op, scalar, tuple([lane(source, number) for source in node.src]), node.arg)
+            for number in range(node.dtype.lanes)
+        ]
+        return self.stacked(parts)
+
+    def stacked(self, parts: Sequence[UOp]) -> str:
+        """The vector of `parts`, each written here even if the program has a name for it, perhaps
+        in another loop.
+        """
+        kept = {part: self._texts.pop(part) for part in parts if part in self._texts}
+        for part in parts:
+            self._texts[part] = self._rendered(part)
+        text = self._rendered(UOp.stack(parts))
+        for part in parts:
+            self._texts.pop(part, None)
+        self._texts |= kept
+        return text
+
+    def access(self, buffer: UOp, index: UOp, dtype: DType) -> str:
+        """The element of `buffer` at `index`, or the vector of elements from there."""
+        pointer = buffer.dtype
+        assert isinstance(pointer, Pointer)
+        offset = self.text(index)
+        if real(index).op is Ops.ADD:
+            offset = strip_parentheses(offset)
+        address = f"({self.text(buffer)}+{offset})"
+        if dtype.lanes == pointer.base.lanes:
+            return f"*{address}"
+        return f"*(({self.pointer_type(pointer, dtype)})({address}))"
+
+    def is_accessible(self, buffer: UOp, dtype: DType) -> bool:
+        """Whether one access moves a value of `dtype`."""
+        pointer = buffer.dtype
+        assert isinstance(pointer, Pointer)
+        return dtype.lanes == pointer.base.lanes or dtype.lanes in self.dialect.memory_lanes
+
+
+def _is_short(text: str) -> bool:
+    """Whether `text` may still become part of another."""
+    if len(text) > _LONGEST:
+        return False
+    depth = deepest = 0
+    if text.count("(") > _DEEPEST:
+        for letter in text:
+            depth += (letter == "(") - (letter == ")")
+            deepest = max(deepest, depth)
+    return deepest <= _DEEPEST

@@ -1,0 +1,187 @@
+"""CUDA C++, for NVRTC or nvcc.
+
+Vectors that CUDA lacks, such as half8, are structs, written above a kernel that uses them. A matrix
+unit is a function around one `mma.sync`: its operands are pairs of 16-bit numbers in 32-bit
+registers, and the numbers of registers follow from the unit's layouts.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import CompileError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat
+from tilegrad.ir.uop import UOp
+from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
+from tilegrad.render.rules import C_RULES
+from tilegrad.target import MatrixUnit, cuda_target
+
+__all__ = ["CUDARenderer"]
+
+_MATH = {Ops.EXP2: "exp2", Ops.LOG2: "log2", Ops.SIN: "sin", Ops.SQRT: "sqrt", Ops.TRUNC: "trunc"}
+_SHORT_FLOATS = (dtypes.float16, dtypes.bfloat16)
+_FUNCTIONS: dict[Ops | tuple[Ops, DType], str] = {
+    op: f"{name}({{0}})" for op, name in _MATH.items()
+}
+_FUNCTIONS |= {
+    (op, dtype): f"h{name}({{0}})" for op, name in _MATH.items() for dtype in _SHORT_FLOATS
+}
+_FUNCTIONS |= {(Ops.MULACC, dtype): "__hfma({0},{1},{2})" for dtype in _SHORT_FLOATS}
+_FUNCTIONS[Ops.MULACC] = "fma({0},{1},{2})"
+
+_STEMS = {
+    dtypes.bool: "bool",
+    dtypes.int8: "char",
+    dtypes.uint8: "uchar",
+    dtypes.int16: "short",
+    dtypes.uint16: "ushort",
+    dtypes.int32: "int",
+    dtypes.uint32: "uint",
+    dtypes.int64: "longlong",
+    dtypes.uint64: "ulonglong",
+    dtypes.float16: "half",
+    dtypes.bfloat16: "bfloat16x",
+    dtypes.float32: "float",
+    dtypes.float64: "double",
+}
+_STRUCTS = (dtypes.bool, *_SHORT_FLOATS)
+_LANES = tuple(f".{letter}" for letter in "xyzw")
+_INTEGERS = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
+
+_DIALECT = Dialect(
+    kernel='extern "C" __global__ void __launch_bounds__({lanes}) {name}({parameters}) {{',
+    prelude=(
+        "#define INFINITY (__int_as_float(0x7f800000))",
+        "#define NAN (__int_as_float(0x7fffffff))",
+    ),
+    types={
+        dtypes.bool: "bool",
+        dtypes.int8: "signed char",
+        dtypes.uint8: "unsigned char",
+        dtypes.int16: "short",
+        dtypes.uint16: "unsigned short",
+        dtypes.int32: "int",
+        dtypes.uint32: "unsigned int",
+        dtypes.int64: "long long",
+        dtypes.uint64: "unsigned long long",
+        dtypes.float16: "half",
+        dtypes.bfloat16: "__nv_bfloat16",
+        dtypes.float32: "float",
+        dtypes.float64: "double",
+    },
+    stems=_STEMS,
+    vector="make_{type}({lanes})",
+    lanes=_LANES,
+    wide_lanes=_LANES + tuple(f".{letter}" for letter in "abcdefghijkl"),
+    memory_lanes=frozenset({2, 4, 8, 16}),
+    define_vector=(
+        "struct __align__({alignment}) {name} {{ {type} {fields}; }}; "
+        "__device__ inline {name} make_{name}({arguments}) "
+        "{{ {name} r = {{ {fields} }}; return r; }}"
+    ),
+    built_in=frozenset(
+        {
+            f"{stem}{count}"
+            for dtype, stem in _STEMS.items()
+            if dtype not in _STRUCTS
+            for count in (2, 3, 4)
+        }
+    )
+    | {"half2"},
+    headers={dtypes.float16: "#include <cuda_fp16.h>", dtypes.bfloat16: "#include <cuda_bf16.h>"},
+    ids={"gidx": "blockIdx.{axis}", "lidx": "threadIdx.{axis}"},
+    shared="__shared__ __align__(16) ",
+    barrier="__syncthreads();",
+    functions=_FUNCTIONS,
+    combine={
+        **{
+            (Ops.ADD, dtype): "atomicAdd({pointer}, {value});"
+            for dtype in (dtypes.int32, dtypes.uint32, dtypes.uint64)
+        },
+        **{
+            (Ops.ADD, dtype): "atomicAdd({pointer}, {value});"
+            for dtype in (*_SHORT_FLOATS, dtypes.float32, dtypes.float64)
+        },
+        (
+            Ops.ADD,
+            dtypes.int64,
+        ): "atomicAdd((unsigned long long*){pointer}, (unsigned long long)({value}));",
+        **{(Ops.MAX, dtype): "atomicMax({pointer}, {value});" for dtype in _INTEGERS},
+    },
+)
+
+
+def cast_short_float(u: UOp, ctx: Rendering) -> str | None:
+    """Short floats convert to many types implicitly; float says which one is meant."""
+    source = u.src[0].dtype
+    if u.dtype.lanes > 1 or source not in _SHORT_FLOATS or u.dtype is dtypes.float32:
+        return None
+    return f"({ctx.type(u.dtype)})((float)({ctx.text(u.src[0])}))"
+
+
+_PTX_NAMES = {dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "f32"}
+
+
+def matrix_multiply(u: UOp, ctx: Rendering) -> str | None:
+    """A call of the unit's helper, which stands above the kernel once."""
+    unit: MatrixUnit = u.arg
+    if unit.name not in {known.name for known in ctx.target.matrix_units}:
+        raise CompileError(
+            f"render: {ctx.target.name} has no matrix unit {unit.name}", isa=ctx.target.isa
+        )
+    a, b, c = (ctx.type(source.dtype) for source in u.src)
+    name = f"__WMMA_{unit.n}_{unit.m}_{unit.k}_{ctx.type(unit.dtype_in)}_{ctx.type(unit.dtype_out)}"
+    ctx.need(_helper(unit, name, a, b, c))
+    return f"{name}({', '.join(map(ctx.text, u.src))})"
+
+
+def _helper(unit: MatrixUnit, name: str, a: str, b: str, c: str) -> str:
+    bytes_in, bytes_out = unit.dtype_in.itemsize, unit.dtype_out.itemsize
+    counts = [
+        len(unit.c_layout[0]) * bytes_out // 4,
+        len(unit.a_layout[0]) * bytes_in // 4,
+        len(unit.b_layout[0]) * bytes_in // 4,
+    ]
+    numbers = iter(range(sum(counts)))
+    sums, left, right = (
+        "{" + ", ".join(f"%{next(numbers)}" for _ in range(count)) + "}" for count in counts
+    )
+    kinds = (unit.dtype_out, unit.dtype_in, unit.dtype_in, unit.dtype_out)
+    shape = f"m{unit.m}n{unit.n}k{unit.k}.row.col.{'.'.join(_PTX_NAMES[kind] for kind in kinds)}"
+    register, word = ("f", "float") if bytes_out == 4 else ("r", "int")
+    outputs = ", ".join(f'"+{register}"(rc[{i}])' for i in range(counts[0]))
+    inputs = ", ".join(
+        [f'"r"(ra[{i}])' for i in range(counts[1])] + [f'"r"(rb[{i}])' for i in range(counts[2])]
+    )
+    return "\n".join(
+        [
+            f"__device__ inline {c} {name}({a} a, {b} b, {c} c) {{",
+            f"  int *ra = (int*)(&a), *rb = (int*)(&b); {word} *rc = ({word}*)(&c);",
+            f'  asm volatile("mma.sync.aligned.{shape} {sums}, {left}, {right}, {sums};"',
+            f"    : {outputs} : {inputs});",
+            "  return c;",
+            "}",
+        ]
+    )
+
+
+_RULES = PatternMatcher(
+    "cuda",
+    [
+        Rule("cuda-cast-short-float", UPat(Ops.CAST, name="u"), function=cast_short_float),
+        Rule("cuda-matrix-multiply", UPat(Ops.WMMA, name="u"), function=matrix_multiply),
+    ],
+)
+
+
+class CUDARenderer(CStyleRenderer):
+    """CUDA C++ for the architecture `arch`, such as "sm_90"."""
+
+    dialect = _DIALECT
+    rules = _RULES + C_RULES
+    flags: ClassVar[tuple[str, ...]] = ("--fmad=false",)
+
+    def __init__(self, arch: str = "sm_80"):
+        super().__init__(cuda_target(arch))

@@ -1,0 +1,136 @@
+"""HIP C++ without its headers, as `clang -x hip -nogpuinc` takes it.
+
+Positions and mathematics come from the device libraries: `__ockl_` functions for the first,
+`__ocml_` for the second, declared above a kernel that calls them. Vectors are clang's
+`ext_vector_type`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat
+from tilegrad.ir.uop import UOp
+from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
+from tilegrad.render.rules import C_RULES
+from tilegrad.target import hip_target
+
+__all__ = ["HIPRenderer"]
+
+_MATH = {
+    Ops.EXP2: "exp2",
+    Ops.LOG2: "log2",
+    Ops.SIN: "sin",
+    Ops.SQRT: "sqrt",
+    Ops.TRUNC: "trunc",
+    Ops.MULACC: "fma",
+}
+_WIDTHS = {dtypes.float16: "f16", dtypes.float32: "f32", dtypes.float64: "f64"}
+_LIBRARY = 'extern "C" __attribute__((device, const))'
+_ARGUMENTS = {1: "{0}", 3: "{0},{1},{2}"}
+_ADD = "__hip_atomic_fetch_add({pointer}, {value}, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);"
+_MAX = "__hip_atomic_fetch_max({pointer}, {value}, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);"
+_INTEGERS = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
+
+
+def _functions() -> dict[Ops | tuple[Ops, DType], str]:
+    return {
+        (op, dtype): f"__ocml_{name}_{width}({_ARGUMENTS[op.definition.arity or 1]})"
+        for op, name in _MATH.items()
+        for dtype, width in _WIDTHS.items()
+    }
+
+
+_STEMS = {
+    dtypes.bool: "bool",
+    dtypes.int8: "char",
+    dtypes.uint8: "uchar",
+    dtypes.int16: "short",
+    dtypes.uint16: "ushort",
+    dtypes.int32: "int",
+    dtypes.uint32: "uint",
+    dtypes.int64: "long",
+    dtypes.uint64: "ulong",
+    dtypes.float16: "half",
+    dtypes.float32: "float",
+    dtypes.float64: "double",
+}
+
+_DIALECT = Dialect(
+    kernel=(
+        'extern "C" __attribute__((global)) void '
+        "__attribute__((amdgpu_flat_work_group_size(1, {lanes}))) {name}({parameters}) {{"
+    ),
+    prelude=(
+        "#define INFINITY (__builtin_inff())",
+        '#define NAN (__builtin_nanf(""))',
+        "#pragma clang fp contract(off)",
+        f"{_LIBRARY} unsigned long __ockl_get_group_id(unsigned int);",
+        f"{_LIBRARY} unsigned long __ockl_get_local_id(unsigned int);",
+    ),
+    types={
+        dtypes.bool: "bool",
+        dtypes.int8: "signed char",
+        dtypes.uint8: "unsigned char",
+        dtypes.int16: "short",
+        dtypes.uint16: "unsigned short",
+        dtypes.int32: "int",
+        dtypes.uint32: "unsigned int",
+        dtypes.int64: "long",
+        dtypes.uint64: "unsigned long",
+        dtypes.float16: "half",
+        dtypes.float32: "float",
+        dtypes.float64: "double",
+    },
+    stems=_STEMS,
+    vector_elements={dtypes.bool: "unsigned char"},
+    vector="make_{type}({lanes})",
+    lanes=(".x", ".y", ".z", ".w"),
+    wide_lanes=tuple(f".s{digit}" for digit in "0123456789abcdef"),
+    memory_lanes=frozenset({2, 4, 8, 16}),
+    define_vector=(
+        "typedef {type} {name} __attribute__((ext_vector_type({count}))); "
+        "static inline __attribute__((device)) {name} make_{name}({arguments}) "
+        "{{ return ({name}){{{fields}}}; }}"
+    ),
+    headers={dtypes.float16: "typedef _Float16 half;"},
+    ids={"gidx": "__ockl_get_group_id({number})", "lidx": "__ockl_get_local_id({number})"},
+    shared="__attribute__((shared, aligned(16))) ",
+    barrier=(
+        '__builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup"); __builtin_amdgcn_s_barrier(); '
+        '__builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");'
+    ),
+    functions=_functions(),
+    combine={
+        **{(Ops.ADD, dtype): _ADD for dtype in (*_INTEGERS, dtypes.float32, dtypes.float64)},
+        **{(Ops.MAX, dtype): _MAX for dtype in _INTEGERS},
+    },
+)
+
+
+def declare_function(u: UOp, ctx: Rendering) -> None:
+    """Only puts the declaration above the kernel; the common rule writes the call."""
+    width = _WIDTHS.get(u.dtype.scalar)
+    if width is not None:
+        kind = ctx.type(u.dtype.scalar)
+        arguments = ", ".join([kind] * len(u.src))
+        ctx.need(f"{_LIBRARY} {kind} __ocml_{_MATH[u.op]}_{width}({arguments});")
+
+
+_RULES = PatternMatcher(
+    "hip",
+    [Rule("hip-declare-function", UPat(tuple(_MATH), name="u"), function=declare_function)],
+)
+
+
+class HIPRenderer(CStyleRenderer):
+    """HIP C++ for the architecture `arch`, such as "gfx1100"."""
+
+    dialect = _DIALECT
+    rules = _RULES + C_RULES
+    flags: ClassVar[tuple[str, ...]] = ("-fwrapv", "-fno-strict-aliasing")
+
+    def __init__(self, arch: str = "gfx1100"):
+        super().__init__(hip_target(arch))

@@ -1,0 +1,116 @@
+"""The Metal shading language.
+
+Vectors have at most four lanes. A matrix unit is an 8x8 `simdgroup_matrix`, of which each lane
+holds two elements.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tilegrad.base.dtype import DType, Place, dtypes
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat
+from tilegrad.ir.uop import UOp
+from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
+from tilegrad.render.rules import C_RULES
+from tilegrad.target import MatrixUnit, metal_target
+
+__all__ = ["MetalRenderer"]
+
+_NAMES = {
+    dtypes.bool: "bool",
+    dtypes.int8: "char",
+    dtypes.uint8: "uchar",
+    dtypes.int16: "short",
+    dtypes.uint16: "ushort",
+    dtypes.int32: "int",
+    dtypes.uint32: "uint",
+    dtypes.int64: "long",
+    dtypes.uint64: "ulong",
+    dtypes.float16: "half",
+    dtypes.bfloat16: "bfloat",
+    dtypes.float32: "float",
+}
+_MATH = {
+    Ops.EXP2: "exp2",
+    Ops.LOG2: "log2",
+    Ops.SIN: "precise::sin",
+    Ops.SQRT: "sqrt",
+    Ops.TRUNC: "trunc",
+}
+# Metal has no mathematics of bfloat.
+_FUNCTIONS: dict[Ops | tuple[Ops, DType], str] = {
+    **{op: f"{name}({{0}})" for op, name in _MATH.items()},
+    **{(op, dtypes.bfloat16): f"(bfloat)({name}((float)({{0}})))" for op, name in _MATH.items()},
+    Ops.MULACC: "fma({0},{1},{2})",
+    (Ops.MULACC, dtypes.bfloat16): "(bfloat)(fma((float)({0}),(float)({1}),(float)({2})))",
+}
+_ATOMIC_ADD = (
+    "atomic_fetch_add_explicit((device atomic_{type}*){{pointer}}, {{value}}, "
+    "memory_order_relaxed);"
+)
+
+_DIALECT = Dialect(
+    kernel="kernel void {name}({parameters}) {{",
+    prelude=("#include <metal_stdlib>", "using namespace metal;"),
+    types=_NAMES,
+    stems=_NAMES,
+    vector="{type}({lanes})",
+    lanes=(".x", ".y", ".z", ".w"),
+    pointers={Place.GLOBAL: "device ", Place.SHARED: "threadgroup ", Place.SCRATCH: "thread "},
+    scalar="constant {type}& {name}",
+    launch_parameters=(
+        "uint3 gid [[threadgroup_position_in_grid]]",
+        "uint3 lid [[thread_position_in_threadgroup]]",
+    ),
+    ids={"gidx": "gid.{axis}", "lidx": "lid.{axis}"},
+    shared="threadgroup __attribute__((aligned(16))) ",
+    barrier="threadgroup_barrier(mem_flags::mem_threadgroup);",
+    functions=_FUNCTIONS,
+    combine={
+        (Ops.ADD, dtype): _ATOMIC_ADD.format(type=_NAMES[dtype])
+        for dtype in (dtypes.int32, dtypes.uint32, dtypes.float32)
+    },
+)
+
+
+def reinterpret(u: UOp, ctx: Rendering) -> str | None:
+    return f"as_type<{ctx.type(u.dtype)}>({ctx.text(u.src[0])})"
+
+
+def matrix_multiply(u: UOp, ctx: Rendering) -> str:
+    """A call of the unit's helper, which stands above the kernel once."""
+    unit: MatrixUnit = u.arg
+    kind_in, kind_out = ctx.type(unit.dtype_in), ctx.type(unit.dtype_out)
+    name = f"__WMMA_{unit.n}_{unit.m}_{unit.k}_{kind_in}_{kind_out}"
+    lines = [f"static {kind_out}2 {name}({kind_in}2 a, {kind_in}2 b, {kind_out}2 c) {{"]
+    lines += [f"  simdgroup_matrix<{kind_in},8,8> ma, mb; simdgroup_matrix<{kind_out},8,8> mc;"]
+    for operand in "abc":
+        lines.append(
+            "  " + " ".join(f"m{operand}.thread_elements()[{i}] = {operand}[{i}];" for i in (0, 1))
+        )
+    lines.append("  simdgroup_multiply_accumulate(mc, ma, mb, mc);")
+    lines.append(f"  return {kind_out}2(mc.thread_elements()[0], mc.thread_elements()[1]);")
+    ctx.need("\n".join([*lines, "}"]))
+    return f"{name}({', '.join(map(ctx.text, u.src))})"
+
+
+_RULES = PatternMatcher(
+    "metal",
+    [
+        Rule("metal-reinterpret", UPat(Ops.BITCAST, name="u"), function=reinterpret),
+        Rule("metal-matrix-multiply", UPat(Ops.WMMA, name="u"), function=matrix_multiply),
+    ],
+)
+
+
+class MetalRenderer(CStyleRenderer):
+    """Metal source for Apple GPUs."""
+
+    dialect = _DIALECT
+    rules = _RULES + C_RULES
+    flags: ClassVar[tuple[str, ...]] = ("-fno-fast-math", "-ffp-contract=off")
+
+    def __init__(self) -> None:
+        super().__init__(metal_target())

@@ -1,0 +1,104 @@
+"""OpenCL C 1.2. A bool cannot lie in a kernel's memory there: it is a uchar."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tilegrad.base.dtype import DType, Place, dtypes
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat
+from tilegrad.ir.uop import UOp
+from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
+from tilegrad.render.rules import C_RULES
+from tilegrad.target import Target, opencl_target
+
+__all__ = ["OpenCLRenderer"]
+
+_NAMES = {
+    dtypes.bool: "bool",
+    dtypes.int8: "char",
+    dtypes.uint8: "uchar",
+    dtypes.int16: "short",
+    dtypes.uint16: "ushort",
+    dtypes.int32: "int",
+    dtypes.uint32: "uint",
+    dtypes.int64: "long",
+    dtypes.uint64: "ulong",
+    dtypes.float16: "half",
+    dtypes.float32: "float",
+    dtypes.float64: "double",
+}
+# OpenCL adds integers atomically; a float is compared and exchanged as the integer with its bits.
+_ADD_FLOAT = """\
+static void atomic_add_float(volatile __global float* p, float v) {
+  uint seen, old = as_uint(*p);
+  do {
+    seen = old;
+    old = atomic_cmpxchg((volatile __global uint*)p, seen, as_uint(as_float(seen)+v));
+  } while (old != seen);
+}"""
+_COMBINE: dict[Ops | tuple[Ops, DType], str] = {
+    (op, dtype): f"{name}({{pointer}}, {{value}});"
+    for op, name in ((Ops.ADD, "atomic_add"), (Ops.MAX, "atomic_max"))
+    for dtype in (dtypes.int32, dtypes.uint32)
+}
+_COMBINE[Ops.ADD, dtypes.float32] = "atomic_add_float({pointer}, {value});"
+
+_DIALECT = Dialect(
+    kernel="__kernel void {name}({parameters}) {{",
+    prelude=("#pragma OPENCL FP_CONTRACT OFF",),
+    types=_NAMES,
+    memory_types={dtypes.bool: "uchar"},
+    stems={**_NAMES, dtypes.bool: "uchar"},
+    vector="({type})({lanes})",
+    lanes=(".x", ".y", ".z", ".w"),
+    wide_lanes=tuple(f".s{digit}" for digit in "0123456789abcdef"),
+    memory_lanes=frozenset({2, 4, 8, 16}),
+    headers={
+        dtypes.float16: "#pragma OPENCL EXTENSION cl_khr_fp16 : enable",
+        dtypes.float64: "#pragma OPENCL EXTENSION cl_khr_fp64 : enable",
+    },
+    pointers={Place.GLOBAL: "__global ", Place.SHARED: "__local ", Place.SCRATCH: "__private "},
+    ids={"gidx": "get_group_id({number})", "lidx": "get_local_id({number})"},
+    shared="__attribute__((aligned(16))) __local ",
+    barrier="barrier(CLK_LOCAL_MEM_FENCE);",
+    functions={
+        Ops.EXP2: "exp2({0})",
+        Ops.LOG2: "log2({0})",
+        Ops.SIN: "sin({0})",
+        Ops.SQRT: "sqrt({0})",
+        Ops.TRUNC: "trunc({0})",
+        Ops.MULACC: "fma({0},{1},{2})",
+    },
+    combine=_COMBINE,
+)
+
+
+def reinterpret(u: UOp, ctx: Rendering) -> str:
+    return f"as_{ctx.type(u.dtype)}({ctx.text(u.src[0])})"
+
+
+def add_float(u: UOp, ctx: Rendering) -> None:
+    """Only puts the helper above the kernel; the common rule writes the store."""
+    if u.arg is Ops.ADD and u.src[2].dtype.scalar is dtypes.float32:
+        ctx.need(_ADD_FLOAT)
+
+
+_RULES = PatternMatcher(
+    "opencl",
+    [
+        Rule("opencl-reinterpret", UPat(Ops.BITCAST, name="u"), function=reinterpret),
+        Rule("opencl-add-float", UPat(Ops.STORE, name="u"), function=add_float),
+    ],
+)
+
+
+class OpenCLRenderer(CStyleRenderer):
+    """OpenCL C, for devices with 1.2 or later."""
+
+    dialect = _DIALECT
+    rules = _RULES + C_RULES
+    flags: ClassVar[tuple[str, ...]] = ("-cl-fp32-correctly-rounded-divide-sqrt",)
+
+    def __init__(self, target: Target | None = None):
+        super().__init__(target or opencl_target())

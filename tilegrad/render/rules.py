@@ -1,0 +1,287 @@
+"""Node -> text, for what all C-like languages write the same way.
+
+Each rule takes a node whose sources have their text, and gives its own: an expression for a value,
+one or more lines for an effect. A target replaces a rule by putting one for the same op before
+these.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import CompileError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat
+from tilegrad.ir.uop import UOp
+from tilegrad.render.clike import OPERATORS, Rendering, lane, strip_parentheses
+from tilegrad.render.inline import real
+
+__all__ = ["C_RULES"]
+
+_CHAINS = frozenset({Ops.ADD, Ops.MUL, Ops.XOR})
+# C computes in int what is narrower than int, so these may leave their dtype.
+_OVERFLOWING = frozenset({Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.SHL, Ops.IDIV, Ops.MULACC})
+_ROUNDING = frozenset({Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.RECIP})
+_AXES = "xyz"
+
+
+def _number(value: float, ctx: Rendering, dtype: DType) -> str:
+    """A float in a form that C reads as a float32, or for double as that."""
+    suffix = "" if dtype is dtypes.float64 else "f"
+    if math.isfinite(value):
+        text = f"{value!r}{suffix}"
+        return f"({text})" if text.startswith("-") else text
+    text = "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "(-INFINITY)"
+    return f"({ctx.type(dtype)})({strip_parentheses(text)})" if dtype is dtypes.float64 else text
+
+
+def constant(u: UOp, ctx: Rendering) -> str:
+    """float32 has the suffix f, double none, int is plain; any other type is a cast of one of
+    these.
+    """
+    dtype, value = u.dtype.scalar, u.arg
+    if u.dtype.lanes > 1:
+        return ctx.text(UOp(Ops.VECTORIZE, u.dtype, (lane(u, 0),) * u.dtype.lanes))
+    name = ctx.type(dtype)
+    if dtype is dtypes.bool:
+        return "true" if value else "false"
+    if dtype.is_float:
+        text = _number(value, ctx, dtype)
+        return text if dtype.itemsize >= 4 else f"({name})({strip_parentheses(text)})"
+    if value == dtype.min and value < 0:
+        text = f"({value + 1}-1)"
+    else:
+        text = f"({value})" if value < 0 else f"{value}u" if dtype.kind == "uint" else f"{value}"
+    return text if dtype is dtypes.int32 else f"({name})({strip_parentheses(text)})"
+
+
+def operate(u: UOp, ctx: Rendering) -> str:
+    """An operator or function; a sum of sums is written with one pair of parentheses.
+
+        before   ((a+b)+c)
+        after    (a+b+c)
+
+    On the right that would regroup, which only integers allow.
+    """
+    op, dtype = u.op, u.dtype
+    if dtype.lanes > 1 and not ctx.dialect.has_vector_arithmetic:
+        return ctx.lanewise(u)
+    if op in _CHAINS:
+        parts = [ctx.text(source) for source in u.src]
+        for number, source in enumerate(u.src):
+            if real(source).op is op and (number == 0 or not dtype.is_float):
+                parts[number] = strip_parentheses(parts[number])
+        text = OPERATORS[op].format(*parts)
+    else:
+        text = ctx.operation(op, u.src[-1].dtype.scalar, u.src)
+    return _narrowed(text, op, dtype, ctx)
+
+
+def _narrowed(text: str, op: Ops, dtype: DType, ctx: Rendering) -> str:
+    """`text` brought back to its dtype where C computes in a wider one."""
+    is_small = dtype.kind in ("int", "uint") and dtype.itemsize < 4 and op in _OVERFLOWING
+    is_rounded = ctx.dialect.keeps_excess and dtype is dtypes.float16 and op in _ROUNDING
+    return f"({ctx.type(dtype)})({text})" if dtype.lanes == 1 and (is_small or is_rounded) else text
+
+
+def reciprocal(u: UOp, ctx: Rendering) -> str:
+    if u.dtype.lanes > 1 and not ctx.dialect.has_vector_arithmetic:
+        return ctx.lanewise(u)
+    one = UOp(Ops.CONST, u.dtype.scalar, (), 1.0)
+    return _narrowed(f"({ctx.text(one)}/{ctx.text(u.src[0])})", u.op, u.dtype, ctx)
+
+
+def negate_bool(u: UOp, ctx: Rendering) -> str | None:
+    value, mask = u.src
+    is_not = u.dtype is dtypes.bool and mask.op is Ops.CONST and mask.arg
+    return f"(!{ctx.text(value)})" if is_not else None
+
+
+def divide(u: UOp, ctx: Rendering) -> str | None:
+    """C's division and remainder, without its traps: a divisor of 0, and the smallest integer by
+    -1.
+    """
+    if u.dtype.lanes > 1 and (
+        not ctx.dialect.has_vector_arithmetic or u.src[1].op is not Ops.CONST
+    ):
+        return ctx.lanewise(u)
+    left, right = u.src
+    if u.op in (Ops.FLOORDIV, Ops.FLOORMOD) and (left.vmin < 0 or right.vmin < 0):
+        return None
+    is_quotient = u.op in (Ops.IDIV, Ops.FLOORDIV)
+    form = "({0}/{1})" if is_quotient else "({0}%{1})"
+    may_be_zero = right.vmin <= 0 <= right.vmax
+    may_be_minus_one = u.dtype.kind == "int" and right.vmin <= -1 <= right.vmax
+    if may_be_minus_one:
+        form = "({1}==-1?(-{0}):" + form + ")" if is_quotient else "({1}==-1?0:" + form + ")"
+    if may_be_zero:
+        zero = "{0}" if u.op is Ops.MOD else "0"
+        form = "({1}==0?" + zero + ":" + form + ")"
+    repeats = may_be_zero or may_be_minus_one
+    text = form.format(*((ctx.atom if repeats else ctx.text)(source) for source in u.src))
+    return _narrowed(text, Ops.IDIV, u.dtype, ctx)
+
+
+def cast(u: UOp, ctx: Rendering) -> str:
+    """Between the two short floats no language converts: float holds either."""
+    if u.dtype.lanes > 1:
+        return ctx.lanewise(u)
+    text = ctx.text(u.src[0])
+    if {u.dtype, u.src[0].dtype} == {dtypes.float16, dtypes.bfloat16}:
+        text = f"(float)({text})"
+    return f"({ctx.type(u.dtype)})({text})"
+
+
+def bitcast(u: UOp, ctx: Rendering) -> str:
+    """The variable's memory read as the other type."""
+    if u.dtype.lanes > 1:
+        return ctx.lanewise(u)
+    return f"*(({ctx.type(u.dtype)}*)&{ctx.variable(u.src[0])})"
+
+
+def vectorize(u: UOp, ctx: Rendering) -> str:
+    lanes = ",".join([ctx.text(source) for source in u.src])
+    return ctx.dialect.vector.format(type=ctx.type(u.dtype), lanes=lanes)
+
+
+def pick(u: UOp, ctx: Rendering) -> str:
+    (vector,) = u.src
+    name = ctx.atom(vector)
+    if len(u.arg) == 1:
+        return ctx.lane_of(name, vector.dtype, u.arg[0])
+    return ctx.stacked([lane(vector, number) for number in u.arg])
+
+
+def _is_split(u: UOp, value: UOp, gate: tuple[UOp, ...], ctx: Rendering) -> bool:
+    """Whether a load or store of a vector must be done lane by lane."""
+    has_lane_gate = bool(gate) and gate[0].dtype.lanes > 1
+    return value.dtype.lanes > 1 and (has_lane_gate or not ctx.is_accessible(u.src[0], value.dtype))
+
+
+def _lane_index(index: UOp, number: int) -> UOp:
+    return index + number if number else index
+
+
+def load(u: UOp, ctx: Rendering) -> str:
+    """A gate is asked first, so that nothing outside is read: `(gate?*(data1+gidx0):0.0f)`."""
+    buffer, index, *rest = u.src
+    if _is_split(u, u, tuple(rest[1:]), ctx):
+        for source in rest:
+            ctx.atom(source)
+        lanes = [
+            UOp(
+                Ops.LOAD,
+                u.dtype.scalar,
+                (buffer, _lane_index(index, number), *(lane(source, number) for source in rest)),
+            )
+            for number in range(u.dtype.lanes)
+        ]
+        return ctx.stacked(lanes)
+    text = ctx.access(buffer, index, u.dtype)
+    if not rest:
+        return text
+    alternative, gate = rest
+    return f"({ctx.text(gate)}?{text}:{ctx.text(alternative)})"
+
+
+def store(u: UOp, ctx: Rendering) -> str:
+    buffer, index, value, *gate = u.src
+    has_combine = u.arg is not None
+    is_native = ctx.dialect.has_vector_arithmetic and u.arg is not Ops.MAX
+    splits_combine = has_combine and value.dtype.lanes > 1 and not is_native
+    if splits_combine or _is_split(u, value, tuple(gate), ctx):
+        for source in (value, *gate):
+            ctx.atom(source)
+        return "\n".join(
+            ctx.text(
+                UOp(
+                    Ops.STORE,
+                    dtypes.void,
+                    (
+                        buffer,
+                        _lane_index(index, number),
+                        *(lane(source, number) for source in (value, *gate)),
+                    ),
+                    u.arg,
+                )
+            )
+            for number in range(value.dtype.lanes)
+        )
+    target = ctx.access(buffer, index, value.dtype)
+    line = combine(u.arg, target, value, ctx) if has_combine else f"{target} = {ctx.text(value)};"
+    if not gate:
+        return line
+    return f"if ({strip_parentheses(ctx.text(gate[0]))}) {{\n  {line}\n}}"
+
+
+def combine(op: Ops, target: str, value: UOp, ctx: Rendering) -> str:
+    """Fold `value` into the element `target`: atomically on targets with lanes, which may meet
+    there.
+    """
+    dtype = value.dtype.scalar
+    forms = ctx.dialect.combine
+    form = forms.get((op, dtype)) or forms.get(op)
+    if form is None:
+        raise CompileError(
+            f"render: {ctx.target.name} cannot store by {op.name} of {dtype.name}", dtype=dtype
+        )
+    return form.format(pointer=target.removeprefix("*"), value=ctx.atom(value))
+
+
+def assign(u: UOp, ctx: Rendering) -> str:
+    return f"{ctx.text(u.src[0])} = {ctx.text(u.src[1])};"
+
+
+def accumulator(u: UOp, ctx: Rendering) -> str:
+    return f"{ctx.type(u.dtype)} {ctx.text(u)} = {ctx.text(u.src[0])};"
+
+
+def loop(u: UOp, ctx: Rendering) -> str:
+    name = ctx.text(u)
+    return f"for ({ctx.type(u.dtype)} {name} = 0; {name} < {ctx.text(u.src[0])}; {name}++) {{"
+
+
+def special(u: UOp, ctx: Rendering) -> str:
+    """A position in the launch, or nothing where it is a parameter."""
+    name, extent = u.arg
+    if ctx.dialect.ids is None:
+        return ""
+    kind, number = name[:-1], name[-1]
+    if kind not in ctx.dialect.ids or number not in "012":
+        raise CompileError(
+            f"render: {ctx.target.name} has no position {name!r}", known="gidx0-2, lidx0-2"
+        )
+    position = ctx.dialect.ids[kind].format(axis=_AXES[int(number)], number=number)
+    size = extent if isinstance(extent, int) else f"<= {u.vmax + 1}"
+    return f"{ctx.type(u.dtype)} {name} = {position}; /* {size} */"
+
+
+def barrier(u: UOp, ctx: Rendering) -> str | None:
+    return ctx.dialect.barrier or None
+
+
+_DIVISIONS = (Ops.IDIV, Ops.MOD, Ops.FLOORDIV, Ops.FLOORMOD)
+_OPERATIONS = tuple(op for op in Ops if op.is_alu and op not in (*_DIVISIONS, Ops.RECIP))
+
+C_RULES = PatternMatcher(
+    "c",
+    [
+        Rule("c-constant", UPat(Ops.CONST, name="u"), function=constant),
+        Rule("c-not", UPat(Ops.XOR, name="u"), function=negate_bool),
+        Rule("c-operate", UPat(_OPERATIONS, name="u"), function=operate),
+        Rule("c-reciprocal", UPat(Ops.RECIP, name="u"), function=reciprocal),
+        Rule("c-divide", UPat(_DIVISIONS, name="u"), function=divide),
+        Rule("c-cast", UPat(Ops.CAST, name="u"), function=cast),
+        Rule("c-bitcast", UPat(Ops.BITCAST, name="u"), function=bitcast),
+        Rule("c-vectorize", UPat(Ops.VECTORIZE, name="u"), function=vectorize),
+        Rule("c-pick", UPat(Ops.GEP, name="u"), function=pick),
+        Rule("c-load", UPat(Ops.LOAD, name="u"), function=load),
+        Rule("c-store", UPat(Ops.STORE, name="u"), function=store),
+        Rule("c-assign", UPat(Ops.ASSIGN, name="u"), function=assign),
+        Rule("c-accumulator", UPat(Ops.DEFINE_ACC, name="u"), function=accumulator),
+        Rule("c-loop", UPat(Ops.RANGE, name="u"), function=loop),
+        Rule("c-special", UPat(Ops.SPECIAL, name="u"), function=special),
+        Rule("c-barrier", UPat(Ops.BARRIER, name="u"), function=barrier),
+    ],
+)
