@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tilegrad.base.dtype import DType, Place, dtypes, truncate
 from tilegrad.base.errors import CompileError, DeviceError, IndexBoundsError, InternalError
-from tilegrad.device.emulator import TARGET, execute, mma_16_8_16
+from tilegrad.device.emulator import TARGET, execute
 from tilegrad.device.registry import Device
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.interpret import interpret
@@ -24,7 +24,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.render.python import render_python
 from tilegrad.runtime.arithmetic import arithmetic, decode, encode
 from tilegrad.runtime.protocol import launch_dims, variable_names
-from tilegrad.target import MatrixUnit
+from tilegrad.target import MatrixUnit, metal_target
 
 INT, FLOAT, HALF = dtypes.int32, dtypes.float32, dtypes.float16
 
@@ -363,16 +363,39 @@ def test_blocks_may_not_touch_what_another_writes() -> None:
     p.special("gidx0", 2)
     p.all(p.data(0, 1).store(p.const(0), p.const(1.0, FLOAT)))
     with pytest.raises(
-        InternalError, match="block 1 writes element 0 of data0, which block 0 wrote"
+        InternalError, match="lane 0 writes element 0 of data0, which another block wrote"
     ):
         p.run(blank(1))
     q = Program()
     chunk, data = q.special("chunk", 3), q.data(0, 4)
     q.all(data.store(chunk, data.load(chunk + 1)))
     with pytest.raises(
-        InternalError, match="chunk 1 writes element 1 of data0, which chunk 0 read"
+        InternalError, match="lane 0 writes element 1 of data0, which another chunk read"
     ):
         q.run(blank(4))
+
+
+def test_lanes_of_a_block_may_not_race_in_global_memory() -> None:
+    """Each lane stores; without a barrier the next may not read what its neighbour stored."""
+    for with_barrier in (True, False):
+        p = Program()
+        out, lane = p.data(0, 5), p.special("lidx0", 4)
+        effect = p.all(out.store(lane + 1, p.const(2.0, FLOAT)))
+        if with_barrier:
+            effect = p.add(Ops.BARRIER, dtypes.void, effect)
+        value = p.all(out.after(effect).load(lane))
+        if with_barrier:
+            p.add(Ops.BARRIER, dtypes.void, value)
+        p.all(out.store(lane, value))
+        if with_barrier:
+            result = blank(5)
+            p.run(result)
+            assert elements(result) == [0.0, 2.0, 2.0, 2.0, 2.0]
+        else:
+            with pytest.raises(
+                InternalError, match="lane 1 reads element 1 of data0, which lane 0"
+            ):
+                p.run(blank(5))
 
 
 def test_lanes_that_wait_at_different_barriers_are_reported() -> None:
@@ -436,25 +459,17 @@ def warp_matmul(unit: MatrixUnit, lane_dims: tuple[int, ...]) -> Program:
     return p
 
 
-def simdgroup_8_8_8() -> MatrixUnit:
-    """An 8 x 8 matrix over 32 lanes, two neighbours of a row in each, as Metal's simdgroup
-    matrices have it.
-    """
-    layout = []
-    for lane in range(32):
-        quad = lane // 4
-        row = (quad & 4) + (lane // 2) % 4
-        column = (quad & 2) * 2 + (lane % 2) * 2
-        layout.append(((row, column), (row, column + 1)))
-    table = tuple(layout)
-    return MatrixUnit("simdgroup_8_8_8", 8, 8, 8, 32, FLOAT, FLOAT, table, table, table)
+def unit_of(dtype_in: DType, dtype_out: DType) -> MatrixUnit:
+    """The emulator's matrix unit for these dtypes, 16 x 8 x 16 as on NVIDIA hardware."""
+    units = [unit for unit in TARGET.matrix_units if unit.k == 16]
+    return next(u for u in units if (u.dtype_in, u.dtype_out) == (dtype_in, dtype_out))
 
 
 @pytest.mark.row("M9.5")
 @pytest.mark.parametrize("dims", [(32,), (8, 2, 2), (2, 4, 4)])
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16])
 def test_the_mma_of_a_warp_is_the_product(dtype: DType, dims: tuple[int, ...]) -> None:
-    unit = mma_16_8_16(dtype, FLOAT)
+    unit = unit_of(dtype, FLOAT)
     rng = np.random.default_rng(1)
     a, b = rng.integers(-8, 8, (16, 16)), rng.integers(-8, 8, (16, 8))
     result = blank(16 * 8)
@@ -467,7 +482,7 @@ def test_the_mma_of_a_warp_is_the_product(dtype: DType, dims: tuple[int, ...]) -
 @pytest.mark.row("M9.5")
 def test_the_mma_layout_is_the_one_of_ptx() -> None:
     """The positions that the feature map derives: g = lane / 4, t = lane % 4."""
-    unit = mma_16_8_16(HALF, FLOAT)
+    unit = unit_of(HALF, FLOAT)
     for lane in range(32):
         g, t = lane // 4, lane % 4
         rows, columns = [g, g, g + 8, g + 8] * 2, [2 * t, 2 * t + 1] * 2
@@ -484,18 +499,20 @@ def test_the_mma_layout_is_the_one_of_ptx() -> None:
 
 
 @pytest.mark.row("M9.8")
-def test_an_emulated_simdgroup_multiply_equals_numpy() -> None:
+@pytest.mark.parametrize("unit", metal_target().matrix_units, ids=lambda unit: unit.name)
+def test_an_emulated_simdgroup_multiply_equals_numpy(unit: MatrixUnit) -> None:
     rng = np.random.default_rng(2)
     a, b = rng.integers(-8, 8, (8, 8)), rng.integers(-8, 8, (8, 8))
-    result = blank(64)
-    p = warp_matmul(simdgroup_8_8_8(), (32,))
-    p.run(result, filled(a.ravel().tolist()), filled(b.ravel().tolist()))
-    assert elements(result) == (a @ b).ravel().tolist()
+    assert {len(held) for held in (*unit.a_layout, *unit.b_layout, *unit.c_layout)} == {2}
+    result = blank(64, unit.dtype_out)
+    given_ = [filled(matrix.ravel().tolist(), unit.dtype_in) for matrix in (a, b)]
+    warp_matmul(unit, (32,)).run(result, *given_)
+    assert elements(result, unit.dtype_out) == (a @ b).ravel().tolist()
 
 
 def test_two_warps_of_a_block_multiply_apart() -> None:
     """Each warp of 32 lanes gets its own product; only the first stores, by its gate."""
-    unit = mma_16_8_16(HALF, FLOAT)
+    unit = unit_of(HALF, FLOAT)
     p = Program()
     out, lane = p.data(0, 64 * 4), p.special("lidx0", 64)
     warp = p.all((lane // 32 + 1).cast(HALF))
@@ -508,7 +525,7 @@ def test_two_warps_of_a_block_multiply_apart() -> None:
 
 
 def test_a_matrix_unit_needs_whole_warps_that_agree() -> None:
-    unit = mma_16_8_16(HALF, FLOAT)
+    unit = unit_of(HALF, FLOAT)
     with pytest.raises(InternalError, match="takes 32 lanes"):
         warp_matmul(unit, (16,)).run(blank(128), blank(256, HALF), blank(128, HALF))
     p = Program()

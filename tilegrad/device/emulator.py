@@ -11,54 +11,26 @@ missing copy fails.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DeviceError
 from tilegrad.device.backend import Backend
 from tilegrad.device.host import HostMemory
+from tilegrad.device.registry import Device
 from tilegrad.ir.uop import UOp
 from tilegrad.render.python import render_python
 from tilegrad.runtime.protocol import Dims, Runtime, launch_dims, variable_names
 from tilegrad.runtime.simt import SimtProgram
-from tilegrad.target import MatrixUnit, Target
+from tilegrad.target import Target, cuda_target
 
-__all__ = ["TARGET", "EmulatorRuntime", "backend", "execute", "mma_16_8_16"]
-
-
-def mma_16_8_16(dtype_in: DType, dtype_out: DType) -> MatrixUnit:
-    """PTX's `mma.sync.aligned.m16n8k16`: lane 4*g + t holds the rows g and g + 8 of a and c, the
-    column g of b.
-
-    The elements of a lane are in the order of its registers (PTX ISA, "Matrix Fragments for
-    mma.m16n8k16").
-    """
-    a, b, c = [], [], []
-    for lane in range(32):
-        g, t = divmod(lane, 4)
-        rows, pair = (g, g + 8), (2 * t, 2 * t + 1)
-        a.append(tuple((row, k + i) for k in (0, 8) for row in rows for i in pair))
-        b.append(tuple((k + i, g) for k in (0, 8) for i in pair))
-        c.append(tuple((row, i) for row in rows for i in pair))
-    name = f"mma_16_8_16_{dtype_in.alias}_{dtype_out.alias}"
-    return MatrixUnit(name, 16, 8, 16, 32, dtype_in, dtype_out, tuple(a), tuple(b), tuple(c))
+__all__ = ["TARGET", "EmulatorRuntime", "backend", "check_limits", "execute"]
 
 
-TARGET = Target(
-    "emu",
-    memory_lanes=4,
-    registers=128,
-    shared_bytes=48 << 10,
-    has_locals=True,
-    block_lanes=1024,
-    matrix_units=(
-        mma_16_8_16(dtypes.float16, dtypes.float32),
-        mma_16_8_16(dtypes.bfloat16, dtypes.float32),
-    ),
-)
+TARGET = replace(cuda_target("sm_80"), name="EMU", isa="")
 
 
 class EmulatorRuntime(HostMemory):
@@ -93,9 +65,7 @@ class EmulatorRuntime(HostMemory):
 
 def check_limits(program: SimtProgram, local_size: Dims, target: Target) -> None:
     """Raise DeviceError if a block asks for more than the target has."""
-    lanes = 1
-    for size in local_size:
-        lanes *= size
+    lanes = math.prod(local_size)
     if lanes > target.block_lanes:
         raise DeviceError(
             f"{program.name}: {lanes} lanes in a block, local size {tuple(local_size)}",
@@ -130,11 +100,9 @@ def execute(
 
 
 def backend(name: str, runtime: Runtime | None = None) -> Backend:
-    from tilegrad.device.registry import Device
-
     _, _, like = name.partition(":")
     target = TARGET
     if like and not like.isdecimal():
         found = Device.describe(like, runtime or HostMemory()).target
-        target = replace(found, name=f"emu {found.name}")
+        target = replace(found, name=f"EMU {found.name}")
     return Backend(name, target, render_python, str.encode, runtime or EmulatorRuntime(target))

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilegrad.device.backend import Backend
+from tilegrad.device.registry import Device
 from tilegrad.runtime.protocol import Dims, Runtime
 
 __all__ = ["NullRuntime", "backend"]
@@ -61,8 +62,6 @@ class NullRuntime(Runtime):
 
 
 def backend(name: str, runtime: Runtime | None = None) -> Backend:
-    from tilegrad.device.registry import Device
-
     _, _, like = name.partition(":")
     described = Device.describe(
         "EMU" if not like or like.isdecimal() else like, runtime or NullRuntime()

@@ -179,8 +179,7 @@ class _Writer:
         self.names[node] = (made,)
 
     def accumulator(self, node: UOp, name: str) -> None:
-        start = self.lanes(node.src[0])
-        self.set(node, name, start * (node.dtype.lanes // len(start)))
+        self.set(node, name, _widened(self.lanes(node.src[0]), node.dtype.lanes))
         self.variables_set.update(self.names[node])
 
     def assign(self, node: UOp, name: str) -> None:
@@ -218,37 +217,20 @@ class _Writer:
         self.share(node, name, tuple(lanes[lane] for lane in node.arg))
 
     def load(self, node: UOp, name: str) -> None:
-        self.fetch(
-            node, name, node.src[0], node.src[1], node.dtype.lanes, *map(self.lanes, node.src[2:])
-        )
-
-    def fetch(
-        self,
-        node: UOp,
-        name: str,
-        source: UOp,
-        index: UOp,
-        width: int,
-        other: Lanes | None = None,
-        gate: Lanes | None = None,
-    ) -> None:
-        """Read `width` elements into the lanes of `node`."""
+        source, index = node.src[:2]
         memory, base = self.lanes(source)[0], _pointer(self.root(source)).base
-        places = self.lanes(index)
-        if gate is None and len(places) == 1 and width > 1:
+        places, width = self.lanes(index), node.dtype.lanes
+        starts = _spread(places, width, base.lanes)
+        if len(node.src) == 2 and len(places) == 1 and width > 1:
             made = tuple(f"{name}_{lane}" for lane in range(width))
-            start = places[0] if base.lanes == 1 else f"{places[0]} * {base.lanes}"
-            self.line(f"{', '.join(made)} = {memory}.read_vector({start}, {width})")
+            self.line(f"{', '.join(made)} = {memory}.read_vector({starts[0]}, {width})")
             self.names[node] = made
             return
-        texts = [f"{memory}.read({place})" for place in _spread(places, width, base.lanes)]
-        if gate is not None and other is not None:
-            texts = [
-                f"{text} if {on} else {otherwise}"
-                for text, on, otherwise in zip(
-                    texts, gate * (width // len(gate)), other * (width // len(other)), strict=True
-                )
-            ]
+        texts = [f"{memory}.read({place})" for place in starts]
+        if len(node.src) > 2:
+            other, gate = (self.lanes(source) for source in node.src[2:])
+            rows = zip(texts, _widened(gate, width), _widened(other, width), strict=True)
+            texts = [f"{text} if {on} else {otherwise}" for text, on, otherwise in rows]
         self.set(node, name, texts)
 
     def store(self, node: UOp, name: str) -> None:
@@ -262,17 +244,17 @@ class _Writer:
         if node.arg is None and gate is None and width > 1 and len(self.lanes(index)) == 1:
             self.line(f"{memory}.write_vector({places[0]}, ({', '.join(values)},))")
             return
-        gates = [None] * width if gate is None else gate * (width // len(gate))
+        gates = [None] * width if gate is None else _widened(gate, width)
         for place, text, on in zip(places, values, gates, strict=True):
+            call = f"write({place}, {text})"
             if node.arg is not None:
-                old = f"{memory}.read({place})"
-                text = self.expression(node.arg, (old, text), value.dtype, value.dtype, None)
-            self.line(f"{'' if on is None else f'if {on}: '}{memory}.write({place}, {text})")
+                new = self.expression(node.arg, ("old", text), value.dtype, value.dtype, None)
+                call = f"combine({place}, lambda old: {new})"
+            self.line(f"{'' if on is None else f'if {on}: '}{memory}.{call}")
 
     def compute(self, node: UOp, name: str) -> None:
         width = node.dtype.lanes
-        rows = [self.lanes(source) for source in node.src]
-        rows = [lanes * (width // len(lanes)) for lanes in rows]
+        rows = [_widened(self.lanes(source), width) for source in node.src]
         bounds = node.bounds if node.dtype.is_int else None
         kind, op = node.src[-1].dtype, node.op
         if op in _WHOLE and kind.is_int and node.src[1].vmin > 0:
@@ -298,10 +280,8 @@ class _Writer:
         if op is Ops.MAX:
             first, second = operands
             larger = f"{first} if {first} > {second} else {second}"
-            if not (kind.is_float or "(" in first + second):
-                return larger
-            text = f"op_max({first}, {second})"
-        elif op is Ops.MULACC:
+            return f"op_max({first}, {second})" if kind.is_float else larger
+        if op is Ops.MULACC:
             text = f"{operands[0]} * {operands[1]} + {operands[2]}"
         else:
             plain = _PLAIN.get(op, f"op_{op.name.lower()}({', '.join(operands)})")
@@ -381,6 +361,11 @@ def _elements(node: UOp) -> int:
     """Scalars behind a pointer; -1 where unknown."""
     pointer = _pointer(node)
     return pointer.size if pointer.size < 0 else pointer.size * pointer.base.lanes
+
+
+def _widened(lanes: Lanes, width: int) -> Lanes:
+    """One lane for all, or the lanes as they are."""
+    return lanes * (width // len(lanes))
 
 
 def _spread(places: Lanes, width: int, stride: int) -> list[str]:

@@ -31,6 +31,10 @@ from tilegrad.target import MatrixUnit
 __all__ = ["Memory", "SimtProgram", "TrackedMemory", "multiply"]
 
 
+# Stamps of elements that nobody has touched, and of those that lanes of several blocks have read.
+_NOBODY, _BLOCKS = -1, -2
+
+
 class Outside(Exception):
     """An access outside a memory: the message says which."""
 
@@ -85,64 +89,69 @@ class Memory:
         for place, value in enumerate(values, index):
             self.cells[place] = value if self.encode is None else self.encode(value)
 
+    def combine(self, index: int, change: Callable[[Any], Any]) -> None:
+        """Change one element as one step, as hardware does with atomics; such steps do not race."""
+        Memory.write(self, index, change(Memory.read(self, index)))
+
 
 class TrackedMemory(Memory):
-    """Memory that several parties share: lanes of a block between two barriers, or blocks of a
-    launch.
+    """Memory that several lanes may touch, and what each element has seen.
 
-    A party's accesses bear a stamp: `start` plus its number. What bears a stamp of at least
-    `start` happened since the parties last met. An element that one party writes may be touched
-    by no other until they meet again.
+    Every lane between two barriers has a stamp, and stamps only grow. An element that one lane
+    writes may be touched by no other before they meet at a barrier, which is what raises `start`;
+    lanes of another block, whose stamps lie below `block_start`, never meet this one's.
     """
 
-    __slots__ = ("parties", "party", "readers", "stamp", "start", "until", "writers")
+    __slots__ = ("block_start", "kind", "lanes", "readers", "stamp", "start", "writers")
 
     def __init__(
-        self,
-        name: str,
-        cells: Any,
-        size: int,
-        dtype: DType | None,
-        party: str,
-        until: str,
-        parties: int,
+        self, name: str, cells: Any, size: int, dtype: DType | None, lanes: int, kind: str
     ):
         super().__init__(name, cells, size, dtype)
-        self.party = party
-        self.parties = parties
-        self.until = until
+        self.lanes = lanes
+        self.kind = kind
+        self.block_start = 0
         self.start = 0
         self.stamp = 0
-        self.writers = [-1] * size
-        self.readers = [-1] * size
+        self.writers = [_NOBODY] * size
+        self.readers = [_NOBODY] * size
 
-    def enter(self, start: int, number: int) -> None:
-        """From now on, `number` is the party that runs; none of those with a stamp below `start`
-        is running still.
+    def enter(self, start: int, lane: int) -> None:
+        """From now on `lane` runs; what has a stamp from `start` up happened since the last
+        barrier.
         """
         self.start = start
-        self.stamp = start + number
+        self.stamp = start + lane
+
+    def clashes(self, stamp: int) -> bool:
+        if stamp == self.stamp or stamp == _NOBODY:
+            return False
+        return stamp >= self.start or stamp < self.block_start
 
     def race(self, index: int, verb: str, other: str, stamp: int) -> Race:
-        me, them = self.stamp - self.start, stamp - self.start
-        who = f"{self.party} {them}" if them < self.parties else f"another {self.party}"
-        what = f"element {index} of {self.name}, which {who} {other} {self.until}"
-        return Race(f"{self.party} {me} {verb} {what}")
+        lane = stamp - self.start
+        what = f"lane {self.stamp - self.start} {verb} element {index} of {self.name}, which"
+        if lane < 0:
+            return Race(f"{what} another {self.kind} {other} in the same launch")
+        who = f"lane {lane}" if lane < self.lanes else "another lane"
+        return Race(f"{what} {who} {other} since the last barrier")
 
     def note_read(self, index: int) -> None:
-        writer, reader = self.writers[index], self.readers[index]
-        if writer >= self.start and writer != self.stamp:
-            raise self.race(index, "reads", "wrote", writer)
-        if reader != self.stamp:
-            several = self.start + self.parties
-            self.readers[index] = self.stamp if reader < self.start else several
+        if self.clashes(self.writers[index]):
+            raise self.race(index, "reads", "wrote", self.writers[index])
+        reader = self.readers[index]
+        if not self.clashes(reader):
+            self.readers[index] = self.stamp
+        elif reader >= self.start:
+            self.readers[index] = self.start + self.lanes  # several lanes
+        else:
+            self.readers[index] = _BLOCKS
 
     def note_write(self, index: int) -> None:
-        writer, reader = self.writers[index], self.readers[index]
-        if writer >= self.start and writer != self.stamp:
-            raise self.race(index, "writes", "wrote", writer)
-        if reader >= self.start and reader != self.stamp:
-            raise self.race(index, "writes", "read", reader)
+        if self.clashes(self.writers[index]):
+            raise self.race(index, "writes", "wrote", self.writers[index])
+        if self.clashes(self.readers[index]):
+            raise self.race(index, "writes", "read", self.readers[index])
         self.writers[index] = self.stamp
 
     def read(self, index: int) -> Any:
@@ -242,13 +251,11 @@ class _Launch:
         self.block: Dims = (0, 0, 0)
         self.lane = 0
         self.start = 0
-        self.outputs: list[TrackedMemory] = []
         self.shared = [
-            TrackedMemory(
-                f"shared{number}", [], size, None, "lane", "since the last barrier", self.lane_count
-            )
+            TrackedMemory(f"shared{number}", [], size, None, self.lane_count, "block")
             for number, _, size in program.shared
         ]
+        self.tracked = list(self.shared)
         opened = [self._open(memories, *row) for row in program.buffers]
         self.body = self.names["bind"](*opened, *self.shared, *self._values(values))
 
@@ -261,26 +268,26 @@ class _Launch:
         stored: bool,
         loaded: bool,
     ) -> Memory:
-        name, program = f"data{slot}", self.program.name
+        name, program = f"data{slot}", self.program
         if slot >= len(memories):
-            raise InternalError(f"{program}: no buffer is given for {name}", given=len(memories))
+            raise InternalError(
+                f"{program.name}: no buffer is given for {name}", given=len(memories)
+            )
         view = memories[slot].cast("B")
         count = view.nbytes // dtype.itemsize if size < 0 else size
         if count * dtype.itemsize > view.nbytes:
             raise InternalError(
-                f"{program}: {name} has {count} {dtype.name}s", buffer=f"{view.nbytes} bytes"
+                f"{program.name}: {name} has {count} {dtype.name}s", buffer=f"{view.nbytes} bytes"
             )
         if stored and view.readonly:
-            raise InternalError(f"{program}: {name} is written, its buffer is read-only")
+            raise InternalError(f"{program.name}: {name} is written, its buffer is read-only")
         code: Any = CODES[dtype.name]
         cells = view[: count * dtype.itemsize].cast(code)
-        blocks = math.prod(self.global_size)
-        if not stored or blocks == 1:
+        if not stored or self.lane_count * math.prod(self.global_size) == 1:
             return Memory(name, cells, count, dtype)
-        party = "chunk" if "chunk" in self.program.positions else "block"
-        tracked = TrackedMemory(name, cells, count, dtype, party, "in the same launch", blocks)
-        self.outputs.append(tracked)
-        return tracked
+        kind = "chunk" if "chunk" in program.positions else "block"
+        self.tracked.append(TrackedMemory(name, cells, count, dtype, self.lane_count, kind))
+        return self.tracked[-1]
 
     def _values(self, values: Sequence[int]) -> Sequence[int]:
         known = self.program.variables
@@ -298,13 +305,14 @@ class _Launch:
 
     def run(self) -> None:
         try:
-            for number, block in enumerate(_places(self.global_size)):
+            for block in _places(self.global_size):
                 self.block = block
-                for output in self.outputs:
-                    output.enter(0, number)
+                self._meet()
+                for output in self.tracked:
+                    output.block_start = self.start
                 for memory, (_, dtype, size) in zip(self.shared, self.program.shared, strict=True):
                     memory.cells = [_poison(dtype)] * size
-                self._meet()
+                    memory.block_start = 0
                 if self.program.meets:
                     self._run_in_step()
                 else:
@@ -369,7 +377,7 @@ class _Launch:
 
     def _enter(self, lane: int) -> None:
         self.lane = lane
-        for memory in self.shared:
+        for memory in self.tracked:
             memory.enter(self.start, lane)
 
     def _meet(self) -> None:
