@@ -392,8 +392,8 @@ class _Function:
         left, right = node.src
         if op is Ops.MAX and dtype.is_float and right.op is Ops.CONST and right.arg == right.arg:
             kind, x, c = type_of(dtype), self.use(left), self.use(right)
-            test = self.make(f"fcmp ugt {kind} {x}, {c}")
-            return self.make(f"select {type_of(dtypes.bool.vec(dtype.lanes))} {test}, {kind} {x}, {kind} {c}")
+            test = self.make(f"fcmp ogt {kind} {c}, {x}")
+            return self.make(f"select {type_of(dtypes.bool.vec(dtype.lanes))} {test}, {kind} {c}, {kind} {x}")
         return self.binary(op, left.dtype, self.use(left), self.use(right))
 
     def unary(self, op: Ops, dtype: DType, x: str) -> str:
@@ -438,8 +438,8 @@ class _Function:
             return self.make(f"select {flags} {test}, {kind} {x}, {kind} {y}")
         test = self.make(f"fcmp ogt {kind} {x}, {y}")
         larger = self.make(f"select {flags} {test}, {kind} {x}, {kind} {y}")
-        is_nan = self.make(f"fcmp uno {kind} {x}, {x}")
-        return self.make(f"select {flags} {is_nan}, {kind} {x}, {kind} {larger}")
+        is_number = self.make(f"fcmp ord {kind} {x}, {x}")
+        return self.make(f"select {flags} {is_number}, {kind} {larger}, {kind} {x}")
 
 
 def _nothing(function: _Function, node: UOp) -> None:
