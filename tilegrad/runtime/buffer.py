@@ -39,7 +39,7 @@ def _account(nbytes: int) -> None:
 
 
 def size_class(nbytes: int) -> int:
-    """The block size that serves a request: up to a sixteenth larger, never more than a megabyte."""
+    """The block size that serves a request: up to a sixteenth larger, at most by a megabyte."""
     step = min(max(_MIN_BLOCK, 1 << max(nbytes.bit_length() - 5, 0)), _MAX_STEP)
     return -(-nbytes // step) * step
 
