@@ -258,6 +258,29 @@ def test_narrow_integers_wrap_around() -> None:
     )
 
 
+def test_floats_become_integers_alike_everywhere() -> None:
+    """Saturated to 32 or 64 bits; narrower integers wrap around from there."""
+    a = load(data(1), const(0))
+    texts = [expression(a.cast(dtypes.uchar), renderer) for renderer in (CUDA, OPENCL, CLANG)]
+    assert texts == [
+        "(unsigned char)((int)(val0))",
+        "(uchar)(convert_int_sat(val0))",
+        "(unsigned char)(int_of_float(val0))",
+    ]
+    assert expression(a.cast(dtypes.uint)) == "(unsigned int)((long long)(val0))"
+    half = load(data(1, HALF), const(0))
+    assert expression(half.cast(INT)) == "(int)((float)(val0))"
+    assert expression(half.cast(dtypes.double)) == "(double)((float)(val0))"
+    assert expression(half.cast(dtypes.bfloat16), METAL) == "(bfloat)((float)(val0))"
+
+
+def test_bools_stay_bools() -> None:
+    a, b = (load(data(1, BOOL), const(number)) for number in range(2))
+    assert expression(a + b) == "(val0|val1)"
+    assert expression(a * b) == "(val0&val1)"
+    assert expression(a.bitcast(dtypes.uchar), METAL) == "(uchar)(val0)"
+
+
 def test_division_has_no_traps() -> None:
     a, b = (load(data(1, INT), const(number)) for number in range(2))
     assert expression(a.alu(Ops.IDIV, const(3))) == "(val0/3)"

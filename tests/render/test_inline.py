@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.render.programs import FLOAT, accumulator, assign, body, const, data, end, load, loop
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import toposort
+from tilegrad.ir.uop import UOp, toposort
 from tilegrad.render.cstyle import CUDARenderer
 from tilegrad.render.inline import inlined, real
 
@@ -73,6 +73,33 @@ def test_after_the_loop_the_accumulator_itself_is_read() -> None:
     program.append(out.store(const(0), value))
     assert value in inlined(list(toposort(program)))
     assert body(CUDA.render(program))[-1] == "*(data0+0) = (acc0*0.25f);"
+
+
+def test_after_reads_where_it_stands() -> None:
+    """A running maximum keeps its old value beside the new one."""
+    out, total, counter = data(0), accumulator(const(1.0, FLOAT)), loop(4)
+    old = UOp(Ops.AFTER, FLOAT, (total, counter))
+    step = assign(total, old * 2.0)
+    new = total.after(step)
+    value = new * old
+    program = [out, total, counter, old, step.src[1], step, new, value]
+    assert body(CUDA.render([*program, out.store(counter, value), end(counter)])) == [
+        "float acc0 = 1.0f;",
+        "for (int ridx0 = 0; ridx0 < 4; ridx0++) {",
+        "float alu0 = acc0;",
+        "acc0 = (alu0*2.0f);",
+        "*(data0+ridx0) = (acc0*alu0);",
+        "}",
+    ]
+
+
+def test_a_finished_accumulator_is_read_in_a_later_loop() -> None:
+    out, total, first, second = data(0), accumulator(const(0.0, FLOAT)), loop(4), loop(4, 1)
+    step = assign(total, total + 1.0)
+    result = total.after(step, end(first))
+    program = [out, total, first, step.src[1], step, end(first), result, second]
+    lines = body(CUDA.render([*program, out.store(second, result * 2.0), end(second)]))
+    assert "*(data0+ridx1) = (acc0*2.0f);" in lines
 
 
 def test_index_arithmetic_may_enter_a_loop() -> None:

@@ -92,6 +92,11 @@ _DIALECT = Dialect(
         Ops.MAX: "*{pointer} = (*{pointer}>{value}?*{pointer}:{value});",
         **{(Ops.MAX, dtype): _FLOAT_MAX for dtype in dtypes.floats},
     },
+    whole="{stem}_of_{source}({value})",
+    define_whole=(
+        "static inline {type} {stem}_of_{source}({source} x) {{ "
+        "return x!=x ? 0 : x>={above} ? {high} : x<={below} ? {low} : ({type})x; }}"
+    ),
     has_vector_arithmetic=True,
     keeps_excess=True,
 )
@@ -115,8 +120,8 @@ def compare(u: UOp, ctx: Rendering) -> str | None:
 
 
 def convert(u: UOp, ctx: Rendering) -> str | None:
-    if not _is_vector(u):
-        return None
+    if not _is_vector(u) or (u.src[0].dtype.is_float and u.dtype.is_int):
+        return ctx.lanewise(u) if _is_vector(u) else None
     text = ctx.text(u.src[0])
     if u.dtype.kind != "bool":
         return f"__builtin_convertvector({text},{ctx.type(u.dtype)})"

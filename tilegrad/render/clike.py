@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tilegrad.base.config import config
-from tilegrad.base.dtype import DType, Place, Pointer
+from tilegrad.base.dtype import DType, Place, Pointer, dtypes
 from tilegrad.base.errors import CompileError, InternalError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rewrite import PatternMatcher
 from tilegrad.ir.uop import UOp, toposort
-from tilegrad.render.inline import inlined, real
+from tilegrad.render.inline import inlined, real, value_of
 from tilegrad.render.names import function_name, variable_name
 from tilegrad.target import Target
 
@@ -71,7 +71,11 @@ class Dialect:
         barrier: the statement at which a block meets.
         functions: op, or (op, dtype) -> its text, where it is not `OPERATORS`.
         combine: op, or (op, dtype) -> the statement that folds {value} into memory at {pointer}.
+        whole: a float {value} of {source} as the integer {type}: it saturates, and NaN gives 0.
+        define_whole: the definition of the function that `whole` calls.
         has_vector_arithmetic: whether operators work on whole vectors.
+        shields_short_floats: whether half and bfloat16 convert implicitly to so many types that a
+            cast to another than float must go through float.
         keeps_excess: whether half arithmetic may be done, and kept, in float.
     """
 
@@ -100,7 +104,10 @@ class Dialect:
     barrier: str = ""
     functions: Mapping[Ops | tuple[Ops, DType], str] = field(default_factory=dict)
     combine: Mapping[Ops | tuple[Ops, DType], str] = field(default_factory=dict)
+    whole: str = "({type})({value})"
+    define_whole: str = ""
     has_vector_arithmetic: bool = False
+    shields_short_floats: bool = False
     keeps_excess: bool = False
 
 
@@ -140,7 +147,6 @@ _PREFIX = {
 _STATEMENTS = frozenset(
     {Ops.STORE, Ops.BARRIER, Ops.ASSIGN, Ops.RANGE, Ops.DEFINE_ACC, Ops.SPECIAL}
 )
-_SILENT = frozenset({Ops.AFTER, Ops.SINK})
 _REPEATABLE = re.compile(r"\w+(\.\w+|\[\d+\])?")
 # Compilers refuse parentheses nested some hundreds deep; a value that grows beyond this gets a
 # name.
@@ -236,7 +242,7 @@ class Rendering:
 
     def _add(self, node: UOp) -> None:
         op = node.op
-        if op in _SILENT:
+        if op is Ops.SINK or (op is Ops.AFTER and value_of(node) is not node):
             return
         if op is Ops.DEFINE_GLOBAL:
             if not isinstance(node.dtype, Pointer):
@@ -260,7 +266,8 @@ class Rendering:
                 self.emit(line)
             self._indent += op is Ops.RANGE
         else:
-            text = self._texts[node] = self._rendered(node)
+            text = self._texts[real(node)] if op is Ops.AFTER else self._rendered(node)
+            self._texts[node] = text
             if op is not Ops.CONST and not (node in self._inlined and _is_short(text)):
                 self._texts[node] = self._named(node, text)
 
@@ -325,13 +332,13 @@ class Rendering:
 
     def text(self, node: UOp) -> str:
         """The text of a value; one that is not part of the program is rendered in place."""
-        node = real(node)
+        node = value_of(node)
         found = self._texts.get(node)
         return self._rendered(node) if found is None else found
 
     def atom(self, node: UOp) -> str:
         """The text of a value in a form to repeat: a name, a constant, a lane of a name."""
-        node = real(node)
+        node = value_of(node)
         text = self.text(node)
         if node.op is Ops.CONST or _REPEATABLE.fullmatch(text):
             return text
@@ -340,7 +347,7 @@ class Rendering:
 
     def variable(self, node: UOp) -> str:
         """The text of a value as the name of a variable, whose address may be taken."""
-        node = real(node)
+        node = value_of(node)
         text = self.text(node)
         return text if text.isidentifier() and node.op is not Ops.CONST else self._named(node, text)
 
@@ -423,6 +430,20 @@ class Rendering:
         ]
         return form.format(*texts)
 
+    def whole(self, value: str, source: DType, dtype: DType) -> str:
+        """The float `value` as an integer of 32 or 64 bits, saturating."""
+        words = {"type": self.type(dtype), "stem": self.dialect.stems[dtype], "value": value}
+        words["source"] = "double" if source is dtypes.float64 else "float"
+        if self.dialect.define_whole:
+            low, high = int(dtype.min), int(dtype.max)
+            limits = {
+                "low": f"({low + 1}-1)" if low else "0",
+                "high": f"{high}u",
+                "below": f"{low}.0",
+            }
+            self.need(self.dialect.define_whole.format(**words, **limits, above=f"{high + 1}.0"))
+        return self.dialect.whole.format(**words)
+
     def lanewise(self, node: UOp) -> str:
         """A vector operation as a vector of scalar ones."""
         for source in node.src:
@@ -453,7 +474,7 @@ class Rendering:
         pointer = buffer.dtype
         assert isinstance(pointer, Pointer)
         offset = self.text(index)
-        if real(index).op is Ops.ADD:
+        if value_of(index).op is Ops.ADD:
             offset = strip_parentheses(offset)
         address = f"({self.text(buffer)}+{offset})"
         if dtype.lanes == pointer.base.lanes:

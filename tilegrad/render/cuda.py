@@ -95,6 +95,7 @@ _DIALECT = Dialect(
     shared="__shared__ __align__(16) ",
     barrier="__syncthreads();",
     functions=_FUNCTIONS,
+    shields_short_floats=True,
     combine={
         **{
             (Ops.ADD, dtype): "atomicAdd({pointer}, {value});"
@@ -111,14 +112,6 @@ _DIALECT = Dialect(
         **{(Ops.MAX, dtype): "atomicMax({pointer}, {value});" for dtype in _INTEGERS},
     },
 )
-
-
-def cast_short_float(u: UOp, ctx: Rendering) -> str | None:
-    """Short floats convert to many types implicitly; float says which one is meant."""
-    source = u.src[0].dtype
-    if u.dtype.lanes > 1 or source not in _SHORT_FLOATS or u.dtype is dtypes.float32:
-        return None
-    return f"({ctx.type(u.dtype)})((float)({ctx.text(u.src[0])}))"
 
 
 _PTX_NAMES = {dtypes.float16: "f16", dtypes.bfloat16: "bf16", dtypes.float32: "f32"}
@@ -170,7 +163,6 @@ def _helper(unit: MatrixUnit, name: str, a: str, b: str, c: str) -> str:
 _RULES = PatternMatcher(
     "cuda",
     [
-        Rule("cuda-cast-short-float", UPat(Ops.CAST, name="u"), function=cast_short_float),
         Rule("cuda-matrix-multiply", UPat(Ops.WMMA, name="u"), function=matrix_multiply),
     ],
 )

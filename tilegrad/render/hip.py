@@ -103,6 +103,11 @@ _DIALECT = Dialect(
         '__builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");'
     ),
     functions=_functions(),
+    whole="{stem}_of_{source}({value})",
+    define_whole=(
+        "static inline __attribute__((device)) {type} {stem}_of_{source}({source} x) {{ "
+        "return x!=x ? 0 : x>={above} ? {high} : x<={below} ? {low} : ({type})x; }}"
+    ),
     combine={
         **{(Ops.ADD, dtype): _ADD for dtype in (*_INTEGERS, dtypes.float32, dtypes.float64)},
         **{(Ops.MAX, dtype): _MAX for dtype in _INTEGERS},

@@ -2,8 +2,7 @@
 
 A value with one use is written there, so that text reads as a person would write it. Two things
 forbid it. MAX mentions its operands twice, so nesting it would double the text at each level. And
-an expression that reads an accumulator must not move past an assignment to it, nor into or out of a
-loop.
+an expression that reads an accumulator must not move past an assignment that changes it.
 """
 
 from __future__ import annotations
@@ -14,59 +13,61 @@ from collections.abc import Sequence
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["inlined", "real"]
+__all__ = ["inlined", "real", "value_of"]
 
 _ALU = frozenset(op for op in Ops if op.is_alu)
 _MOVABLE = (_ALU - {Ops.MAX}) | {Ops.CAST, Ops.BITCAST, Ops.VECTORIZE}
-_ORDER_ONLY = frozenset({Ops.AFTER, Ops.BARRIER, Ops.SINK, Ops.END})
-_LOOP = frozenset({Ops.RANGE, Ops.END})
+_ORDER_ONLY = frozenset({Ops.AFTER, Ops.BARRIER, Ops.SINK, Ops.END, Ops.DEFINE_LOCAL})
 
 
 def real(node: UOp) -> UOp:
-    """The node whose text stands for `node`: AFTER and ASSIGN are their first source."""
+    """The memory or variable behind `node`: AFTER and ASSIGN are their first source."""
     while node.op is Ops.AFTER or node.op is Ops.ASSIGN:
         node = node.src[0]
     return node
 
 
+def value_of(node: UOp) -> UOp:
+    """The node whose text stands for `node`: AFTER of an accumulator reads it where it stands."""
+    source = real(node)
+    return node if node.op is Ops.AFTER and source.op is Ops.DEFINE_ACC else source
+
+
 def _operands(node: UOp) -> tuple[UOp, ...]:
     """The sources whose values `node` reads; the others only say what comes first."""
+    if node.op is Ops.AFTER and value_of(node) is node:
+        return (real(node),)
     if node.op in _ORDER_ONLY:
         return ()
     if node.op is Ops.DEFINE_ACC or node.op is Ops.RANGE:
-        return tuple(map(real, node.src[:1]))
+        return tuple(map(value_of, node.src[:1]))
     if node.op is Ops.ASSIGN:
-        return (real(node.src[1]),)
-    return () if node.op is Ops.DEFINE_LOCAL else tuple(map(real, node.src))
+        return (value_of(node.src[1]),)
+    return tuple(map(value_of, node.src))
 
 
 def inlined(program: Sequence[UOp], expand: bool = False) -> set[UOp]:
-    """The nodes of `program` to write in place. With `expand` only picked lanes are: every value
-    gets a name.
+    """The nodes of `program` to write in place.
+
+    With `expand` only picked lanes and reads of accumulators are: every other value gets a name.
     """
     at = {node: position for position, node in enumerate(program)}
     users: dict[UOp, list[UOp]] = {node: [] for node in program}
-    loops: list[int] = []
     assigned: dict[UOp, list[int]] = {}
     for position, node in enumerate(program):
         for source in _operands(node):
             users[source].append(node)
-        if node.op in _LOOP:
-            loops.append(position)
-        elif node.op is Ops.ASSIGN:
+        if node.op is Ops.ASSIGN:
             assigned.setdefault(real(node), []).append(position)
 
-    found = {
-        node
-        for node in program
-        if node.op is Ops.GEP or (not expand and node.op in _MOVABLE and len(users[node]) == 1)
-    }
+    found = {node for node in program if _may_move(node, len(users[node]), expand)}
     # Where the text of a value stands in the end: at its last use, or where that use is written.
     place: dict[UOp, int] = {}
     for node in reversed(program):
         uses = (place[user] if user in found else at[user] for user in users[node])
         place[node] = max(uses, default=at[node])
 
+    loops = _Loops(program)
     reads: dict[UOp, frozenset[UOp]] = {}
     for node in program:
         if node not in found:
@@ -75,11 +76,43 @@ def inlined(program: Sequence[UOp], expand: bool = False) -> set[UOp]:
         direct = frozenset(source for source in sources if source.op is Ops.DEFINE_ACC)
         reads[node] = direct.union(*(reads.get(source, frozenset()) for source in sources))
         if reads[node]:
-            events = [loops, *(assigned.get(accumulator, []) for accumulator in reads[node])]
-            if any(_any_between(positions, at[node], place[node]) for positions in events):
+            last = loops.reached(at[node], place[node])
+            changes = (assigned.get(accumulator, []) for accumulator in reads[node])
+            if any(_any_between(positions, at[node], last) for positions in changes):
                 found.discard(node)
                 del reads[node]
     return found
+
+
+def _may_move(node: UOp, uses: int, expand: bool) -> bool:
+    if node.op is Ops.GEP or (node.op is Ops.AFTER and value_of(node) is node):
+        return True
+    return not expand and node.op in _MOVABLE and uses == 1
+
+
+class _Loops:
+    """Which loops are open at each position of a program, and where each ends."""
+
+    def __init__(self, program: Sequence[UOp]):
+        self._open: list[tuple[int, ...]] = []
+        self._end: dict[int, int] = {}
+        now: tuple[int, ...] = ()
+        for position, node in enumerate(program):
+            if node.op is Ops.END:
+                left = len(now) - len(node.src)
+                self._end |= dict.fromkeys(now[left:], position)
+                now = now[:left]
+            self._open.append(now)
+            if node.op is Ops.RANGE:
+                now = (*now, position)
+
+    def reached(self, start: int, place: int) -> int:
+        """The last position that may run between `start` and a visit of `place`.
+
+        That is `place` itself, or the foot of a loop around it that `start` is outside of.
+        """
+        entered = next((head for head in self._open[place] if head > start), None)
+        return place if entered is None else self._end.get(entered, len(self._open))
 
 
 def _any_between(positions: list[int], low: int, high: int) -> bool:

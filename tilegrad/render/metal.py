@@ -76,6 +76,8 @@ _DIALECT = Dialect(
 
 
 def reinterpret(u: UOp, ctx: Rendering) -> str | None:
+    if dtypes.bool in (u.dtype.scalar, u.src[0].dtype.scalar):
+        return None
     return f"as_type<{ctx.type(u.dtype)}>({ctx.text(u.src[0])})"
 
 

@@ -14,7 +14,7 @@ _ODD = re.compile(r"[^A-Za-z0-9_]")
 _MADE = re.compile(
     r"(data|alu|val|cast|acc|temp|wmma|ridx|gidx|lidx)\d+"
     r"|u?(char|short|int|long|longlong)\d+|(bool|half|float|double|bfloat16x)\d+"
-    r"|(atomic|make|where|max|_).*"
+    r"|(atomic|make|where|max|_).*|\w+_of_(float|double)"
 )
 # Words of the languages they write.
 _WORDS = (

@@ -71,10 +71,13 @@ _DIALECT = Dialect(
         Ops.MULACC: "fma({0},{1},{2})",
     },
     combine=_COMBINE,
+    whole="convert_{type}_sat({value})",
 )
 
 
-def reinterpret(u: UOp, ctx: Rendering) -> str:
+def reinterpret(u: UOp, ctx: Rendering) -> str | None:
+    if dtypes.bool in (u.dtype.scalar, u.src[0].dtype.scalar):
+        return None
     return f"as_{ctx.type(u.dtype)}({ctx.text(u.src[0])})"
 
 

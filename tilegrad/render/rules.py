@@ -15,7 +15,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat
 from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import OPERATORS, Rendering, lane, strip_parentheses
-from tilegrad.render.inline import real
+from tilegrad.render.inline import real, value_of
 
 __all__ = ["C_RULES"]
 
@@ -23,6 +23,9 @@ _CHAINS = frozenset({Ops.ADD, Ops.MUL, Ops.XOR})
 # C computes in int what is narrower than int, so these may leave their dtype.
 _OVERFLOWING = frozenset({Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.SHL, Ops.IDIV, Ops.MULACC})
 _ROUNDING = frozenset({Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.RECIP})
+_SHORT_FLOATS = frozenset({dtypes.float16, dtypes.bfloat16})
+# Of two bools, C would make the integers 0, 1 and 2.
+_OF_BOOLS = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
 _AXES = "xyz"
 
 
@@ -65,12 +68,16 @@ def operate(u: UOp, ctx: Rendering) -> str:
     On the right that would regroup, which only integers allow.
     """
     op, dtype = u.op, u.dtype
+    if dtype.kind == "bool":
+        op = _OF_BOOLS.get(op, op)
+    if op is Ops.TRUNC and not dtype.is_float:
+        return ctx.text(u.src[0])
     if dtype.lanes > 1 and not ctx.dialect.has_vector_arithmetic:
         return ctx.lanewise(u)
     if op in _CHAINS:
         parts = [ctx.text(source) for source in u.src]
         for number, source in enumerate(u.src):
-            if real(source).op is op and (number == 0 or not dtype.is_float):
+            if value_of(source).op is op and (number == 0 or not dtype.is_float):
                 parts[number] = strip_parentheses(parts[number])
         text = OPERATORS[op].format(*parts)
     else:
@@ -124,19 +131,39 @@ def divide(u: UOp, ctx: Rendering) -> str | None:
 
 
 def cast(u: UOp, ctx: Rendering) -> str:
-    """Between the two short floats no language converts: float holds either."""
+    """Between two short floats through float, which holds both; from a float as `whole_number`."""
     if u.dtype.lanes > 1:
         return ctx.lanewise(u)
-    text = ctx.text(u.src[0])
-    if {u.dtype, u.src[0].dtype} == {dtypes.float16, dtypes.bfloat16}:
-        text = f"(float)({text})"
+    text, source = ctx.text(u.src[0]), u.src[0].dtype
+    if source in _SHORT_FLOATS and (u.dtype in _SHORT_FLOATS or ctx.dialect.shields_short_floats):
+        if u.dtype is dtypes.float32:
+            return f"(float)({text})"
+        text, source = f"(float)({text})", dtypes.float32
+    if source.is_float and u.dtype.is_int:
+        return whole_number(text, source, u.dtype, ctx)
     return f"({ctx.type(u.dtype)})({text})"
 
 
+def whole_number(text: str, source: DType, dtype: DType, ctx: Rendering) -> str:
+    """A float as an integer: saturated to 32 or 64 bits, from which a narrower one wraps around.
+
+    uint32 comes from int64, so that -1.0 gives 2**32-1 as it does in NumPy.
+    """
+    middle = dtype
+    if dtype.itemsize < 4:
+        middle = dtypes.int32
+    elif dtype is dtypes.uint32:
+        middle = dtypes.int64
+    text = ctx.whole(text, source, middle)
+    return text if middle is dtype else f"({ctx.type(dtype)})({text})"
+
+
 def bitcast(u: UOp, ctx: Rendering) -> str:
-    """The variable's memory read as the other type."""
+    """The variable's memory read as the other type. A bool is the byte 0 or 1."""
     if u.dtype.lanes > 1:
         return ctx.lanewise(u)
+    if dtypes.bool in (u.dtype, u.src[0].dtype):
+        return f"({ctx.type(u.dtype)})({ctx.text(u.src[0])})"
     return f"*(({ctx.type(u.dtype)}*)&{ctx.variable(u.src[0])})"
 
 
@@ -230,7 +257,7 @@ def combine(op: Ops, target: str, value: UOp, ctx: Rendering) -> str:
 
 
 def assign(u: UOp, ctx: Rendering) -> str:
-    return f"{ctx.text(u.src[0])} = {ctx.text(u.src[1])};"
+    return f"{ctx.text(real(u))} = {ctx.text(u.src[1])};"
 
 
 def accumulator(u: UOp, ctx: Rendering) -> str:
