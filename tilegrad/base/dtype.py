@@ -234,9 +234,13 @@ def _round_float(value: float, dtype: DType) -> float:
     if dtype is dtypes.float64 or not math.isfinite(value):
         return value
     if dtype is dtypes.bfloat16:
-        (bits,) = struct.unpack("<I", struct.pack("<f", _round_float(value, dtypes.float32)))
-        if (bits >> 23) & 0xFF == 0xFF:
-            return value
+        nearest = _round_float(value, dtypes.float32)
+        if not math.isfinite(nearest):
+            return nearest
+        (bits,) = struct.unpack("<I", struct.pack("<f", nearest))
+        if nearest != value:
+            # Rounded to odd, so that rounding a second time gives what rounding once would.
+            bits = (bits - (abs(nearest) > abs(value))) | 1
         bits = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) << 16
         (rounded,) = struct.unpack("<f", struct.pack("<I", bits & 0xFFFFFFFF))
         return float(rounded)

@@ -7,10 +7,12 @@ variables, offsets of random draws and source lines stay out of it.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -107,10 +109,23 @@ def plan_for(graph: Graph, sink: UOp, keep: Sequence[int] = ()) -> Plan:
     if found is None:
         found = _recall(key)
     if found is None:
-        found = _make(graph, sink)
+        with _no_collection():
+            found = _make(graph, sink)
         cache.put("plans", key, _to_text(found))
     with _lock:
         return _plans.setdefault(key, found)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Graphs have no cycles: a collector that walks all nodes again and again only makes large ones slow."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _device(node: UOp) -> str:

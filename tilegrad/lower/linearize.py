@@ -177,16 +177,17 @@ class _Emitter:
         """Append `node`, its sources those of the program; an END among them is the foot of its loop."""
         src: list[UOp] = []
         for source in node.src:
-            if source.op is Ops.END:
-                for part in self._effects(source):
-                    src.append(self.ends[part] if part.op is Ops.RANGE else self.alias[part])
-            else:
-                src.append(self.alias[source])
-        if node.op is Ops.DEFINE_ACC:
-            src = [part for part in src if part.op is not Ops.RANGE or True]
+            src += self._feet(source) if source.op is Ops.END else [self.alias[source]]
         made = UOp(node.op, node.dtype, tuple(dict.fromkeys(src)) if node.op in (Ops.AFTER, Ops.SINK) else tuple(src), node.arg)
         self.alias[node] = made
         self.program.append(made)
+
+    def _feet(self, end: UOp) -> list[UOp]:
+        """What stands for an END in the program: the feet of its loops, or its effects where it closes none."""
+        loops = [part for part in end.src if part.op is Ops.RANGE]
+        if loops:
+            return [self.ends[loop] for loop in loops]
+        return [made for part in end.src for made in (self._feet(part) if part.op is Ops.END else [self.alias[part]])]
 
     def _close(self, loop: UOp) -> None:
         foot = UOp(Ops.END, dtypes.void, (self.alias[loop],))

@@ -16,6 +16,7 @@ from tilegrad.base.errors import InternalError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify, simplify_under
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.view import ShapeTracker
 from tilegrad.schedule.random import random_word
 
 __all__ = ["KernelBuilder", "flat_index", "maximum_shape"]
@@ -59,6 +60,23 @@ def ravel(index: Index, shape: tuple[Any, ...]) -> UOp:
         position = part * stride + position
         stride = stride * size
     return simplify(position)
+
+
+def _tracked(node: UOp) -> tuple[UOp, ShapeTracker] | None:
+    """The memory that a maximal chain of movement ops views, and the chain as one tracker; None over computed values.
+
+    Memory of a symbolic shape has the strides of its largest sizes, so such chains go op by op.
+    """
+    chain: list[UOp] = []
+    while node.op.is_movement:
+        chain.append(node)
+        node = node.src[0]
+    if node.op is not Ops.BUFFER or any(isinstance(size, UOp) for each in chain for size in each.shape):
+        return None
+    tracker = ShapeTracker.from_shape(node.shape)
+    for each in reversed(chain):
+        tracker = getattr(tracker, each.op.name.lower())(each.arg)
+    return node, tracker.simplify()
 
 
 @dataclass
@@ -127,6 +145,15 @@ class KernelBuilder:
         op = node.op
         if op in (Ops.CONST, Ops.DEFINE_VAR):
             return node
+        if op.is_movement and (found := _tracked(node)) is not None:
+            leaf, tracker = found
+            self.reads.setdefault(leaf, []).append(index)
+            position, inside = tracker.to_indexed_uops(index)
+            both = simplify(valid & inside)
+            if both.op is Ops.CONST and not both.arg:
+                return UOp.const(node.dtype, 0)
+            value = self._load(self.parameter(leaf), position, both, node)
+            return inside.where(value, UOp.const(node.dtype, 0)) if inside.op is not Ops.CONST else value
         if node in self.held:
             return (yield from self._from_scratch(node, index, valid))
         if op is Ops.BUFFER or self.is_stored(node):

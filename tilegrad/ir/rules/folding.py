@@ -121,6 +121,20 @@ def fold_gep(node: UOp) -> UOp | None:
     return made
 
 
+@FOLDING.rule("only-ranges", UPat((Ops.DEFINE_LOCAL, Ops.DEFINE_ACC, Ops.END, Ops.REDUCE), name="node"))
+def only_ranges(node: UOp) -> UOp | None:
+    """A range that became a constant, or a part of the launch, is no loop that a value lives in or that is folded."""
+    first = 0 if node.op is Ops.DEFINE_LOCAL else 1
+    keeps = node.op is Ops.END or (node.op is Ops.REDUCE and node.dtype.scalar is not dtypes.index)
+    if node.op is Ops.REDUCE and not keeps:
+        return None
+    rest = [part for part in node.src[first:] if part.op is Ops.RANGE or (keeps and not (part.op is Ops.CONST and part.dtype is dtypes.index))]
+    if first + len(rest) == len(node.src):
+        return None
+    src = (*node.src[:first], *rest)
+    return src[0] if node.op is Ops.REDUCE and len(src) == 1 else node.replace(src=src)
+
+
 @FOLDING.rule("exact-float-sum", UPat(Ops.ADD, dtype=dtypes.floats, name="total"))
 def exact_float_sum(total: UOp) -> UOp | None:
     """(a + 4) + 3 -> a + 7, for small whole constants only; see docs/decisions/float-constants.md."""
