@@ -1,0 +1,92 @@
+"""A kernel's name: what kind it is, and the extents of its axes in printed order.
+
+    r_32_64_128_12_3_3      r: it folds, E: elementwise, C: a pure copy
+    E2_4_4                  a number of outputs above 1 follows the letter
+
+The second form of the name says by its colours what runs each axis, so that a row of a profile
+shows a kernel's shape.
+"""
+
+from __future__ import annotations
+
+from tilegrad.base.dtype import Place, Pointer
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.text import render
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize.opt import axes_of
+
+__all__ = ["kernel_name"]
+
+_RED, _GREEN, _YELLOW, _BLUE, _MAGENTA, _CYAN, _WHITE, _BRIGHT_BLUE = 31, 32, 33, 34, 35, 36, 37, 94
+_COLOURS = {
+    Axis.LOCAL: _CYAN,
+    Axis.GROUP: _GREEN,
+    Axis.REDUCE: _RED,
+    Axis.UPCAST: _YELLOW,
+    Axis.UNROLL: _MAGENTA,
+}
+
+
+def kernel_name(ast: UOp) -> tuple[str, str]:
+    """The name in plain text, and with the colours of its axes.
+
+    Blue axes are the grid's (bright where a block is one lane), cyan lanes, green lanes that share
+    a fold, white what such a lane keeps apart until the others have come, red loops of a fold,
+    magenta the same written out, yellow written-out outputs. The loops and chunks of a processor
+    count as a grid.
+    """
+    letter, *gone = ast.arg.name.split(":")
+    outputs = {node.src[0] for node in _stores(ast)}
+    head = letter[:1] + (str(len(outputs)) if len(outputs) > 1 else "") + "_"
+    parts = _parts(ast)
+    # Loops that a closed form replaced still count.
+    place = next(
+        (
+            number
+            for number, (_, axis) in enumerate(parts)
+            if axis in (Axis.UPCAST, Axis.UNROLL, Axis.STAGE)
+        ),
+        len(parts),
+    )
+    parts[place:place] = [(extent, Axis.REDUCE) for extent in gone]
+    has_lanes = any(axis in (Axis.LOCAL, Axis.GROUP) for _, axis in parts)
+    grid = _BLUE if has_lanes else _BRIGHT_BLUE
+    colours = {**_COLOURS, Axis.STAGE: _WHITE}
+    coloured = [f"\x1b[{colours.get(axis, grid)}m{text}\x1b[0m" for text, axis in parts]
+    return head + "_".join(text for text, _ in parts), head + "_".join(coloured)
+
+
+def _stores(ast: UOp) -> list[UOp]:
+    return [
+        node
+        for node in ast.toposort()
+        if node.op is Ops.STORE and node.src[0].op is Ops.DEFINE_GLOBAL
+    ]
+
+
+def _parts(ast: UOp) -> list[tuple[str, Axis]]:
+    """The text and the kind of each axis; STAGE stands for one between two stages of a fold."""
+    folded: set[UOp] = set()
+    second: set[UOp] = set()
+    for node in ast.toposort():
+        if node.op is Ops.REDUCE:
+            folded.update(node.src[1:])
+            if _reads_shared(node.src[0]):
+                second.update(node.src[1:])
+    parts = []
+    for axis in axes_of(ast):
+        kind = axis.arg[1]
+        if axis in second:
+            continue
+        if kind is Axis.UNROLL and axis not in folded:
+            kind = Axis.STAGE
+        parts.append((render(axis.src[0]), kind))
+    return parts
+
+
+def _reads_shared(value: UOp) -> bool:
+    return (
+        value.op is Ops.LOAD
+        and isinstance(value.src[0].dtype, Pointer)
+        and value.src[0].dtype.place is Place.SHARED
+    )
