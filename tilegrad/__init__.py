@@ -1,1 +1,44 @@
-"""tilegrad: a deep-learning framework and tensor compiler."""
+"""tilegrad: a deep-learning framework and tensor compiler.
+
+The public names load what they need when they are first used, so that `import tilegrad` itself
+costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__all__ = [
+    "Context", "Device", "GlobalCounters", "Tensor", "TinyJit", "UOp", "Variable",
+    "dtypes", "getenv", "jit", "nn",
+]  # fmt: skip
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Context": "tilegrad.base.config",
+    "Device": "tilegrad.device.registry",
+    "GlobalCounters": "tilegrad.base.trace",
+    "Tensor": "tilegrad.tensor",
+    "TinyJit": "tilegrad.capture",
+    "UOp": "tilegrad.ir",
+    "Variable": "tilegrad.ir",
+    "dtypes": "tilegrad.base.dtype",
+    "getenv": "tilegrad.base.config",
+    "jit": "tilegrad.capture",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "nn":
+        return importlib.import_module("tilegrad.nn")
+    if name not in _HOME:
+        raise AttributeError(f"module 'tilegrad' has no attribute {name!r}")
+    found = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,377 @@
+"""Arithmetic, comparison, choice and bits: one op, or a few, for each pair of elements.
+
+Operands meet as core.py says. The rules of dtypes beyond that: true division and roots give floats,
+comparisons give bool, bits need integers. NaN is kept wherever NumPy keeps it, so that a diverging
+computation is seen.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import DTypeError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.core import (
+    Core,
+    Operand,
+    cast_node,
+    compute,
+    describe,
+)
+from tilegrad.tensor.sizes import here
+from tilegrad.tensor.windows import Windows
+
+__all__ = ["Arithmetic"]
+
+# What arithmetic means on truth values.
+_LOGICAL = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
+
+
+class Arithmetic(Windows):
+    """Arithmetic methods and Python's operators."""
+
+    __slots__ = ()
+
+    def _unary(self, op: Ops, *constants: Any) -> Self:
+        """The op on this tensor and constants of its dtype."""
+        node = self.uop
+        dtype = dtypes.bool if op.is_boolean else node.dtype
+        return self._like(
+            compute(op, dtype, (node, *[UOp.const(node.dtype, value) for value in constants]))
+        )
+
+    def _binary(self, name: str, op: Ops, other: Operand, *, swap: bool = False) -> Self:
+        """The op on this tensor and `other`, or on `other` and this tensor."""
+        other = self._operand(name, other)
+        left, right = self._meet(name, other)
+        if swap:
+            left, right = right, left
+        dtype = left.dtype
+        if dtype is dtypes.bool:
+            if op is Ops.CMPLT:
+                op, left = Ops.AND, UOp(Ops.XOR, dtype, (left, UOp.const(dtype, True)))
+            op = _LOGICAL.get(op, op)
+        return self._joined(
+            compute(op, dtypes.bool if op.is_boolean else dtype, (left, right)), other
+        )
+
+    def _integers(self, name: str, *, but_bool: bool = False) -> None:
+        """Raise DTypeError unless this tensor holds integers (or bools)."""
+        if self.dtype.is_float or (but_bool and self.dtype is dtypes.bool):
+            raise DTypeError(
+                f"{name}: integers are needed, not {self.dtype.name}",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+
+    # sums and products
+
+    def add(self, other: Operand) -> Self:
+        """self + other."""
+        return self._binary("add", Ops.ADD, other)
+
+    def sub(self, other: Operand) -> Self:
+        """self - other."""
+        return self._subtract(other)
+
+    def _subtract(self, other: Operand, *, swap: bool = False) -> Self:
+        other = self._operand("sub", other)
+        left, right = self._meet("sub", other)
+        if left.dtype is dtypes.bool:
+            left, right = cast_node(left, dtypes.default_int), cast_node(right, dtypes.default_int)
+        if swap:
+            left, right = right, left
+        if right.op is Ops.CONST:
+            right = UOp.const(right.dtype, -right.arg)
+        else:
+            right = compute(Ops.MUL, right.dtype, (right, UOp.const(right.dtype, -1)))
+        return self._joined(compute(Ops.ADD, left.dtype, (left, right)), other)
+
+    def mul(self, other: Operand) -> Self:
+        """self * other."""
+        return self._binary("mul", Ops.MUL, other)
+
+    def neg(self) -> Self:
+        """-self; unsigned integers wrap around, a bool is inverted."""
+        return self.logical_not() if self.dtype is dtypes.bool else self._unary(Ops.MUL, -1)
+
+    def div(self, other: Operand, rounding_mode: str | None = None) -> Self:
+        """self / other as floats; rounded toward zero for `rounding_mode="trunc"`, down for
+        "floor".
+
+        Raises DTypeError for another mode.
+        """
+        if rounding_mode == "floor":
+            return self._floor_divide(other)
+        if rounding_mode == "trunc":
+            return self._divide_toward_zero(other)
+        if rounding_mode is not None:
+            raise DTypeError(
+                f"div: unknown rounding_mode {rounding_mode!r}",
+                allowed="None, 'trunc', 'floor'",
+                line=here(),
+            )
+        return self._true_divide(other)
+
+    def _true_divide(self, other: Operand, *, swap: bool = False) -> Self:
+        return self._floating()._binary("div", Ops.FDIV, other, swap=swap)
+
+    def _divide_toward_zero(self, other: Operand) -> Self:
+        left, right = self._pair("div", other)
+        if left.dtype.is_float:
+            return left._true_divide(right).trunc()
+        quotient = left // right
+        is_rounded_down = (quotient < 0) & (quotient * right).ne(left)
+        return quotient + is_rounded_down.cast(quotient.dtype)
+
+    def trunc(self) -> Self:
+        """Rounded toward zero."""
+        return self._unary(Ops.TRUNC) if self.dtype.is_float else self
+
+    def floor(self) -> Self:
+        """Rounded down."""
+        if not self.dtype.is_float:
+            return self
+        whole = self.trunc()
+        return whole - (self < whole).cast(self.dtype)
+
+    def ceil(self) -> Self:
+        """Rounded up."""
+        if not self.dtype.is_float:
+            return self
+        whole = self.trunc()
+        return whole + (whole < self).cast(self.dtype)
+
+    def _floor_divide(self, other: Operand, *, swap: bool = False) -> Self:
+        left, right = self._pair("floordiv", other, swap=swap)
+        if left.dtype.is_float:
+            return left._true_divide(right).floor()
+        return left._binary("floordiv", Ops.FLOORDIV, right)
+
+    def _floor_modulo(self, other: Operand, *, swap: bool = False) -> Self:
+        left, right = self._pair("mod", other, swap=swap)
+        if left.dtype.is_float:
+            return left - left._true_divide(right).floor() * right
+        return left._binary("mod", Ops.FLOORMOD, right)
+
+    def _pair(self, name: str, other: Operand, *, swap: bool = False) -> tuple[Self, Self]:
+        """This tensor and `other` as tensors of one dtype, not bool; exchanged if asked."""
+        other = self._operand(name, other)
+        left, right = self._meet(name, other)
+        if left.dtype is dtypes.bool:
+            left, right = left.cast(dtypes.default_int), right.cast(dtypes.default_int)
+        pair = self._joined(left, other), self._joined(right, other)
+        return (pair[1], pair[0]) if swap else pair
+
+    def mod(self, other: Operand) -> Self:
+        """The remainder of floor division; it has the sign of `other`."""
+        return self._floor_modulo(other)
+
+    def fmod(self, other: Operand) -> Self:
+        """The remainder of division rounded toward zero; it has the sign of this tensor."""
+        left, right = self._pair("fmod", other)
+        return left - left._divide_toward_zero(right) * right
+
+    def floor_divide(self, other: Operand) -> Self:
+        """self // other."""
+        return self._floor_divide(other)
+
+    # comparisons
+
+    def eq(self, other: Operand) -> Self:
+        """Where the two are equal."""
+        return self._compared("eq", Ops.CMPEQ, other)
+
+    def ne(self, other: Operand) -> Self:
+        """Where the two differ; NaN differs from all."""
+        return self._compared("ne", Ops.CMPNE, other)
+
+    def lt(self, other: Operand) -> Self:
+        """Where self < other."""
+        return self._compared("lt", Ops.CMPLT, other)
+
+    def gt(self, other: Operand) -> Self:
+        """Where self > other."""
+        return self._compared("gt", Ops.CMPLT, other, swap=True)
+
+    def le(self, other: Operand) -> Self:
+        """Where self <= other."""
+        return self._at_most("le", other)
+
+    def ge(self, other: Operand) -> Self:
+        """Where self >= other."""
+        return self._at_most("ge", other, swap=True)
+
+    def _compared(self, name: str, op: Ops, other: Operand, *, swap: bool = False) -> Self:
+        x = self
+        if isinstance(other, int) and not isinstance(other, bool) and x.dtype.is_int:
+            if not x.dtype.min <= other <= x.dtype.max:
+                # Wrapping the number would change the answer.
+                x = x.cast(dtypes.int64 if -(1 << 63) <= other < 1 << 63 else dtypes.float64)
+                other = float(other) if x.dtype.is_float else other
+        return x._binary(name, op, other, swap=swap)
+
+    def _at_most(self, name: str, other: Operand, *, swap: bool = False) -> Self:
+        other = self._operand(name, other) if not isinstance(other, int) else other
+        if (
+            self.dtype.is_float
+            or isinstance(other, float)
+            or (isinstance(other, Core) and other.dtype.is_float)
+        ):
+            # Not "not greater": that would be true of NaN.
+            return self._compared(name, Ops.CMPLT, other, swap=swap) | self._compared(
+                name, Ops.CMPEQ, other
+            )
+        return self._compared(name, Ops.CMPLT, other, swap=not swap).logical_not()
+
+    # logic and bits
+
+    def logical_not(self) -> Self:
+        """Where the value is zero."""
+        return self.cast(dtypes.bool)._unary(Ops.XOR, True)
+
+    def bitwise_not(self) -> Self:
+        """All bits inverted; a bool is negated."""
+        self._integers("bitwise_not")
+        return self._unary(Ops.XOR, True if self.dtype is dtypes.bool else -1)
+
+    def bitwise_and(self, other: Operand) -> Self:
+        """self & other."""
+        return self._bits("bitwise_and", Ops.AND, other)
+
+    def bitwise_or(self, other: Operand) -> Self:
+        """self | other."""
+        return self._bits("bitwise_or", Ops.OR, other)
+
+    def bitwise_xor(self, other: Operand) -> Self:
+        """self ^ other."""
+        return self._bits("bitwise_xor", Ops.XOR, other)
+
+    def _bits(self, name: str, op: Ops, other: Operand) -> Self:
+        self._integers(name)
+        if isinstance(other, float) or (isinstance(other, Core) and other.dtype.is_float):
+            raise DTypeError(
+                f"{name}: integers are needed, not {getattr(other, 'dtype', 'a float')}",
+                line=here(),
+            )
+        return self._binary(name, op, other)
+
+    def lshift(self, other: Operand) -> Self:
+        """self * 2**other, wrapped around.
+
+        Raises DTypeError for floats and bools.
+        """
+        return self._shifted("lshift", Ops.SHL, other)
+
+    def rshift(self, other: Operand) -> Self:
+        """self // 2**other.
+
+        Raises DTypeError for floats and bools.
+        """
+        return self._shifted("rshift", Ops.SHR, other)
+
+    def _shifted(self, name: str, op: Ops, other: Operand, *, swap: bool = False) -> Self:
+        self._integers(name, but_bool=True)
+        if isinstance(other, Core) and (other.dtype.is_float or other.dtype is dtypes.bool):
+            raise DTypeError(f"{name}: integers are needed, not {other.dtype.name}", line=here())
+        return self._binary(name, op, other, swap=swap)
+
+    # Python's operators
+
+    def __add__(self, other: Operand) -> Self:
+        return self._binary("add", Ops.ADD, other)
+
+    def __radd__(self, other: Operand) -> Self:
+        return self._binary("add", Ops.ADD, other, swap=True)
+
+    def __sub__(self, other: Operand) -> Self:
+        return self.sub(other)
+
+    def __rsub__(self, other: Operand) -> Self:
+        return self._subtract(other, swap=True)
+
+    def __mul__(self, other: Operand) -> Self:
+        return self._binary("mul", Ops.MUL, other)
+
+    def __rmul__(self, other: Operand) -> Self:
+        return self._binary("mul", Ops.MUL, other, swap=True)
+
+    def __truediv__(self, other: Operand) -> Self:
+        return self._true_divide(other)
+
+    def __rtruediv__(self, other: Operand) -> Self:
+        return self._true_divide(other, swap=True)
+
+    def __floordiv__(self, other: Operand) -> Self:
+        return self._floor_divide(other)
+
+    def __rfloordiv__(self, other: Operand) -> Self:
+        return self._floor_divide(other, swap=True)
+
+    def __mod__(self, other: Operand) -> Self:
+        return self._floor_modulo(other)
+
+    def __rmod__(self, other: Operand) -> Self:
+        return self._floor_modulo(other, swap=True)
+
+    def __neg__(self) -> Self:
+        return self.neg()
+
+    def __pos__(self) -> Self:
+        return self
+
+    def __invert__(self) -> Self:
+        return self.bitwise_not()
+
+    def __and__(self, other: Operand) -> Self:
+        return self.bitwise_and(other)
+
+    def __rand__(self, other: Operand) -> Self:
+        return self.bitwise_and(other)
+
+    def __or__(self, other: Operand) -> Self:
+        return self.bitwise_or(other)
+
+    def __ror__(self, other: Operand) -> Self:
+        return self.bitwise_or(other)
+
+    def __xor__(self, other: Operand) -> Self:
+        return self.bitwise_xor(other)
+
+    def __rxor__(self, other: Operand) -> Self:
+        return self.bitwise_xor(other)
+
+    def __lshift__(self, other: Operand) -> Self:
+        return self.lshift(other)
+
+    def __rlshift__(self, other: Operand) -> Self:
+        return self._shifted("lshift", Ops.SHL, other, swap=True)
+
+    def __rshift__(self, other: Operand) -> Self:
+        return self.rshift(other)
+
+    def __rrshift__(self, other: Operand) -> Self:
+        return self._shifted("rshift", Ops.SHR, other, swap=True)
+
+    def __lt__(self, other: Operand) -> Self:
+        return self.lt(other)
+
+    def __gt__(self, other: Operand) -> Self:
+        return self.gt(other)
+
+    def __le__(self, other: Operand) -> Self:
+        return self.le(other)
+
+    def __ge__(self, other: Operand) -> Self:
+        return self.ge(other)
+
+    def __eq__(self, other: Operand) -> Self:  # type: ignore[override]
+        return self.eq(other)
+
+    def __ne__(self, other: Operand) -> Self:  # type: ignore[override]
+        return self.ne(other)
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)

@@ -1,0 +1,177 @@
+"""Assignment: a tensor that keeps its memory and takes another value.
+
+Whoever needs the old value gets it: the engine runs pending readers before the write, in one
+schedule.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor import memory
+from tilegrad.tensor.core import check_devices, compute, describe, is_constant, live
+from tilegrad.tensor.index import has_tensor
+from tilegrad.tensor.realized import Realized, owners
+from tilegrad.tensor.sizes import here, merge, same_shape, show_shape
+
+__all__ = ["Assignment"]
+
+
+class Assignment(Realized):
+    """Assignment, whole and in part, and Python's in-place operators."""
+
+    __slots__ = ()
+
+    def replace(self, other: Self) -> Self:
+        """Be `other` from now on: its graph, whatever its shape; nothing is written."""
+        self.uop, self.device, self._variables = other.uop, other.device, other._variables
+        self._previous, self._is_shared = (), other._is_shared
+        return self
+
+    def assign(self, value: Any) -> Self:
+        """Take the value of `value`; gives this tensor.
+
+        A tensor that is memory is written in place when it is realized, after everything that still
+        needs its old value. A window of a realized tensor (`x[1:3].assign(v)`) is written at once,
+        and changes that tensor. Any other tensor has no memory yet, and takes the value as its own.
+
+        Raises ShapeError, DTypeError or DeviceError unless `value` has this tensor's shape, dtype
+        and device.
+        """
+        other = self._assignable(value)
+        node = self.uop
+        if other.uop is node:
+            return self
+        self._variables = merge(self._variables, other._variables)
+        self._previous = ()
+        if not self._has_elements():
+            return self
+        if self._is_shared or not memory.is_view(node):
+            self.uop = other.contiguous().uop
+            self._is_shared = False
+        elif memory.is_whole(node):
+            self.uop = compute(Ops.ASSIGN, node.dtype, (node, other.uop))
+        elif node.op is Ops.ASSIGN or memory.has_assignment(node):
+            raise ShapeError(
+                "assign: this is a window of a tensor that waits for an assignment",
+                tensor=describe(node),
+                line=here(),
+                remedy="realize that tensor first",
+            )
+        else:
+            self._write_through(node, other.uop)
+        return self
+
+    def _assignable(self, given: Any) -> Self:
+        """`given` as a tensor, if it fits this one exactly; a number fits any shape."""
+        value = self._as_tensor(given)
+        if value is not given and value.uop.op is Ops.CONST:
+            value = value.expand(self.shape)
+        if not same_shape(value.shape, self.shape):
+            raise ShapeError(
+                f"assign: shapes differ: {show_shape(self.shape)} and {show_shape(value.shape)}",
+                target=describe(self.uop),
+                value=describe(value.uop),
+                line=here(),
+            )
+        if value.dtype is not self.dtype:
+            raise DTypeError(
+                f"assign: dtypes differ: {self.dtype.name} and {value.dtype.name}",
+                target=describe(self.uop),
+                value=describe(value.uop),
+                line=here(),
+                remedy=f"cast the value: .cast({self.dtype!r})",
+            )
+        if not is_constant(value.uop):
+            check_devices("assign", [self, value])
+        return value
+
+    def _write_through(self, window: UOp, value: UOp) -> None:
+        """Write `value` to `window` of memory now; tensors that look at that memory look at it as
+        it is then.
+        """
+        old = memory.base_of(window)
+        lookers = [
+            tensor
+            for tensor in live()
+            if not tensor._is_shared and memory.looks_at(tensor.uop, old)
+        ]
+        written = compute(Ops.ASSIGN, window.dtype, (window, value))
+        (result,) = memory.run([written], self._variables, but=lookers)
+        fresh = memory.base_of(result)
+        for tensor in lookers:
+            tensor.uop = tensor.uop.substitute({old: fresh})
+            tensor._previous = ()
+        if old in owners:
+            owners[fresh] = owners[old]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Write `value` to the elements that `key` picks; the tensor is realized if it was not, and
+        the write runs now.
+
+        Raises ShapeError if `value` does not stretch to the picked shape, DTypeError for a tensor
+        that requires a gradient.
+
+        >>> x = Tensor([1, 2, 3]); x[1:] = 0; x.tolist()
+        [1, 0, 0]
+        """
+        if self._requires_grad:
+            raise DTypeError(
+                "setitem: a tensor that requires a gradient cannot be written in part", line=here()
+            )
+        if not self._has_elements():
+            return
+        if has_tensor(key):
+            self.assign(self._written(key, value)).realize()
+            return
+        if self._is_shared or not memory.is_view(self.uop):
+            self.uop, self._is_shared = memory.owned(self.uop, self.device), False
+        self.realize()
+        window = self[key]
+        new = self._as_tensor(value).cast(self.dtype).expand(window.shape)
+        check_devices("setitem", [self, new])
+        self._variables = merge(window._variables, new._variables)
+        if window._has_elements():
+            self._write_through(window.uop, new.uop)
+
+    def __iadd__(self, other: Any) -> Self:
+        return self.assign(self + other)
+
+    def __isub__(self, other: Any) -> Self:
+        return self.assign(self - other)
+
+    def __imul__(self, other: Any) -> Self:
+        return self.assign(self * other)
+
+    def __itruediv__(self, other: Any) -> Self:
+        return self.assign(self / other)
+
+    def __ifloordiv__(self, other: Any) -> Self:
+        return self.assign(self // other)
+
+    def __imod__(self, other: Any) -> Self:
+        return self.assign(self % other)
+
+    def __ipow__(self, other: Any) -> Self:
+        return self.assign(self**other)
+
+    def __imatmul__(self, other: Self) -> Self:
+        return self.assign(self @ other)
+
+    def __iand__(self, other: Any) -> Self:
+        return self.assign(self & other)
+
+    def __ior__(self, other: Any) -> Self:
+        return self.assign(self | other)
+
+    def __ixor__(self, other: Any) -> Self:
+        return self.assign(self ^ other)
+
+    def __ilshift__(self, other: Any) -> Self:
+        return self.assign(self << other)
+
+    def __irshift__(self, other: Any) -> Self:
+        return self.assign(self >> other)

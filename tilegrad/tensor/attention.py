@@ -1,0 +1,65 @@
+"""Attention, which needs sums of products and, while training, random numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import ShapeError
+from tilegrad.tensor.random import Random
+from tilegrad.tensor.sizes import here
+
+__all__ = ["Attention"]
+
+
+class Attention(Random):
+    """Attention."""
+
+    __slots__ = ()
+
+    def scaled_dot_product_attention(
+        self,
+        key: Self,
+        value: Self,
+        attn_mask: Self | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Self:
+        """softmax(self @ key.T * scale + mask) @ value over (..., length, size).
+
+        `attn_mask` is added to the scores; a bool one is true where a key may be seen. `is_causal`
+        lets each query see the keys up to its own place. `enable_gqa` repeats the heads (third axis
+        from the end) of key and value.
+
+        Raises ShapeError if both a mask and `is_causal` are given, or shapes do not fit.
+        """
+        if is_causal and attn_mask is not None:
+            raise ShapeError(
+                "scaled_dot_product_attention: is_causal and attn_mask are both given", line=here()
+            )
+        if enable_gqa:
+            repeats = self._sizes[-3] // key._sizes[-3]
+            key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
+        size = self.shape[-1]
+        by = (
+            (1 / math.sqrt(size) if isinstance(size, int) else self._size_number(size).rsqrt())
+            if scale is None
+            else scale
+        )
+        wide = dtypes.float32 if self.dtype.is_float and self.dtype.itemsize < 4 else None
+        scores = self._product("scaled_dot_product_attention", key.transpose(-2, -1), wide) * by
+        if is_causal:
+            rows, columns = scores.shape[-2:]
+            attn_mask = self._places(columns).reshape(1, columns) <= self._places(rows).reshape(
+                rows, 1
+            )
+        if attn_mask is not None:
+            if attn_mask.dtype is dtypes.bool:
+                scores = attn_mask.where(scores, -math.inf)
+            else:
+                scores = scores + attn_mask
+        weights = scores.softmax(-1).cast(self.dtype)
+        return (weights.dropout(dropout_p) if dropout_p else weights) @ value

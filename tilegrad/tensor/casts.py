@@ -1,0 +1,100 @@
+"""The same values, or the same bits, in another dtype."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import DTypeError
+from tilegrad.ir.op import Ops
+from tilegrad.tensor.core import as_dtype, cast_node, compute, describe
+from tilegrad.tensor.incoming import Incoming
+from tilegrad.tensor.sizes import here
+
+__all__ = ["Casts"]
+
+
+class Casts(Incoming):
+    """Casts. They have a class of their own, whose methods are called like Python's types."""
+
+    __slots__ = ()
+
+    def cast(self, dtype: DType | str) -> Self:
+        """The values in another dtype: floats to integers toward zero, integers wrap around,
+        anything to bool as `!= 0`.
+
+        Raises DTypeError for a name that is no dtype.
+
+        >>> Tensor([1.7, -1.7]).cast(dtypes.int32).tolist()
+        [1, -1]
+        """
+        return self._like(cast_node(self.uop, as_dtype(dtype)))
+
+    def bitcast(self, dtype: DType | str) -> Self:
+        """The same bits read as another dtype of the same width.
+
+        Raises DTypeError if the widths differ.
+
+        >>> Tensor([1.0]).bitcast(dtypes.int32).tolist()
+        [1065353216]
+        """
+        dtype, node = as_dtype(dtype), self.uop
+        if dtype.itemsize != node.dtype.itemsize:
+            raise DTypeError(
+                f"bitcast: {node.dtype.name} has {node.dtype.itemsize} bytes, "
+                f"{dtype.name} has {dtype.itemsize}",
+                tensor=describe(node),
+                line=here(),
+                rule="both dtypes must have the same width",
+            )
+        if dtype is node.dtype:
+            return self
+        is_back = node.op is Ops.BITCAST and node.src[0].dtype is dtype
+        return self._like(node.src[0] if is_back else compute(Ops.BITCAST, dtype, (node,)))
+
+    def type(self, dtype: DType | str) -> Self:
+        """As `cast`."""
+        return self.cast(dtype)
+
+    def float(self) -> Self:
+        """As float32."""
+        return self.cast(dtypes.float32)
+
+    def double(self) -> Self:
+        """As float64."""
+        return self.cast(dtypes.float64)
+
+    def half(self) -> Self:
+        """As float16."""
+        return self.cast(dtypes.float16)
+
+    def bfloat16(self) -> Self:
+        """As bfloat16."""
+        return self.cast(dtypes.bfloat16)
+
+    def int(self) -> Self:
+        """As int32."""
+        return self.cast(dtypes.int32)
+
+    def long(self) -> Self:
+        """As int64."""
+        return self.cast(dtypes.int64)
+
+    def short(self) -> Self:
+        """As int16."""
+        return self.cast(dtypes.int16)
+
+    def bool(self) -> Self:
+        """As bool: true where the value is not zero."""
+        return self.cast(dtypes.bool)
+
+    def _floating(self) -> Self:
+        """This tensor, or its values in the default float dtype if they are integers."""
+        return self if self.uop.dtype.is_float else self.cast(dtypes.default_float)
+
+    def _wide(self) -> Self:
+        """This tensor with at least the precision of float32, in which functions of half and
+        integers are computed.
+        """
+        dtype = self.uop.dtype
+        return self if dtype.is_float and dtype.itemsize >= 4 else self.cast(dtypes.float32)

@@ -1,0 +1,275 @@
+"""Convolution and pooling over any number of axes: windows, then a sum of products or another fold.
+
+The windows are movement (windows.py), so no copy of the input is ever laid out, and the derivative
+is movement too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+from tilegrad.base.dtype import DType, promote
+from tilegrad.base.errors import ShapeError
+from tilegrad.tensor.core import check_devices, describe
+from tilegrad.tensor.linear import Linear
+from tilegrad.tensor.sizes import as_int, here, show_shape
+
+__all__ = ["Convolution"]
+
+Sizes = int | Sequence[int]
+
+
+def _each(name: str, what: str, value: Sizes, count: int) -> tuple[int, ...]:
+    """One value for each spatial axis."""
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
+    if len(values) != count:
+        raise ShapeError(f"{name}: {what} has {len(values)} values for {count} axes", line=here())
+    return tuple(as_int(name, f"a {what}", part) for part in values)
+
+
+def _padding(name: str, padding: Sizes, count: int) -> list[tuple[int, int]]:
+    """(before, after) of each spatial axis; a flat list counts from the last."""
+    if isinstance(padding, (tuple, list)) and len(padding) == 2 * count:
+        return [(padding[at], padding[at + 1]) for at in range(2 * count - 2, -1, -2)]
+    return [(amount, amount) for amount in _each(name, "padding", padding, count)]
+
+
+class Convolution(Linear):
+    """Convolution and pooling."""
+
+    __slots__ = ()
+
+    def conv2d(
+        self,
+        weight: Self,
+        bias: Self | None = None,
+        groups: int = 1,
+        stride: Sizes = 1,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        dtype: DType | str | None = None,
+    ) -> Self:
+        """Cross-correlation of (batch, channels, *sizes) with `weight` (outputs, channels / groups,
+        *kernel).
+
+        Any number of spatial axes. `padding` is one amount, one for each axis, or (left, right,
+        top, bottom, ...).
+
+        Raises ShapeError if channels, groups or kernel do not fit; DeviceError for two devices.
+
+        >>> Tensor.ones(1, 1, 3, 3).conv2d(Tensor.ones(1, 1, 2, 2)).tolist()
+        [[[[4.0, 4.0], [4.0, 4.0]]]]
+        """
+        name = f"conv{weight.ndim - 2}d"
+        check_devices(name, [self, weight])
+        outputs, inputs, *kernel = weight._sizes
+        count = len(kernel)
+        if self.ndim != weight.ndim or count < 1:
+            raise self._unfit(name, "the input needs as many axes as the weight", weight)
+        batch, channels = self.shape[0], self._sizes[1]
+        if channels != groups * inputs:
+            raise self._unfit(
+                name, f"{channels} channels, {groups} groups of {inputs} in the weight", weight
+            )
+        if outputs % groups:
+            raise self._unfit(name, f"{outputs} outputs do not divide into {groups} groups", weight)
+        padded = self.pad([(0, 0), (0, 0), *_padding(name, padding, count)])
+        windows = padded._windows(
+            name,
+            kernel,
+            _each(name, "stride", stride, count),
+            _each(name, "dilation", dilation, count),
+        )
+        positions = windows.shape[2 : 2 + count]
+        # (batch, group, 1, *positions, inputs, *kernel) times (1, group, outputs of it, *1s,
+        # inputs, *kernel)
+        x = windows.reshape(batch, groups, inputs, 1, *windows.shape[2:])
+        x = x.permute(0, 1, 3, *range(4, 4 + count), 2, *range(4 + count, 4 + 2 * count))
+        each = outputs // groups
+        w = weight.reshape(1, groups, each, *[1] * count, inputs, *kernel)
+        folded = tuple(range(3 + count, 4 + 2 * count))
+        total = (x * w).sum(folded, dtype=dtype)
+        total = total.cast(promote(self.dtype, weight.dtype)) if dtype is None else total
+        total = total.reshape(batch, outputs, *positions)
+        return total if bias is None else total + bias.reshape(1, outputs, *[1] * count)
+
+    def _unfit(self, name: str, fact: str, weight: Self) -> ShapeError:
+        return ShapeError(
+            f"{name}: {fact}", input=describe(self.uop), weight=describe(weight.uop), line=here(),
+            rule="input (batch, channels, *sizes), weight (outputs, channels / groups, *kernel)",
+        )  # fmt: skip
+
+    def conv_transpose2d(
+        self,
+        weight: Self,
+        bias: Self | None = None,
+        groups: int = 1,
+        stride: Sizes = 1,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+    ) -> Self:
+        """The transpose of `conv2d` as a linear map; `weight` is (channels, outputs / groups,
+        *kernel).
+
+        Raises as `conv2d`.
+        """
+        name = f"conv_transpose{weight.ndim - 2}d"
+        channels, each, *kernel = weight._sizes
+        count = len(kernel)
+        if self.ndim != weight.ndim or self._sizes[1] != channels or channels % groups:
+            raise self._unfit(
+                name, f"{self.shape[1]} channels, {groups} groups, {channels} in the weight", weight
+            )
+        strides, dilations = (
+            _each(name, "stride", stride, count),
+            _each(name, "dilation", dilation, count),
+        )
+        extra = _each(name, "output_padding", output_padding, count)
+        # Turned around, and outputs exchanged with inputs within each group.
+        w = weight.reshape(groups, channels // groups, each, *kernel).transpose(1, 2)
+        w = w.flip(*range(3, 3 + count)).reshape(groups * each, channels // groups, *kernel)
+        x = self
+        for axis, s in enumerate(strides, start=2):
+            if s > 1:
+                # s - 1 zeros after each element but the last.
+                lead, size, after = x.shape[:axis], x._sizes[axis], x.shape[axis + 1 :]
+                spread = x.reshape(*lead, size, 1, *after).pad(
+                    [(0, s - 1) if at == axis + 1 else (0, 0) for at in range(x.ndim + 1)]
+                )
+                x = spread.reshape(*lead, size * s, *after)._window(axis, 0, size * s - s + 1)
+        around = [
+            (d * (k - 1) - before, d * (k - 1) - after + more)
+            for k, d, (before, after), more in zip(
+                kernel, dilations, _padding(name, padding, count), extra
+            )
+        ]
+        x = x.pad([(0, 0), (0, 0), *around])
+        return x.conv2d(w, bias, groups=groups, dilation=dilations)
+
+    # pooling
+
+    def _pooled(
+        self,
+        name: str,
+        kernel_size: Sizes,
+        stride: Sizes | None,
+        dilation: Sizes,
+        padding: Sizes,
+        ceil_mode: bool,
+        value: Any,
+    ) -> tuple[Self, tuple[int, ...]]:
+        """The windows of the last axes, with `value` in the border, and the axes to fold."""
+        count = len(kernel_size) if isinstance(kernel_size, (tuple, list)) else 2
+        if self.ndim < count:
+            raise ShapeError(
+                f"{name}: {count} spatial axes in {show_shape(self.shape)}", line=here()
+            )
+        kernel = _each(name, "kernel", kernel_size, count)
+        strides = kernel if stride is None else _each(name, "stride", stride, count)
+        dilations = _each(name, "dilation", dilation, count)
+        around = _padding(name, padding, count)
+        if ceil_mode:
+            around = [
+                (before, after + _missing(size, before, after, k, s, d))
+                for size, (before, after), k, s, d in zip(
+                    self._sizes[-count:], around, kernel, strides, dilations
+                )
+            ]
+        padded = self.pad([(0, 0)] * (self.ndim - count) + around, value=value)
+        return padded._windows(name, kernel, strides, dilations), tuple(range(-count, 0))
+
+    def max_pool2d(
+        self,
+        kernel_size: Sizes = (2, 2),
+        stride: Sizes | None = None,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+    ) -> Self:
+        """The largest value of each window over the last axes; windows do not overlap unless
+        `stride` says so.
+        """
+        windows, axes = self._pooled(
+            "max_pool2d", kernel_size, stride, dilation, padding, ceil_mode, self.dtype.min
+        )
+        return windows.max(axes)
+
+    def avg_pool2d(
+        self,
+        kernel_size: Sizes = (2, 2),
+        stride: Sizes | None = None,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Self:
+        """The mean of each window over the last axes; the border counts as zeros, or not at all."""
+        x = self._floating()
+        is_plain = not ceil_mode and (
+            count_include_pad
+            or not any(map(any, _padding("avg_pool2d", padding, _count(kernel_size))))
+        )
+        windows, axes = x._pooled(
+            "avg_pool2d", kernel_size, stride, dilation, padding, ceil_mode, 0
+        )
+        if is_plain:
+            return windows.mean(axes)
+        ones = x._like(x._operand("avg_pool2d", 1).uop).expand(x.shape)
+        if count_include_pad:
+            # The border that was asked for counts; what ceil_mode adds does not.
+            amounts = _padding("avg_pool2d", padding, _count(kernel_size))
+            ones = ones.pad([(0, 0)] * (x.ndim - len(amounts)) + amounts, value=1)
+            rest = _remaining(x, kernel_size, stride, dilation, padding)
+            ones = ones.pad([(0, 0)] * (x.ndim - len(rest)) + [(0, more) for more in rest])
+            counted, _ = ones._pooled("avg_pool2d", kernel_size, stride, dilation, 0, False, 0)
+        else:
+            counted, _ = ones._pooled(
+                "avg_pool2d", kernel_size, stride, dilation, padding, ceil_mode, 0
+            )
+        return windows.sum(axes) / counted.sum(axes)
+
+    def adaptive_avg_pool2d(self, output_size: Sizes) -> Self:
+        """The mean of equal windows, as many along each of the last two axes as `output_size` says.
+
+        Raises ShapeError unless the sizes divide.
+        """
+        wanted = _each("adaptive_avg_pool2d", "size", output_size, 2)
+        sizes = self._sizes[-2:]
+        if any(size % parts for size, parts in zip(sizes, wanted)):
+            raise ShapeError(
+                f"adaptive_avg_pool2d: {sizes} does not divide into {wanted}", line=here()
+            )
+        return self.avg_pool2d(tuple(size // parts for size, parts in zip(sizes, wanted)))
+
+
+def _count(kernel_size: Sizes) -> int:
+    return len(kernel_size) if isinstance(kernel_size, (tuple, list)) else 2
+
+
+def _missing(size: int, before: int, after: int, k: int, s: int, d: int) -> int:
+    """What the last window of ceil_mode lacks; it begins inside the axis or in front."""
+    whole = size + before + after
+    positions = math.ceil((whole - d * (k - 1) - 1) / s) + 1
+    if (positions - 1) * s >= size + before:
+        positions -= 1
+    return max(0, (positions - 1) * s + d * (k - 1) + 1 - whole)
+
+
+def _remaining(
+    x: Any, kernel_size: Sizes, stride: Sizes | None, dilation: Sizes, padding: Sizes
+) -> list[int]:
+    """What ceil_mode adds behind each axis."""
+    count = _count(kernel_size)
+    kernel = _each("avg_pool2d", "kernel", kernel_size, count)
+    strides = kernel if stride is None else _each("avg_pool2d", "stride", stride, count)
+    around = _padding("avg_pool2d", padding, count)
+    dilations = _each("avg_pool2d", "dilation", dilation, count)
+    return [
+        _missing(size, before, after, k, s, d)
+        for size, (before, after), k, s, d in zip(
+            x._sizes[-count:], around, kernel, strides, dilations
+        )
+    ]

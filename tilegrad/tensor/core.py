@@ -1,0 +1,408 @@
+"""What every tensor method builds on: the handle around a node, and how operands meet.
+
+A tensor is a small mutable handle around an immutable node. Methods build a larger node and wrap
+it; nothing runs. The class grows by inheritance, one file a subject (movement, elementwise, reduce,
+...), up to `Tensor` in tensor.py.
+
+Operands meet in three steps: one device, one dtype (`base.dtype.promote`; a Python number takes the
+tensor's), one shape (broadcasting). Constants and symbolic integers have shape () and stand next to
+operands of any shape as they are.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any, Self
+
+from tilegrad.base.dtype import DType, dtypes, promote
+from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
+from tilegrad.base.origin import mark, user_expression, user_line
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, sint
+from tilegrad.tensor.device import canonical
+from tilegrad.tensor.sizes import (
+    NO_VARIABLES,
+    Variables,
+    as_axis,
+    here,
+    is_one,
+    merge,
+    multiply,
+    same,
+    same_shape,
+    show_shape,
+)  # fmt: skip
+
+__all__ = [
+    "Core",
+    "Number",
+    "as_dtype",
+    "cast_node",
+    "compute",
+    "describe",
+    "is_constant",
+    "is_scalar_leaf",
+    "live",
+]
+
+Number = bool | int | float
+Operand = Any
+# Tensors by identity: a tensor compares element by element, so it is no key itself.
+_live: dict[int, weakref.ref[Any]] = {}
+
+
+class _Reference(weakref.ref["Core"]):
+    __slots__ = ("number",)
+    number: int
+
+
+def _forget(dead: weakref.ref[Any]) -> None:
+    number = dead.number  # type: ignore[attr-defined]
+    # The number may belong to a newer tensor by now.
+    if _live.get(number) is dead:
+        del _live[number]
+
+
+def live() -> Iterator[Core]:
+    """Every tensor that someone still holds."""
+    for reference in list(_live.values()):
+        tensor = reference()
+        if tensor is not None:
+            yield tensor
+
+
+def compute(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> UOp:
+    """A node that computes something; it remembers the user's line."""
+    node = UOp(op, dtype, src, arg)
+    mark(node)
+    return node
+
+
+def as_dtype(value: DType | str) -> DType:
+    """The dtype `value`, or the one of that name.
+
+    Raises DTypeError if there is none, or if it is no dtype of tensors.
+    """
+    if not isinstance(value, DType):
+        if not isinstance(value, str):
+            # numpy.float32, numpy.dtype("float32"), and Python's own types
+            value = {bool: "bool", int: "int", float: "float"}.get(value) or getattr(
+                value, "name", getattr(value, "__name__", repr(value))
+            )
+        value = dtypes.from_name(value)
+    if value not in dtypes.all:
+        raise DTypeError(f"dtype: a tensor cannot have dtype {value!r}", line=here())
+    return value
+
+
+def is_scalar_leaf(node: UOp) -> bool:
+    """Whether `node` is a constant or a symbolic integer: it fits any shape."""
+    return node.op is Ops.CONST or (node.op is Ops.CAST and node.src[0].dtype is dtypes.index)
+
+
+def cast_node(node: UOp, dtype: DType) -> UOp:
+    """`node` in another dtype; a cast to bool asks whether the value is not zero."""
+    if node.dtype is dtype:
+        return node
+    if node.op is Ops.CONST:
+        return UOp.const(dtype, node.arg)
+    if dtype is dtypes.bool:
+        return compute(Ops.CMPNE, dtype, (node, UOp.const(node.dtype, 0)))
+    if is_scalar_leaf(node):
+        return UOp(Ops.CAST, dtype, node.src)
+    return compute(Ops.CAST, dtype, (node,))
+
+
+def describe(node: UOp) -> str:
+    """An operand for an error message: shape, dtype, the user's text and line."""
+    below = node
+    while not below.origin and below.src:
+        below = below.src[0]
+    parts = [
+        show_shape(node.shape),
+        node.dtype.name,
+        user_expression(below.origin),
+        user_line(below.origin),
+    ]
+    return "  ".join(part for part in parts if part)
+
+
+class Core:
+    """The handle: `uop` is the value, `grad` its gradient, `_variables` the bound values of its
+    symbolic sizes.
+
+    `_previous` are weak references to nodes that had the same value before this tensor was
+    realized, so that a graph built earlier can still be differentiated with respect to it.
+    `_is_leaf` marks what a user made, not an op.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_is_leaf",
+        "_is_shared",
+        "_previous",
+        "_requires_grad",
+        "_variables",
+        "device",
+        "grad",
+        "uop",
+    )
+    uop: UOp
+    device: str
+    grad: Self | None
+    _variables: Variables
+    _requires_grad: bool | None
+    _previous: tuple[weakref.ref[UOp], ...]
+    _is_leaf: bool
+    _is_shared: bool
+
+    def _set(
+        self, uop: UOp, device: str, variables: Variables, requires_grad: bool | None, *, leaf: bool
+    ) -> None:
+        self.uop = uop
+        self.device = device
+        self.grad = None
+        self._variables = variables
+        self._requires_grad = requires_grad
+        self._previous = ()
+        self._is_leaf = leaf
+        self._is_shared = False
+        reference = _Reference(self, _forget)
+        reference.number = id(self)
+        _live[reference.number] = reference
+
+    @classmethod
+    def _of(
+        cls,
+        uop: UOp,
+        device: str | None = None,
+        variables: Variables = NO_VARIABLES,
+        requires_grad: bool | None = None,
+        *,
+        leaf: bool = False,
+    ) -> Self:
+        """The tensor around `uop`."""
+        tensor = object.__new__(cls)
+        tensor._set(uop, canonical(device), variables, requires_grad, leaf=leaf)
+        return tensor
+
+    def _like(self, uop: UOp) -> Self:
+        """The tensor around `uop`, which was made of this tensor alone."""
+        if uop is self.uop:
+            return self
+        tensor: Self = object.__new__(type(self))
+        tensor._set(uop, self.device, self._variables, self._requires_grad, leaf=False)
+        return tensor
+
+    def _joined(self, uop: UOp, *others: Core) -> Self:
+        """The tensor around `uop`, made of this tensor and `others`, whose devices have met."""
+        device, variables, requires_grad = self.device, self._variables, self._requires_grad
+        for other in others:
+            if self.uop.op is Ops.CONST:
+                device = other.device
+            if other._variables:
+                variables = merge(variables, other._variables)
+            requires_grad = requires_grad or other._requires_grad
+        tensor: Self = object.__new__(type(self))
+        tensor._set(uop, device, variables, requires_grad, leaf=False)
+        return tensor
+
+    def _earlier(self) -> list[UOp]:
+        """Nodes that had this tensor's value before it was realized, and that some graph still
+        holds.
+        """
+        return [node for reference in self._previous if (node := reference()) is not None]
+
+    # what is known without computing
+
+    @property
+    def shape(self) -> tuple[sint, ...]:
+        """The sizes: integers, or index nodes where a `Variable` takes part."""
+        return self.uop.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.uop.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.uop.shape)
+
+    def numel(self) -> sint:
+        """The number of elements."""
+        return multiply(self.uop.shape)
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    def nbytes(self) -> sint:
+        """Bytes of all elements; a property of the shape, whether or not memory is allocated."""
+        return multiply((*self.uop.shape, self.dtype.itemsize))
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the size of one axis."""
+        return self.shape if dim is None else self.shape[as_axis("size", dim, self.ndim)]
+
+    def dim(self) -> int:
+        """The number of axes."""
+        return self.ndim
+
+    def is_floating_point(self) -> bool:
+        return self.dtype.is_float
+
+    @property
+    def _sizes(self) -> tuple[int, ...]:
+        """The shape, of a tensor whose sizes are all numbers.
+
+        Raises ShapeError for a symbolic size.
+        """
+        for size in self.uop.shape:
+            if not isinstance(size, int):
+                raise ShapeError(
+                    f"this op needs sizes that are numbers, not {show_shape(self.shape)}",
+                    line=here(),
+                )
+        return self.uop.shape
+
+    # how operands meet
+
+    def _operand(self, name: str, other: Any) -> Self:
+        """`other` as a tensor on this one's terms: a number takes this tensor's dtype if it can
+        hold its kind.
+        """
+        if isinstance(other, Core):
+            return other  # type: ignore[return-value]  # every tensor is a Tensor
+        dtype = self.uop.dtype
+        if isinstance(other, UOp):
+            free, variables = other.unbound()
+            if free.dtype is not dtypes.index:
+                raise DTypeError(
+                    f"{name}: a {free.op} node is no operand; wrap it in a Tensor", line=here()
+                )
+            wanted = dtype if dtype.is_float or dtype.itemsize >= 4 else dtypes.default_int
+            return self._of(UOp(Ops.CAST, wanted, (free,)), self.device, variables)
+        return self._of(UOp.const(number_dtype(name, dtype, other), other), self.device)
+
+    def _meet(self, name: str, *others: Any, unify: bool = True) -> tuple[UOp, ...]:
+        """The nodes of this tensor and `others` on one device, in one dtype (unless told not to)
+        and of one shape.
+        """
+        tensors = [self, *others]
+        check_devices(name, tensors)
+        nodes = [tensor.uop for tensor in tensors]
+        if unify:
+            dtype = nodes[0].dtype
+            for node in nodes[1:]:
+                if node.dtype is not dtype:
+                    dtype = promote(dtype, node.dtype)
+            nodes = [node if node.dtype is dtype else cast_node(node, dtype) for node in nodes]
+        return broadcast(name, nodes)
+
+
+def number_dtype(name: str, dtype: DType, value: Any) -> DType:
+    """The dtype that a Python number takes next to a tensor of `dtype`.
+
+    Raises DTypeError if it is no number, or an integer that the tensor's dtype cannot hold.
+    """
+    if isinstance(value, bool):
+        return dtype
+    if isinstance(value, int):
+        if dtype is dtypes.bool:
+            return dtypes.default_int
+        # What fits as bits is taken, so that `x & 0xFFFFFFFF` and `~mask` need no thought.
+        if dtype.is_int and not -(1 << (dtype.bits - 1)) <= value < 1 << dtype.bits:
+            raise DTypeError(
+                f"{name}: {value} does not fit {dtype.name}",
+                rule="a number takes the tensor's dtype; cast the tensor first",
+                line=here(),
+            )
+        return dtype
+    if isinstance(value, float):
+        return dtype if dtype.is_float else dtypes.default_float
+    raise DTypeError(
+        f"{name}: cannot use a {type(value).__name__} as an operand",
+        rule="a tensor, a number or a Variable",
+        line=here(),
+    )
+
+
+def check_devices(name: str, tensors: list[Core]) -> None:
+    """Raise DeviceError unless all tensors are on one device; constants are on any."""
+    first = tensors[0]
+    for tensor in tensors[1:]:
+        if tensor.device != first.device:
+            if first.uop.op is Ops.CONST:
+                first = tensor
+            elif tensor.uop.op is not Ops.CONST:
+                raise DeviceError(
+                    f"{name}: operands are on two devices: {first.device} and {tensor.device}",
+                    left=describe(first.uop),
+                    right=describe(tensor.uop),
+                    line=here(),
+                    remedy=f"move one with .to({first.device!r})",
+                )
+
+
+def broadcast_shape(name: str, nodes: list[UOp]) -> tuple[sint, ...]:
+    """The common shape: aligned at the last axis, sizes of 1 stretch.
+
+    Raises ShapeError if two sizes differ and neither is 1.
+    """
+    shape: tuple[sint, ...] = nodes[0].shape
+    for node in nodes[1:]:
+        theirs = node.shape
+        if theirs == shape or not theirs:
+            continue
+        length = max(len(shape), len(theirs))
+        ours = (1,) * (length - len(shape)) + shape
+        theirs = (1,) * (length - len(theirs)) + theirs
+        common: list[sint] = []
+        for a, b in zip(ours, theirs):
+            if not (is_one(a) or is_one(b) or same(a, b)):
+                raise ShapeError(
+                    f"{name}: shapes do not broadcast: {show_shape(shape)} and "
+                    f"{show_shape(node.shape)}",
+                    left=describe(nodes[0]),
+                    right=describe(node),
+                    line=here(),
+                    rule="aligned at the last axis, sizes must be equal or 1",
+                )
+            common.append(b if is_one(a) else a)
+        shape = tuple(common)
+    return shape
+
+
+def stretch(node: UOp, shape: tuple[sint, ...]) -> UOp:
+    """`node` broadcast to `shape`, which it fits."""
+    if node.shape == shape or is_scalar_leaf(node):
+        return node
+    if len(node.shape) < len(shape):
+        node = UOp(
+            Ops.RESHAPE, node.dtype, (node,), (1,) * (len(shape) - len(node.shape)) + node.shape
+        )
+    return node if same_shape(node.shape, shape) else UOp(Ops.EXPAND, node.dtype, (node,), shape)
+
+
+def broadcast(name: str, nodes: list[UOp]) -> tuple[UOp, ...]:
+    """The nodes in their common shape."""
+    first = nodes[0].shape
+    if all(node.shape == first for node in nodes):
+        return tuple(nodes)
+    shape = broadcast_shape(name, nodes)
+    return tuple([stretch(node, shape) for node in nodes])
+
+
+def is_constant(node: UOp) -> bool:
+    """Whether `node` is made of constants alone, with no memory and no random words."""
+    seen: set[UOp] = set()
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        if node.op in (Ops.BUFFER, Ops.RAND):
+            return False
+        if node not in seen:
+            seen.add(node)
+            stack.extend(node.src)
+    return True

@@ -1,0 +1,28 @@
+"""Device names as users write them."""
+
+from __future__ import annotations
+
+from tilegrad.device.registry import Device
+
+__all__ = ["canonical"]
+
+_names: dict[str, str] = {}
+
+
+def canonical(name: str | None) -> str:
+    """The one spelling of a device; None is the default device.
+
+    Raises DeviceError if no device of that kind is known.
+    """
+    if name is None:
+        return Device.DEFAULT
+    found = _names.get(name)
+    if found is None:
+        found = Device.canonical(name)
+        if found.split(":")[0] not in Device:
+            known = ", ".join(Device)
+            from tilegrad.base.errors import DeviceError
+
+            raise DeviceError(f"device: {name!r} is unknown", known=known)
+        _names[name] = found
+    return found

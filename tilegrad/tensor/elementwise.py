@@ -1,0 +1,181 @@
+"""Choices between values, what a value is, rounding and signs."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tilegrad.base.dtype import dtypes, promote
+from tilegrad.base.errors import DTypeError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.arithmetic import Arithmetic
+from tilegrad.tensor.core import Core, Operand, broadcast, cast_node, check_devices, compute
+from tilegrad.tensor.sizes import here
+
+__all__ = ["Elementwise"]
+
+
+class Elementwise(Arithmetic):
+    """Choices, tests, rounding and signs."""
+
+    __slots__ = ()
+
+    # choices
+
+    def where(self, yes: Operand, no: Operand) -> Self:
+        """`yes` where this tensor is true, else `no`; the three broadcast.
+
+        Example: `(x > 0).where(x, 0)`.
+        """
+        condition = self.cast(dtypes.bool)
+        if isinstance(yes, Core):
+            no = yes._operand("where", no)
+        elif isinstance(no, Core):
+            yes = no._operand("where", yes)
+        else:
+            yes, no = condition._free_number(yes), condition._free_number(no)
+        check_devices("where", [condition, yes, no])
+        dtype = promote(yes.dtype, no.dtype)
+        nodes = broadcast(
+            "where", [condition.uop, cast_node(yes.uop, dtype), cast_node(no.uop, dtype)]
+        )
+        return condition._joined(compute(Ops.WHERE, dtype, nodes), yes, no)
+
+    def _free_number(self, value: Operand) -> Core:
+        """A number in the default dtype of its kind."""
+        kinds = {bool: dtypes.bool, float: dtypes.default_float}
+        zero = self._of(UOp.const(kinds.get(type(value), dtypes.default_int), 0), self.device)
+        return zero._operand("where", value)
+
+    def masked_fill(self, mask: Core, value: Operand) -> Self:
+        """This tensor with `value` wherever `mask` is true."""
+        test: Any = mask
+        filled: Self = test.where(value, self)
+        return filled
+
+    def maximum(self, other: Operand) -> Self:
+        """The larger of the two; NaN if either is."""
+        return self._binary("maximum", Ops.MAX, other)
+
+    def minimum(self, other: Operand) -> Self:
+        """The smaller of the two; NaN if either is."""
+        left, right = self._same_dtype("minimum", other)
+        return left._mirrored()._binary("minimum", Ops.MAX, right._mirrored())._mirrored()
+
+    def _same_dtype(self, name: str, other: Operand) -> tuple[Self, Self]:
+        other = self._operand(name, other)
+        left, right = self._meet(name, other)
+        return self._joined(left, other), self._joined(right, other)
+
+    def _mirrored(self) -> Self:
+        """The order reversed, exactly: negated floats, inverted bits of integers; twice is the
+        value itself.
+        """
+        return self._unary(Ops.MUL, -1) if self.dtype.is_float else self.bitwise_not()
+
+    def clip(self, min: Operand = None, max: Operand = None) -> Self:
+        """Limited to `min` from below and `max` from above; None is no limit.
+
+        Raises DTypeError if both are None.
+        """
+        if min is None and max is None:
+            raise DTypeError("clip: neither min nor max is given", line=here())
+        x = self if min is None else self.maximum(min)
+        return x if max is None else x.minimum(max)
+
+    def clamp(self, min: Operand = None, max: Operand = None) -> Self:
+        """As `clip`."""
+        return self.clip(min, max)
+
+    # what a value is
+
+    def isnan(self) -> Self:
+        """Where the value is NaN."""
+        return self.ne(self)
+
+    def isinf(self, detect_positive: bool = True, detect_negative: bool = True) -> Self:
+        """Where the value is infinite, of the signs asked for."""
+        if not self.dtype.is_float:
+            return self.ne(self)
+        positive, negative = self.eq(float("inf")), self.eq(float("-inf"))
+        if detect_positive and detect_negative:
+            return positive | negative
+        return (
+            positive if detect_positive else negative if detect_negative else self.ne(self) & False
+        )
+
+    def isfinite(self) -> Self:
+        """Where the value is neither infinite nor NaN."""
+        if not self.dtype.is_float:
+            return self.eq(self)
+        return (self < float("inf")) & (self > float("-inf"))
+
+    def isclose(
+        self, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    ) -> Self:
+        """Where the two differ by at most `atol + rtol * |other|`."""
+        left, right = self._same_dtype("isclose", other)
+        left, right = left._floating(), right._floating()
+        is_close = (left - right).abs() <= right.abs() * rtol + atol
+        is_close = left.eq(right) | (is_close & left.isfinite() & right.isfinite())
+        return is_close | (left.isnan() & right.isnan()) if equal_nan else is_close
+
+    # rounding and signs
+
+    def round(self) -> Self:
+        """Rounded to the nearest integer, halves to the even one.
+
+        >>> Tensor([0.5, 1.5, 2.5]).round().tolist()
+        [0.0, 2.0, 2.0]
+        """
+        if not self.dtype.is_float:
+            return self
+        below = self.floor()
+        rest = self - below
+        half = below * 0.5
+        is_odd = half.trunc().ne(half)
+        return ((rest > 0.5) | (rest.eq(0.5) & is_odd)).where(below + 1, below)
+
+    def sign(self) -> Self:
+        """-1, 0 or 1; NaN stays NaN."""
+        x = self.detach()
+        if x.dtype is dtypes.bool or x.dtype.kind == "uint":
+            return x.ne(0).cast(x.dtype)
+        return (x < 0).where(-1, (x > 0).where(1, x))
+
+    def abs(self) -> Self:
+        """The value without its sign; the derivative at 0 is 0."""
+        if self.dtype.is_float:
+            return self * self.sign()
+        return self if self.dtype.kind in ("uint", "bool") else (self < 0).where(-self, self)
+
+    def copysign(self, other: Operand) -> Self:
+        """The magnitude of this tensor with the sign of `other`, that of -0.0 included."""
+        left, right = self._same_dtype("copysign", other)
+        left, right = left._floating(), right._floating()
+        is_negative = (right < 0) | (right.eq(0) & (right.reciprocal() < 0))
+        return is_negative.where(-left.abs(), left.abs())
+
+    def square(self) -> Self:
+        """self * self."""
+        return self * self
+
+    def reciprocal(self) -> Self:
+        """1 / self."""
+        return self._floating()._unary(Ops.RECIP)
+
+    def lerp(self, end: Operand, weight: Operand) -> Self:
+        """self + (end - self) * weight."""
+        return self.add(self._operand("lerp", end).sub(self).mul(weight))
+
+    def detach(self) -> Self:
+        """The same value, through which no gradient flows."""
+        node = self.uop
+        if node.op in (Ops.DETACH, Ops.CONST) or not node.dtype.is_float:
+            tensor = self._like(node)
+        else:
+            tensor = self._like(UOp(Ops.DETACH, node.dtype, (node,)))
+        return self._of(tensor.uop, self.device, self._variables, False)
+
+    def __abs__(self) -> Self:
+        return self.abs()

@@ -1,0 +1,413 @@
+"""Functions of each element: exponentials, trigonometry, roots and powers, activations.
+
+The machine has exp2, log2, sin and sqrt; the rest is composed. Half, bfloat16 and integers are
+computed in float32, and half types get their own dtype back. Every composition keeps its value and
+its derivative finite where the function's are: an exponent is limited before it can overflow, and a
+branch that is not chosen has a harmless argument.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import DTypeError
+from tilegrad.ir.op import Ops
+from tilegrad.tensor.approximation import ATAN, ERF, ERFC_TO_4, ERFC_TO_6, TANH, Fit
+from tilegrad.tensor.core import Operand
+from tilegrad.tensor.elementwise import Elementwise
+from tilegrad.tensor.sizes import here
+
+__all__ = ["Functions"]
+
+LN2 = math.log(2.0)
+# Integer exponents up to this are written out as multiplications.
+_MOST_MULTIPLICATIONS = 64
+
+
+class Functions(Elementwise):
+    """Functions of one element, and `pow`."""
+
+    __slots__ = ()
+
+    def _in_float(self, function: Callable[[Self], Self]) -> Self:
+        """`function` computed in at least float32; half types keep their dtype."""
+        result = function(self._wide())
+        return result.cast(self.dtype) if self.dtype.is_float else result
+
+    # exponentials and logarithms
+
+    def exp2(self) -> Self:
+        """2 to the power of self."""
+        return self._in_float(lambda x: x._unary(Ops.EXP2))
+
+    def exp(self) -> Self:
+        """e to the power of self; the relative error grows with |self|, by one rounding of the
+        exponent.
+        """
+        return self._in_float(lambda x: (x * (1 / LN2))._unary(Ops.EXP2))
+
+    def expm1(self) -> Self:
+        """exp(self) - 1, accurate near 0."""
+        return self._in_float(
+            lambda x: x._near_zero(
+                0.5, lambda y: y * y._powers(_factorials(1, 18)), lambda y: y.exp() - 1
+            )
+        )
+
+    def log2(self) -> Self:
+        """The logarithm to base 2; NaN below 0."""
+        return self._in_float(lambda x: x._unary(Ops.LOG2))
+
+    def log(self) -> Self:
+        """The natural logarithm; NaN below 0."""
+        return self._in_float(lambda x: x._unary(Ops.LOG2) * LN2)
+
+    def log10(self) -> Self:
+        """The logarithm to base 10; NaN below 0."""
+        return self._in_float(lambda x: x._unary(Ops.LOG2) * math.log10(2.0))
+
+    def log1p(self) -> Self:
+        """log(1 + self), accurate near 0."""
+
+        def function(x: Self) -> Self:
+            # What rounding took from 1 + x comes back, to first order.
+            u = x + 1
+            lost = ((x - (u - 1)) / u).detach()
+            return u.log() + lost.isfinite().where(lost, 0)
+
+        return self._in_float(function)
+
+    def logaddexp(self, other: Operand) -> Self:
+        """log(exp(self) + exp(other)), without overflow."""
+        left, right = self._same_dtype("logaddexp", other)
+        left, right = left._floating(), right._floating()
+        largest = left.maximum(right)
+        limit = largest.isfinite().where(largest, 0).detach()
+        return ((left - limit).exp() + (right - limit).exp()).log() + limit
+
+    # roots and powers
+
+    def sqrt(self) -> Self:
+        """The square root; NaN below 0."""
+        return self._in_float(lambda x: x._unary(Ops.SQRT))
+
+    def rsqrt(self) -> Self:
+        """1 / sqrt(self)."""
+        return self._in_float(lambda x: x._unary(Ops.SQRT).reciprocal())
+
+    def pow(self, exponent: Operand) -> Self:
+        """self to the power of `exponent`.
+
+        Integers stay integers, wrapped around; a number as exponent is written out as
+        multiplications or a root where it can be. A negative base has a power for whole exponents
+        only, else the result is NaN.
+        """
+        if isinstance(exponent, (int, float)):
+            return self._power_of_number(exponent)
+        other = self._operand("pow", exponent)
+        base, power = self._same_dtype("pow", other)
+        if base.dtype is dtypes.bool:
+            base, power = base.int(), power.int()
+        return base._float_power(power) if base.dtype.is_float else base._integer_power(power)
+
+    def _power_of_number(self, exponent: int | float) -> Self:
+        x = self
+        if x.dtype.is_int or x.dtype is dtypes.bool:
+            if isinstance(exponent, float) or exponent < 0:
+                x = x._floating()
+            elif x.dtype is dtypes.bool:
+                x = x.int()
+        if float(exponent).is_integer() and abs(exponent) <= _MOST_MULTIPLICATIONS:
+            result = x._multiplied(abs(int(exponent)))
+            return result.reciprocal() if exponent < 0 else result
+        roots: dict[float, Callable[[], Self]] = {
+            0.5: x.sqrt,
+            -0.5: x.rsqrt,
+            1.5: lambda: x * x.sqrt(),
+        }
+        if exponent in roots:
+            return roots[exponent]()
+        return (
+            x._float_power(x._same_dtype("pow", exponent)[1])
+            if x.dtype.is_float
+            else x._multiplied(int(exponent))
+        )
+
+    def _multiplied(self, exponent: int) -> Self:
+        """self ** exponent by squaring."""
+        if exponent == 0:
+            return self._like(self._operand("pow", 1).uop).expand(self.shape)
+        result: Self | None = None
+        square = self
+        while exponent:
+            if exponent & 1:
+                result = square if result is None else result * square
+            exponent >>= 1
+            if exponent:
+                square = square * square
+        assert result is not None
+        return result
+
+    def _float_power(self, exponent: Self) -> Self:
+        """By logarithm: the relative error is about |exponent * log2(self)| roundings."""
+
+        def function(x: Self) -> Self:
+            y = exponent.cast(x.dtype)
+            is_zero = x.eq(0)
+            magnitude = (y * is_zero.where(1, x.abs()).log2()).exp2()
+            at_zero = (y > 0).where(0.0, y.eq(0).where(1.0, math.inf))
+            is_whole, is_odd = y.trunc().eq(y), (y * 0.5).trunc().ne(y * 0.5)
+            signed = (x < 0).where(
+                is_whole.where(is_odd.where(-magnitude, magnitude), math.nan), magnitude
+            )
+            return is_zero.where(at_zero, signed)
+
+        return self._in_float(function)
+
+    def _integer_power(self, exponent: Self) -> Self:
+        """By squaring, one step for each bit that an exponent can have."""
+        result = (exponent & 1).ne(0).where(self, 1)
+        square = self
+        for bit in range(1, exponent.dtype.bits - (exponent.dtype.kind == "int")):
+            square = square * square
+            result = ((exponent >> bit) & 1).ne(0).where(result * square, result)
+        if exponent.dtype.kind == "uint":
+            return result
+        # 1 / self rounded toward zero: only 1 and -1 have a reciprocal that is not 0.
+        flipped = self.eq(-1).where(
+            ((exponent & 1).ne(0)).where(-1, 1), self.eq(1).cast(self.dtype)
+        )
+        return (exponent < 0).where(flipped, result)
+
+    def __pow__(self, exponent: Operand) -> Self:
+        return self.pow(exponent)
+
+    def __rpow__(self, base: Operand) -> Self:
+        other: Any = self._operand("pow", base)
+        if isinstance(base, (int, float)) and base == 2 and self.dtype.is_float:
+            return self.exp2()
+        power: Self = other.pow(self)
+        return power
+
+    # trigonometry
+
+    def sin(self) -> Self:
+        """The sine of radians."""
+        return self._in_float(lambda x: x._unary(Ops.SIN))
+
+    def cos(self) -> Self:
+        """The cosine of radians."""
+        # 1 - 2 sin(x/2)^2: halving is exact, while adding pi/2 would round.
+        return self._in_float(lambda x: (x * 0.5)._unary(Ops.SIN).square() * -2 + 1)
+
+    def tan(self) -> Self:
+        """The tangent of radians."""
+        return self._in_float(lambda x: x.sin() / x.cos())
+
+    def asin(self) -> Self:
+        """The arc sine, -pi/2 to pi/2; NaN outside -1..1."""
+        return self._in_float(lambda x: (x / ((1 - x) * (1 + x)).sqrt()).atan())
+
+    def acos(self) -> Self:
+        """The arc cosine, 0 to pi; NaN outside -1..1."""
+        return self._in_float(lambda x: ((1 - x) / (1 + x)).sqrt().atan() * 2)
+
+    def atan(self) -> Self:
+        """The arc tangent, -pi/2 to pi/2."""
+
+        def function(x: Self) -> Self:
+            is_large = (x > 1) | (x < -1)
+            small = is_large.where(is_large.where(x, 1).reciprocal(), x)
+            angle = small * small.square()._fitted(ATAN)
+            return is_large.where((x > 0).where(math.pi / 2, -math.pi / 2) - angle, angle)
+
+        return self._in_float(function)
+
+    def sinh(self) -> Self:
+        """The hyperbolic sine."""
+        series = _factorials(1, 19)[::2]
+        return self._in_float(
+            lambda x: x._near_zero(
+                1.0,
+                lambda y: y * y.square()._powers(series),
+                lambda y: (y.exp() - (-y).exp()) * 0.5,
+            )
+        )
+
+    def cosh(self) -> Self:
+        """The hyperbolic cosine."""
+        return self._in_float(lambda x: (x.exp() + (-x).exp()) * 0.5)
+
+    def tanh(self) -> Self:
+        """The hyperbolic tangent."""
+        return self._in_float(
+            lambda x: x._near_zero(
+                0.6, lambda y: y * y.square()._fitted(TANH), lambda y: (y * 2).sigmoid() * 2 - 1
+            )
+        )
+
+    def asinh(self) -> Self:
+        """The inverse of sinh."""
+
+        def function(x: Self) -> Self:
+            size = x.abs()
+            return x.sign() * (size + size.square() / ((size.square() + 1).sqrt() + 1)).log1p()
+
+        return self._in_float(function)
+
+    def acosh(self) -> Self:
+        """The inverse of cosh; NaN below 1."""
+        return self._in_float(lambda x: (x + ((x - 1) * (x + 1)).sqrt()).log())
+
+    def atanh(self) -> Self:
+        """The inverse of tanh; NaN outside -1..1."""
+        return self._in_float(lambda x: (x * 2 / (1 - x)).log1p() * 0.5)
+
+    def erf(self) -> Self:
+        """The error function."""
+
+        def function(x: Self) -> Self:
+            size = x.abs()
+            is_small = size <= 1
+            inner = is_small.where(x, 0)
+            fit = ERFC_TO_6 if x.dtype is dtypes.float64 else ERFC_TO_4
+            outer = is_small.where(1, (size > fit.high).where(fit.high, size))
+            tail = 1 - (-outer._fitted(fit)).exp2()
+            return is_small.where(inner * inner.square()._fitted(ERF), x.sign() * tail)
+
+        return self._in_float(function)
+
+    def _fitted(self, fit: Fit) -> Self:
+        """The polynomial of the fit for this dtype."""
+        scale = 2 / (fit.high - fit.low)
+        scaled = self * scale - (fit.high + fit.low) / (fit.high - fit.low)
+        return scaled._powers(fit.double if self.dtype is dtypes.float64 else fit.single)
+
+    def _powers(self, coefficients: Sequence[float]) -> Self:
+        """c0 + c1 * self + c2 * self^2 + ..., by Horner's scheme."""
+        wanted = (
+            coefficients
+            if self.dtype is dtypes.float64
+            else [c for c in coefficients if abs(c) > 1e-9 or c == coefficients[0]]
+        )
+        total = self * wanted[-1] + wanted[-2]
+        for coefficient in wanted[-3::-1]:
+            total = total * self + coefficient
+        return total
+
+    def _near_zero(
+        self, limit: float, series: Callable[[Self], Self], otherwise: Callable[[Self], Self]
+    ) -> Self:
+        """`series` where |self| < limit, else `otherwise`; neither sees an argument it is not
+        chosen for.
+        """
+        is_small = (self < limit) & (self > -limit)
+        return is_small.where(
+            series(is_small.where(self, 0)), otherwise(is_small.where(limit, self))
+        )
+
+    # activations
+
+    def relu(self) -> Self:
+        """max(self, 0); the derivative at 0 is 0."""
+        return (self <= 0).where(0, self)
+
+    def relu6(self) -> Self:
+        """Limited to 0..6."""
+        return self.relu().minimum(6)
+
+    def leaky_relu(self, negative_slope: float = 0.01) -> Self:
+        """self where positive, else negative_slope * self."""
+        return (self > 0).where(self, self * negative_slope)
+
+    def elu(self, alpha: float = 1.0) -> Self:
+        """self where positive, else alpha * (exp(self) - 1)."""
+        return (self > 0).where(self, (self > 0).where(0, self).expm1() * alpha)
+
+    def celu(self, alpha: float = 1.0) -> Self:
+        """self where positive, else alpha * (exp(self / alpha) - 1)."""
+        return (self > 0).where(self, ((self > 0).where(0, self) / alpha).expm1() * alpha)
+
+    def selu(self, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805) -> Self:
+        """gamma * elu(self, alpha)."""
+        return self.elu(alpha) * gamma
+
+    def sigmoid(self) -> Self:
+        """1 / (1 + exp(-self))."""
+
+        def function(x: Self) -> Self:
+            # Beyond this exponent the result is the least normal number, and the derivative would
+            # be 0 * inf.
+            most = 1020.0 if x.dtype is dtypes.float64 else 125.0
+            return ((-(x * (1 / LN2)).maximum(-most))._unary(Ops.EXP2) + 1).reciprocal()
+
+        return self._in_float(function)
+
+    def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
+        """alpha * self + beta, limited to 0..1."""
+        return (self * alpha + beta).clip(0, 1)
+
+    def logsigmoid(self) -> Self:
+        """log(sigmoid(self))."""
+        return -((-self).softplus())
+
+    def silu(self) -> Self:
+        """self * sigmoid(self)."""
+        return self * self.sigmoid()
+
+    def swish(self) -> Self:
+        """As `silu`."""
+        return self.silu()
+
+    def gelu(self, approximate: str = "none") -> Self:
+        """self * Phi(self), with Phi the normal distribution function, or its approximation by
+        "tanh".
+
+        Raises DTypeError for another `approximate`.
+        """
+        if approximate not in ("none", "tanh"):
+            raise DTypeError(
+                f"gelu: unknown approximation {approximate!r}",
+                allowed="'none', 'tanh'",
+                line=here(),
+            )
+        if approximate == "none":
+            return self._in_float(lambda x: x * 0.5 * ((x * math.sqrt(0.5)).erf() + 1))
+        # (1 + tanh(y)) / 2 is sigmoid(2 y)
+        return self._in_float(
+            lambda x: x * ((x + x * x * x * 0.044715) * (2 * math.sqrt(2 / math.pi))).sigmoid()
+        )
+
+    def quick_gelu(self) -> Self:
+        """self * sigmoid(1.702 * self)."""
+        return self * (self * 1.702).sigmoid()
+
+    def softplus(self, beta: float = 1.0) -> Self:
+        """log(1 + exp(beta * self)) / beta, without overflow."""
+        return self._in_float(
+            lambda x: x.maximum(0) + (-(x * beta).abs()).exp().log1p() * (1 / beta)
+        )
+
+    def softsign(self) -> Self:
+        """self / (1 + |self|)."""
+        return self / (self.abs() + 1)
+
+    def mish(self) -> Self:
+        """self * tanh(softplus(self))."""
+        return self * self.softplus().tanh()
+
+    def hardswish(self) -> Self:
+        """self * relu6(self + 3) / 6."""
+        return self * (self + 3).relu6() * (1 / 6)
+
+    def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Self:
+        """Limited to min_val..max_val."""
+        return self.clip(min_val, max_val)
+
+
+def _factorials(first: int, last: int) -> list[float]:
+    """1/first!, 1/(first+1)!, ..."""
+    return [1 / math.factorial(n) for n in range(first, last)]

@@ -1,0 +1,195 @@
+"""Values of the host, Python's and NumPy's, to bytes and back.
+
+Lists are packed without NumPy, so that a program that never asks for an array never imports it.
+What the host gives is copied at once: a list or an array that changes later does not change the
+tensor.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tilegrad.base.dtype import DType, as_const, dtypes
+from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.tensor.sizes import here
+
+__all__ = [
+    "array_from",
+    "array_parts",
+    "dtype_of_numbers",
+    "flatten",
+    "format_of",
+    "is_array",
+    "nested",
+    "pack",
+    "unpack",
+]
+
+# The struct code of each dtype; bfloat16 goes through float32.
+_CODES = {
+    dtypes.bool: "?", dtypes.int8: "b", dtypes.uint8: "B", dtypes.int16: "h", dtypes.uint16: "H",
+    dtypes.int32: "i", dtypes.uint32: "I", dtypes.int64: "q", dtypes.uint64: "Q", dtypes.float16: "e",
+    dtypes.float32: "f", dtypes.float64: "d",
+}  # fmt: skip
+
+
+def flatten(data: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
+    """The numbers of a nested list in row-major order, and its shape.
+
+    Raises ShapeError if the list is ragged, naming the place.
+    """
+    shape: list[int] = []
+    level: list[Any] = [data]
+    paths: list[str] = [""]
+    while level and all(isinstance(part, (list, tuple)) for part in level):
+        lengths = {len(part) for part in level}
+        if len(lengths) > 1:
+            odd = next(at for at, part in enumerate(level) if len(part) != len(level[0]))
+            raise ShapeError(
+                f"Tensor: a ragged list: {len(level[0])} and {len(level[odd])} elements "
+                "side by side",
+                first=f"data{paths[0]}",
+                other=f"data{paths[odd]}",
+                line=here(),
+            )
+        shape.append(len(level[0]))
+        if len(level) * shape[-1] <= 10_000:
+            paths = [f"{path}[{at}]" for path, part in zip(paths, level) for at in range(len(part))]
+        else:
+            paths = [""] * (len(level) * shape[-1])
+        level = [item for part in level for item in part]
+    for at, item in enumerate(level):
+        if isinstance(item, (list, tuple)):
+            raise ShapeError(
+                "Tensor: a ragged list: a number and a list side by side",
+                at=f"data{paths[at]}",
+                line=here(),
+            )
+    return level, tuple(shape)
+
+
+def dtype_of_numbers(values: Sequence[Any]) -> DType:
+    """bool if all are, the default int if all are integers, else the default float."""
+    kinds = set(map(type, values))
+    if kinds <= {bool} and values:
+        return dtypes.bool
+    if kinds <= {bool, int} and values:
+        return dtypes.default_int
+    for kind in kinds - {bool, int, float}:
+        raise DTypeError(
+            f"Tensor: a list holds a {kind.__name__}",
+            rule="numbers, or lists of numbers",
+            line=here(),
+        )
+    return dtypes.default_float
+
+
+def pack(values: Sequence[Any], dtype: DType) -> bytes:
+    """The bytes of `values` in `dtype`.
+
+    Raises DTypeError if an integer does not fit.
+    """
+    if dtype is dtypes.bfloat16:
+        words = struct.unpack(
+            f"<{len(values)}I",
+            struct.pack(f"<{len(values)}f", *[as_const(value, dtype) for value in values]),
+        )
+        return struct.pack(f"={len(values)}H", *[word >> 16 for word in words])
+    if dtype.is_int and any(type(value) is float for value in values):
+        values = [as_const(value, dtype) if type(value) is float else value for value in values]
+    try:
+        return struct.pack(f"={len(values)}{_CODES[dtype]}", *values)
+    except struct.error as error:
+        for value in values:
+            if dtype.is_int and not dtype.min <= value <= dtype.max:
+                raise DTypeError(
+                    f"Tensor: {value} does not fit {dtype.name}",
+                    line=here(),
+                    remedy=f"pass dtype={_wider(value)!r}",
+                ) from error
+        raise
+    except OverflowError:
+        # float16 and float32 overflow to infinity.
+        return struct.pack(
+            f"={len(values)}{_CODES[dtype]}", *[as_const(value, dtype) for value in values]
+        )
+
+
+def _wider(value: int) -> DType:
+    return dtypes.int64 if -(1 << 63) <= value < 1 << 63 else dtypes.float64
+
+
+def unpack(data: memoryview, dtype: DType, count: int) -> tuple[Any, ...]:
+    """`count` numbers from bytes."""
+    if dtype is dtypes.bfloat16:
+        words = struct.unpack(f"={count}H", data)
+        return struct.unpack(
+            f"<{count}f", struct.pack(f"<{count}I", *[word << 16 for word in words])
+        )
+    return struct.unpack(f"={count}{_CODES[dtype]}", data)
+
+
+def nested(values: Sequence[Any], shape: Sequence[int]) -> Any:
+    """Numbers in row-major order as nested lists; a number for no axes."""
+    if not shape:
+        return values[0]
+    level: list[Any] = list(values)
+    for axis in range(len(shape) - 1, 0, -1):
+        size = shape[axis]
+        rows = 1
+        for other in shape[:axis]:
+            rows *= other
+        level = [level[at * size : (at + 1) * size] for at in range(rows)]
+    return level
+
+
+# NumPy, for those who use it
+
+
+def is_array(data: Any) -> bool:
+    """Whether `data` is a NumPy array or scalar, or gives one; this imports no NumPy."""
+    return hasattr(data, "__array__")
+
+
+def array_parts(data: Any) -> tuple[bytes, DType, tuple[int, ...], Any]:
+    """(bytes, dtype, shape, the number if it has no axes) of an array in any layout and byte order.
+
+    Raises DTypeError for a dtype that tensors do not have.
+    """
+    import numpy
+
+    array = numpy.asarray(data)
+    name = array.dtype.name
+    known = next((dtype for dtype in dtypes.all if dtype.name == name), None)
+    if known is None:
+        raise DTypeError(
+            f"Tensor: no dtype for an array of {array.dtype}",
+            known=", ".join(d.name for d in dtypes.all),
+            line=here(),
+        )
+    if array.dtype.byteorder not in ("=", "|", "<" if sys.byteorder == "little" else ">"):
+        array = array.astype(array.dtype.newbyteorder("="))
+    number = (
+        array.astype(numpy.float64).item() if known is dtypes.bfloat16 and array.ndim == 0 else None
+    )
+    if array.ndim == 0 and number is None:
+        number = array.item()
+    return array.tobytes(), known, array.shape, number
+
+
+def format_of(dtype: DType) -> str:
+    """The code under which a memoryview knows `dtype`; bfloat16 is 16 bits to it."""
+    return _CODES.get(dtype, "H")
+
+
+def array_from(data: memoryview, dtype: DType, shape: Sequence[int]) -> Any:
+    """The bytes as a NumPy array, not copied; bfloat16 becomes float32."""
+    import numpy
+
+    if dtype is dtypes.bfloat16:
+        words = numpy.frombuffer(data, numpy.uint16).astype(numpy.uint32) << 16
+        return words.view(numpy.float32).reshape(shape)
+    return numpy.frombuffer(data, dtype.name).reshape(shape)

@@ -1,0 +1,149 @@
+"""What a user gives, as the leaf of a graph."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor import host, memory
+from tilegrad.tensor.core import Core, as_dtype, cast_node, compute, describe, is_constant
+from tilegrad.tensor.device import canonical
+from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, is_zero
+
+__all__ = ["Incoming"]
+
+
+class Incoming(Core):
+    """The constructor, and whether a gradient is wanted."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        data: Any = None,
+        device: str | None = None,
+        dtype: DType | str | None = None,
+        requires_grad: bool | None = None,
+    ):
+        name = canonical(
+            device if device is not None or not isinstance(data, Core) else data.device
+        )
+        wanted = None if dtype is None else as_dtype(dtype)
+        node, variables = _node_of(type(self), data, name, wanted)
+        self._set(node, name, variables, None, leaf=True)
+        if requires_grad is not None:
+            self.requires_grad = requires_grad
+
+    def _as_tensor(self, value: Any) -> Self:
+        """`value`, or what it makes on this tensor's device and in its dtype."""
+        if isinstance(value, Core):
+            return value  # type: ignore[return-value]  # every tensor is a Tensor
+        return type(self)(value, device=self.device, dtype=self.dtype)
+
+    def _has_elements(self) -> bool:
+        return not any(is_zero(size) for size in self.shape)
+
+    @property
+    def requires_grad(self) -> bool | None:
+        """Whether `backward` keeps a gradient for this tensor; None means that nobody has said so.
+
+        What is computed from a tensor that requires a gradient requires one too. Set to true, a
+        tensor that was made of others becomes a leaf, with memory of its own.
+
+        Raises DTypeError for a dtype that has no derivative.
+        """
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool | None) -> None:
+        if wanted and not self._requires_grad:
+            if not self.dtype.is_float:
+                raise DTypeError(
+                    f"requires_grad: a {self.dtype.name} tensor has no gradient",
+                    tensor=describe(self.uop),
+                    line=here(),
+                )
+            # Equal graphs are one node, so that their gradients could not be told apart.
+            if self._has_elements() and memory.base_of(self.uop).op not in (Ops.BUFFER, Ops.COPY):
+                self.uop = memory.owned(self.uop, self.device)
+            self._is_leaf = True
+        self._requires_grad = wanted
+
+
+def _node_of(cls: Any, data: Any, device: str, dtype: DType | None) -> tuple[UOp, Variables]:
+    """The graph of what a user gives, and the values of the variables in it."""
+    if isinstance(data, Core):
+        node = data.uop if dtype is None else cast_node(data.uop, dtype)
+        return (
+            node
+            if data.device == device or is_constant(node)
+            else compute(Ops.COPY, node.dtype, (node,), device)
+        ), data._variables
+    if isinstance(data, UOp):
+        free, variables = data.unbound()
+        if free.dtype is dtypes.index:
+            return UOp(Ops.CAST, dtype or dtypes.default_int, (free,)), variables
+        return (free if dtype is None else cast_node(free, dtype)), variables
+    if data is None:
+        return _filled(UOp.const(dtype or dtypes.default_float, 0), (0,)), NO_VARIABLES
+    if isinstance(data, (bool, int, float)):
+        kind = dtype or host.dtype_of_numbers([data])
+        host.pack([data], kind)  # raises if it does not fit
+        return UOp.const(kind, data), NO_VARIABLES
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        raw = bytes(data)
+        if dtype is not None and len(raw) % dtype.itemsize:
+            raise ShapeError(
+                f"Tensor: {len(raw)} bytes are no whole number of {dtype.name}", line=here()
+            )
+        kind = dtype or dtypes.uint8
+        return _from_bytes(raw, kind, (len(raw) // kind.itemsize,), device), NO_VARIABLES
+    if isinstance(data, (list, tuple, range)):
+        return _from_list(cls, list(data), device, dtype)
+    if host.is_array(data):
+        return _from_array(data, device, dtype), NO_VARIABLES
+    raise DTypeError(
+        f"Tensor: cannot make a tensor of a {type(data).__name__}",
+        line=here(),
+        rule="numbers, lists, bytes or an array",
+    )
+
+
+def _from_list(
+    cls: Any, data: list[Any], device: str, dtype: DType | None
+) -> tuple[UOp, Variables]:
+    values, shape = host.flatten(data)
+    if any(isinstance(value, Core) for value in values):
+        parts: list[Any] = [cls(value, device=device) for value in values]
+        whole = parts[0].stack(*parts[1:]).reshape(*shape, *parts[0].shape)
+        return (whole.uop if dtype is None else cast_node(whole.uop, dtype)), whole._variables
+    if any(host.is_array(value) for value in values):
+        return _from_array(data, device, dtype), NO_VARIABLES
+    kind = dtype or host.dtype_of_numbers(values)
+    return _from_bytes(host.pack(values, kind), kind, shape, device), NO_VARIABLES
+
+
+def _from_array(data: Any, device: str, dtype: DType | None) -> UOp:
+    raw, kind, shape, number = host.array_parts(data)
+    if number is not None:
+        return UOp.const(dtype or kind, number)
+    node = _from_bytes(raw, kind, shape, device)
+    return node if dtype is None else cast_node(node, dtype)
+
+
+def _from_bytes(raw: bytes, dtype: DType, shape: tuple[int, ...], device: str) -> UOp:
+    if not raw:
+        return _filled(UOp.const(dtype, 0), shape)
+    return memory.from_host(device, dtype, raw, shape)
+
+
+def _filled(number: UOp, shape: tuple[int, ...]) -> UOp:
+    return UOp(
+        Ops.EXPAND,
+        number.dtype,
+        (UOp(Ops.RESHAPE, number.dtype, (number,), (1,) * len(shape)),),
+        shape,
+    )

@@ -1,0 +1,403 @@
+"""Picking elements: `x[...]` with numbers, slices, None, Ellipsis and integer tensors; `gather`,
+`take` and kin.
+
+Numbers and slices are movement. Integer tensors pick through one op, GATHER, which takes rows of a
+table: the indexed axes are moved to the front and joined into one, the indices become one position
+in it. Only the rows that are picked are read. An index that lies outside, found in data when a
+kernel runs, picks zeros; one that Python knows raises.
+
+Where NumPy and PyTorch differ (a number and a tensor separated by a slice), PyTorch is followed:
+the number picks first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.core import Core, check_devices, compute, describe
+from tilegrad.tensor.creation import Creation
+from tilegrad.tensor.sizes import (
+    NO_VARIABLES,
+    Variables,
+    as_axis,
+    as_int,
+    as_size,
+    here,
+    is_zero,
+    merge,
+    multiply,
+    show_shape,
+    simple,
+)  # fmt: skip
+
+__all__ = ["Indexing"]
+
+
+class Indexing(Creation):
+    """Indexing methods."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Self:
+        """The elements that `key` picks.
+
+        Raises IndexBoundsError for a number outside its axis, ShapeError for too many indices,
+        DTypeError for an index of another kind. A bool mask has a result whose size only its values
+        tell: use `where` or `masked_fill`.
+
+        >>> Tensor([[1, 2], [3, 4]])[:, ::-1].tolist()
+        [[2, 1], [4, 3]]
+        """
+        viewed, tensors = self._viewed(key)
+        return viewed._picked(tensors) if tensors else viewed
+
+    def _viewed(self, key: Any) -> tuple[Self, dict[int, Self]]:
+        """What numbers, slices, None and Ellipsis give, and the tensors that index its axes."""
+        keys = self._completed(key)
+        x = self
+        axis = 0
+        tensors: dict[int, Self] = {}
+        shape: list[Any] = []
+        for part in keys:
+            if part is None:
+                shape.append(1)
+                continue
+            if isinstance(part, slice):
+                x = x._sliced(axis, part)
+                shape.append(x.shape[axis])
+            elif isinstance(part, Core):
+                tensors[len(shape)] = type(self)._of(part.uop, part.device, part._variables)
+                shape.append(x.shape[axis])
+            else:
+                x = x._at(axis, part)
+            axis += 1
+        return x.reshape(shape), tensors
+
+    def _completed(self, key: Any) -> list[Any]:
+        """One index for each axis, and None for each new one."""
+        keys: list[Any] = list(key) if isinstance(key, tuple) else [key]
+        keys = [self._as_index(part) for part in keys]
+        dots = [at for at, part in enumerate(keys) if part is Ellipsis]
+        if len(dots) > 1:
+            raise IndexBoundsError("getitem: more than one Ellipsis", line=here())
+        used = sum(part is not None and part is not Ellipsis for part in keys)
+        if used > self.ndim:
+            raise IndexBoundsError(
+                f"getitem: {used} indices for {self.ndim} axes",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        at = dots[0] if dots else len(keys)
+        return [*keys[:at], *[slice(None)] * (self.ndim - used), *keys[at + 1 :]]
+
+    def _as_index(self, part: Any) -> Any:
+        """An index as a number, slice, None, Ellipsis or integer tensor."""
+        if part is None or part is Ellipsis or isinstance(part, (slice, UOp)) or type(part) is int:
+            return part
+        if isinstance(part, (list, range)):
+            part = type(self)(
+                list(part), device=self.device, dtype=dtypes.default_int if not len(part) else None
+            )
+        elif hasattr(part, "__array__") and not isinstance(part, Core):
+            part = type(self)(part, device=self.device)
+        if not isinstance(part, Core):
+            if isinstance(part, bool):
+                raise DTypeError("getitem: a bool is no index", line=here())
+            return as_int("getitem", "an index", part)
+        if part.dtype is dtypes.bool:
+            raise DTypeError(
+                "getitem: a bool mask would give a size that only its values tell",
+                mask=describe(part.uop),
+                line=here(),
+                remedy="mask.where(x, 0), x.masked_fill(mask, 0), or x.masked_select(mask, size)",
+            )
+        if part.dtype.is_float:
+            raise DTypeError(
+                f"getitem: an index must be an integer, not {part.dtype.name}", line=here()
+            )
+        return part
+
+    def _at(self, axis: int, index: Any) -> Self:
+        """Axis `axis` cut to one element."""
+        size = self.shape[axis]
+        if isinstance(index, UOp):
+            place, variables = as_size("getitem", index)
+            return self._holding(variables).shrink(
+                [
+                    (place, simple(place + 1)) if other == axis else None
+                    for other in range(self.ndim)
+                ]
+            )
+        limit = size if isinstance(size, int) else int(size.vmax)
+        if not -limit <= index < limit:
+            raise IndexBoundsError(
+                f"getitem: index {index} is out of range for axis {axis} of size "
+                f"{show_shape((size,))[1:-2]}",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        start = index if index >= 0 else simple(size + index)
+        return self._window(axis, start, simple(start + 1))
+
+    def _sliced(self, axis: int, part: slice) -> Self:
+        """Axis `axis` cut by a slice; a step takes the first of each group."""
+        size = self.shape[axis]
+        step = 1 if part.step is None else as_int("getitem", "a step", part.step)
+        if step == 0:
+            raise IndexBoundsError("getitem: slice step is 0", line=here())
+        if isinstance(size, UOp) or isinstance(part.start, UOp) or isinstance(part.stop, UOp):
+            return self._sliced_symbolic(axis, part, step)
+        for bound in (part.start, part.stop):
+            if bound is not None:
+                as_int("getitem", "a slice bound", bound)
+        start, stop, step = part.indices(size)
+        count = len(range(start, stop, step))
+        if not count:
+            return self._window(axis, 0, 0)
+        last = start + (count - 1) * step
+        x = self._window(axis, min(start, last), max(start, last) + 1)
+        if step < 0:
+            x = x.flip(axis)
+        stride = abs(step)
+        if stride == 1:
+            return x
+        around = [
+            (0, count * stride - x._sizes[axis]) if other == axis else (0, 0)
+            for other in range(x.ndim)
+        ]
+        lead, after = x.shape[:axis], x.shape[axis + 1 :]
+        groups = x.pad(around).reshape(*lead, count, stride, *after)
+        return groups._window(axis + 1, 0, 1).reshape(*lead, count, *after)
+
+    def _sliced_symbolic(self, axis: int, part: slice, step: int) -> Self:
+        if step != 1:
+            raise ShapeError("getitem: a symbolic slice needs step 1", line=here())
+        size: Any = self.shape[axis]
+        variables: Variables = NO_VARIABLES
+        ends: list[Any] = []
+        for bound, default in ((part.start, 0), (part.stop, size)):
+            place, found = (default, NO_VARIABLES) if bound is None else as_size("getitem", bound)
+            variables = merge(variables, found)
+            place = simple(size + place) if isinstance(place, int) and place < 0 else place
+            # Python cuts a slice that reaches too far.
+            most = size if isinstance(size, int) else size.vmax
+            ends.append(
+                size if isinstance(place, int) and isinstance(most, int) and place > most else place
+            )
+        return self._holding(variables)._window(axis, ends[0], ends[1])
+
+    def _picked(self, tensors: dict[int, Self]) -> Self:
+        """The rows that integer tensors pick along the axes that they index."""
+        axes = sorted(tensors)
+        indices = [tensors[axis] for axis in axes]
+        check_devices("getitem", [self, *indices])
+        nodes = indices[0]._meet("getitem", *indices[1:], unify=False)
+        shape = max((node.shape for node in nodes), key=len)
+        rest = [axis for axis in range(self.ndim) if axis not in tensors]
+        table = self.permute(*axes, *rest)
+        lead, tail = table.shape[: len(axes)], table.shape[len(axes) :]
+        position, inside = self._flat_position(
+            [index._like(node) for index, node in zip(indices, nodes)], lead
+        )
+        position = position.expand(shape)
+        if len(axes) > 1:
+            # A position may be inside the joined axis though an index is outside of its own.
+            position = inside.where(position, -1)
+        rows = table.reshape(multiply(lead), *tail)._rows(position)
+        # The picked axes stand where the first indexed one stood; in front, if a slice lies between
+        # indexed ones.
+        is_together = axes == list(range(axes[0], axes[0] + len(axes)))
+        place = axes[0] if is_together else 0
+        depth = len(shape)
+        order = [*range(depth, depth + place), *range(depth), *range(depth + place, rows.ndim)]
+        return rows.permute(order)
+
+    def _flat_position(self, indices: Sequence[Self], sizes: Sequence[Any]) -> tuple[Self, Self]:
+        """Where indices into axes of `sizes` point in these axes joined, and whether each is inside
+        its own.
+        """
+        wide = _index_dtype(sizes)
+        position: Self | None = None
+        inside: Self | None = None
+        for index, size in zip(indices, sizes):
+            number = self._size_number(size)
+            if index.dtype.itemsize < 4 or wide is dtypes.int64:
+                index = index.cast(wide)
+            if index.dtype.kind == "int":
+                index = (index < 0).where(index + number, index)
+            is_inside = (index >= 0) & (index < number)
+            inside = is_inside if inside is None else inside & is_inside
+            position = index if position is None else position * number + index
+        assert position is not None and inside is not None
+        return position, inside
+
+    def _rows(self, position: Self) -> Self:
+        """GATHER: rows along axis 0; those outside are zero."""
+        if any(is_zero(size) for size in (*self.shape, *position.shape)):
+            return self._like(UOp.const(self.dtype, 0)).expand(*position.shape, *self.shape[1:])
+        from_index = position._joined(position.uop, self)
+        return self._joined(compute(Ops.GATHER, self.dtype, (self.uop, position.uop)), from_index)
+
+    def gather(self, dim: int, index: Self) -> Self:
+        """For each element of `index` the element of this tensor with that index along `dim` and
+        its other indices.
+
+        Raises ShapeError unless `index` has as many axes, and is no longer beside `dim`; DTypeError
+        unless it is integer.
+
+        >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
+        [[2], [3]]
+        """
+        axis, x = self._aligned("gather", dim, index)
+        return x.flatten()._rows(x._positions(axis, index))
+
+    def _aligned(self, name: str, dim: int, index: Self) -> tuple[int, Self]:
+        """The axis, and this tensor cut to the size of `index` beside it."""
+        axis = as_axis(name, dim, self.ndim)
+        if index.dtype.is_float or index.dtype is dtypes.bool:
+            raise DTypeError(
+                f"{name}: an index must be an integer, not {index.dtype.name}", line=here()
+            )
+        fits = index.ndim == self.ndim and all(
+            place == axis or theirs <= ours
+            for place, (ours, theirs) in enumerate(zip(self._sizes, index._sizes))
+        )
+        if not fits:
+            raise ShapeError(
+                f"{name}: index {show_shape(index.shape)} does not fit "
+                f"{show_shape(self.shape)} beside axis {axis}",
+                left=describe(self.uop),
+                right=describe(index.uop),
+                line=here(),
+            )
+        window = [None if place == axis else (0, size) for place, size in enumerate(index.shape)]
+        return axis, self.shrink(window)
+
+    def _positions(self, axis: int, index: Self) -> Self:
+        """The flat positions in this tensor of the elements that `index` names along `axis`."""
+        sizes = self._sizes
+        wide = _index_dtype(sizes)
+        index = index.cast(wide) if index.dtype.itemsize < 4 or wide is dtypes.int64 else index
+        number = sizes[axis]
+        index = (index < 0).where(index + number, index) if index.dtype.kind == "int" else index
+        total = index * math.prod(sizes[axis + 1 :])
+        for place, size in enumerate(sizes):
+            if place != axis and size > 1:
+                counted = (
+                    self._places(size)
+                    .cast(wide)
+                    .reshape([size if other == place else 1 for other in range(len(sizes))])
+                )
+                total = total + counted * math.prod(sizes[place + 1 :])
+        return ((index >= 0) & (index < number)).where(total, -1)
+
+    def scatter_add(self, dim: int, index: Self, source: Self) -> Self:
+        """This tensor with each element of `source` added at the place that `index` names along
+        `dim`.
+
+        Raises as `gather`; and ShapeError unless `source` has at least the sizes of `index`.
+        """
+        axis, _ = self._aligned("scatter_add", dim, index)
+        if source.ndim != index.ndim or any(
+            ours < theirs for ours, theirs in zip(source._sizes, index._sizes)
+        ):
+            raise ShapeError(
+                f"scatter_add: source {show_shape(source.shape)} is smaller than index "
+                f"{show_shape(index.shape)}",
+                line=here(),
+            )
+        values = source.shrink([(0, size) for size in index.shape]).cast(self.dtype).flatten()
+        position = self._positions(axis, index).flatten()
+        base = self.flatten()
+        node = compute(Ops.SCATTER_ADD, self.dtype, (base.uop, position.uop, values.uop))
+        return self._joined(node, position, values).reshape(self.shape)
+
+    def index_select(self, dim: int, index: Self) -> Self:
+        """The slices along `dim` that a vector of integers names."""
+        axis = as_axis("index_select", dim, self.ndim)
+        return self[(*[slice(None)] * axis, index)]
+
+    def take(self, index: Self) -> Self:
+        """Elements of the flat tensor, in the shape of `index`."""
+        return self.flatten()[index]
+
+    def embedding(self, index: Self) -> Self:
+        """Rows of this table, for integers of any shape; only those rows are read."""
+        return self[index]
+
+    def masked_select(self, mask: Self, size: int, fill_value: Any = 0) -> Self:
+        """The first `size` elements where `mask` is true, in order, then `fill_value`.
+
+        The size is given, so that the shape is known before anything runs.
+        """
+        test = mask.cast(dtypes.bool).expand(self.shape).flatten()
+        flat = self.flatten()
+        # Each chosen element is added at its rank; the others go outside.
+        rank = test.where(test.cast(dtypes.int32).cumsum(0) - 1, -1)
+        rank = (rank < size).where(rank, -1)
+        zeros = flat._like(UOp.const(flat.dtype, 0)).expand(size)
+        picked = flat._joined(
+            compute(Ops.SCATTER_ADD, flat.dtype, (zeros.uop, rank.uop, flat.uop)), rank
+        )
+        is_filled = self._places(size) < test.sum()
+        return is_filled.where(picked, fill_value)
+
+    # writing
+
+    def _written(self, key: Any, value: Any) -> Self:
+        """This tensor with `value` at the places that `key` names, for keys with integer tensors or
+        a mask.
+        """
+        value = value if isinstance(value, Core) else self._operand("setitem", value)
+        new: Any = (
+            value.cast(self.dtype)
+            if isinstance(value, type(self))
+            else self._like(value.uop).cast(self.dtype)
+        )
+        if isinstance(key, Core) and key.dtype is dtypes.bool:
+            test: Any = key
+            mask = test.reshape(*test.shape, *[1] * (self.ndim - test.ndim))
+            chosen: Self = mask.where(new, self)
+            return chosen
+        places = self._places(multiply(self.shape)).reshape(self.shape)
+        flat = places[key].flatten()
+        (count,) = flat._sizes
+        values = new.expand(places[key].shape).flatten()
+        # Of several writes to one place the last counts.
+        order = self._places(count)
+        is_overwritten = (
+            flat.reshape(count, 1).eq(flat.reshape(1, count))
+            & (order.reshape(1, count) > order.reshape(count, 1))
+        ).any(1)
+        target = is_overwritten.where(-1, flat)
+        base = self.flatten()
+
+        def scattered(rows: Self) -> Self:
+            zeros = rows._like(UOp.const(rows.dtype, 0)).expand(base.shape)
+            return rows._joined(
+                compute(Ops.SCATTER_ADD, rows.dtype, (zeros.uop, target.uop, rows.uop)), target
+            )
+
+        is_hit = scattered(values._like(UOp.const(dtypes.int32, 1)).expand(count)).ne(0)
+        written: Self = is_hit.where(scattered(values), base)
+        return written.reshape(self.shape)
+
+
+def _index_dtype(sizes: Sequence[Any]) -> DType:
+    """int32, unless positions may be larger."""
+    most = math.prod(size if isinstance(size, int) else size.vmax for size in sizes)
+    return dtypes.int32 if most < 1 << 31 else dtypes.int64
+
+
+def has_tensor(key: Any) -> bool:
+    """Whether an index holds a tensor, a list or an array: then it does not name a window."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return any(
+        isinstance(part, (Core, list, range)) or hasattr(part, "__array__") for part in parts
+    )

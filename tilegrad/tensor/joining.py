@@ -1,0 +1,365 @@
+"""Borders, and several tensors as one: pad, cat, stack, split, repeat, roll, diagonals.
+
+Joined parts are padded to the whole, and each element chooses its part: what is written is the
+result itself, once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+from tilegrad.base.dtype import dtypes, promote
+from tilegrad.base.errors import ShapeError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, sint
+from tilegrad.tensor.core import check_devices, compute, describe
+from tilegrad.tensor.movement import Movement, filled
+from tilegrad.tensor.sizes import (
+    NO_VARIABLES,
+    Variables,
+    as_axis,
+    as_int,
+    as_size,
+    as_sizes,
+    flat_arguments,
+    here,
+    is_zero,
+    merge,
+    multiply,
+    same,
+    same_shape,
+    show_shape,
+    simple,
+)  # fmt: skip
+
+__all__ = ["Joining"]
+
+Bounds = tuple[sint, sint]
+
+
+class Joining(Movement):
+    """Borders, joins, pieces, repetition and diagonals."""
+
+    __slots__ = ()
+
+    def pad(self, padding: Sequence[Any], mode: str = "constant", value: float = 0.0) -> Self:
+        """A border around.
+
+        `padding` is flat and counts from the last axis, (left, right, top, bottom, ...), or has a
+        pair, or None, for each axis from the first. Negative amounts cut off. `mode` is "constant"
+        (filled with `value`), "reflect", "replicate" or "circular".
+
+        Raises ShapeError if the amounts fit neither form, or a reflected or circular border is
+        wider than its axis.
+
+        >>> Tensor([[1, 2]]).pad((1, 0)).tolist()
+        [[0, 1, 2]]
+        """
+        amounts, variables = self._amounts(padding)
+        if mode != "constant":
+            return self._pad_with_itself(amounts, mode)
+        cut = [
+            (_cut(before), simple(size - _cut(after)))
+            for (before, after), size in zip(amounts, self.shape)
+        ]
+        inner = self.shrink(cut)
+        added = tuple((_added(before), _added(after)) for before, after in amounts)
+        if all(is_zero(before) and is_zero(after) for before, after in added):
+            return inner._holding(variables)
+        whole = tuple(
+            simple(size + before + after) for size, (before, after) in zip(inner.shape, added)
+        )
+        dtype = self.dtype
+        if any(is_zero(size) for size in inner.shape):
+            return inner._like(filled(value, dtype, whole))._holding(variables)
+        padded = UOp(Ops.PAD, dtype, (inner.uop,), added)
+        if value != 0:
+            inside = UOp(Ops.PAD, dtypes.bool, (filled(True, dtypes.bool, inner.shape),), added)
+            padded = compute(Ops.WHERE, dtype, (inside, padded, UOp.const(dtype, value)))
+        return inner._like(padded)._holding(variables)
+
+    def _amounts(self, padding: Sequence[Any]) -> tuple[list[Bounds], Variables]:
+        """(before, after) for each axis, and the values of the variables in them."""
+        if isinstance(padding, int):
+            padding = (padding, padding) * self.ndim
+        if any(part is None or isinstance(part, (tuple, list)) for part in padding):
+            pairs = [part or (0, 0) for part in padding]
+            if len(pairs) != self.ndim:
+                raise ShapeError(
+                    f"pad: {len(pairs)} pairs for {self.ndim} axes",
+                    padding=tuple(padding),
+                    line=here(),
+                )
+        else:
+            if len(padding) % 2 or len(padding) > 2 * self.ndim:
+                raise ShapeError(
+                    f"pad: {len(padding)} amounts for {self.ndim} axes",
+                    padding=tuple(padding),
+                    line=here(),
+                    rule="two for each axis, from the last axis on",
+                )
+            pairs = [(padding[place], padding[place + 1]) for place in range(0, len(padding), 2)]
+            pairs = [(0, 0)] * (self.ndim - len(pairs)) + pairs[::-1]
+        variables = NO_VARIABLES
+        for amount in (amount for pair in pairs for amount in pair if isinstance(amount, UOp)):
+            variables = merge(variables, as_size("pad", amount)[1])
+        return [(_amount(before), _amount(after)) for before, after in pairs], variables
+
+    def _pad_with_itself(self, amounts: list[Bounds], mode: str) -> Self:
+        """A border taken from the tensor itself."""
+        if mode not in ("reflect", "replicate", "circular"):
+            raise ShapeError(
+                f"pad: unknown mode {mode!r}",
+                allowed="constant, reflect, replicate, circular",
+                line=here(),
+            )
+        x = self
+        for axis, (before, after) in enumerate(amounts):
+            size = x._sizes[axis]
+            low, high = as_int("pad", "an amount", before), as_int("pad", "an amount", after)
+            x = x._window(axis, max(-low, 0), size - max(-high, 0))
+            low, high, size = max(low, 0), max(high, 0), x._sizes[axis]
+            most = {"reflect": size - 1, "circular": size, "replicate": math.inf if size else 0}[
+                mode
+            ]
+            if max(low, high) > most:
+                raise ShapeError(
+                    f"pad: a {mode} border of {max(low, high)} needs a longer axis than {size}",
+                    line=here(),
+                )
+            parts = [x]
+            if mode == "circular":
+                parts = [x._window(axis, size - low, size), x, x._window(axis, 0, high)]
+            elif mode == "reflect":
+                parts = [
+                    x._window(axis, 1, low + 1).flip(axis),
+                    x,
+                    x._window(axis, size - 1 - high, size - 1).flip(axis),
+                ]
+            elif low or high:
+                wide = list(x.shape)
+                first, last = x._window(axis, 0, 1), x._window(axis, size - 1, size)
+                parts = [
+                    first.expand(*wide[:axis], low, *wide[axis + 1 :]),
+                    x,
+                    last.expand(*wide[:axis], high, *wide[axis + 1 :]),
+                ]
+            parts = [part for part in parts if not is_zero(part.shape[axis])]
+            x = parts[0].cat(*parts[1:], dim=axis)
+        return x
+
+    # several tensors, one tensor
+
+    def cat(self, *others: Self, dim: int = 0) -> Self:
+        """This tensor and `others` one after the other along axis `dim`, in the dtype in which they
+        meet.
+
+        Raises ShapeError if their other sizes differ.
+
+        >>> Tensor([1, 2]).cat(Tensor([3])).tolist()
+        [1, 2, 3]
+        """
+        axis = as_axis("cat", dim, self.ndim)
+        for other in others:
+            fits = other.ndim == self.ndim and all(
+                place == axis or same(a, b)
+                for place, (a, b) in enumerate(zip(self.shape, other.shape))
+            )
+            if not fits:
+                raise ShapeError(
+                    f"cat: shapes differ beside axis {axis}: {show_shape(self.shape)} and "
+                    f"{show_shape(other.shape)}",
+                    left=describe(self.uop),
+                    right=describe(other.uop),
+                    line=here(),
+                )
+        # An empty part adds nothing, but its dtype counts.
+        parts = _of_one_dtype([self, *others])
+        full: list[Self] = [part for part in parts if not is_zero(part.shape[axis])] or parts[:1]
+        while len(full) > 1:
+            full = [
+                full[at]._followed_by(full[at + 1], axis) if at + 1 < len(full) else full[at]
+                for at in range(0, len(full), 2)
+            ]
+        return full[0]
+
+    def _followed_by(self, other: Self, axis: int) -> Self:
+        check_devices("cat", [self, other])
+        ours, theirs, ndim = self.shape[axis], other.shape[axis], self.ndim
+
+        def along(size: sint, rest: sint | None = None) -> tuple[sint, ...]:
+            return tuple(
+                size if place == axis else (1 if rest is None else self.shape[place])
+                for place in range(ndim)
+            )
+
+        def around(before: sint, after: sint) -> tuple[Bounds, ...]:
+            return tuple((before, after) if place == axis else (0, 0) for place in range(ndim))
+
+        shape = tuple(
+            simple(ours + theirs) if place == axis else size
+            for place, size in enumerate(self.shape)
+        )
+        inside = UOp(
+            Ops.PAD, dtypes.bool, (filled(True, dtypes.bool, along(ours)),), around(0, theirs)
+        )
+        if not same_shape(inside.shape, shape):
+            inside = UOp(Ops.EXPAND, dtypes.bool, (inside,), shape)
+        first = UOp(Ops.PAD, self.dtype, (self.uop,), around(0, theirs))
+        second = UOp(Ops.PAD, other.dtype, (other.uop,), around(ours, 0))
+        return self._joined(compute(Ops.WHERE, self.dtype, (inside, first, second)), other)
+
+    def stack(self, *others: Self, dim: int = 0) -> Self:
+        """This tensor and `others`, of one shape, along a new axis `dim`.
+
+        Raises ShapeError if shapes differ.
+        """
+        for other in others:
+            if not same_shape(self.shape, other.shape):
+                raise ShapeError(
+                    f"stack: shapes differ: {show_shape(self.shape)} and {show_shape(other.shape)}",
+                    left=describe(self.uop),
+                    right=describe(other.uop),
+                    line=here(),
+                )
+        axis = as_axis("stack", dim, self.ndim + 1)
+        return self.unsqueeze(axis).cat(*[other.unsqueeze(axis) for other in others], dim=axis)
+
+    def split(self, sizes: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
+        """Pieces along axis `dim`: of one size (the last may be smaller), or of the sizes listed.
+
+        Raises ShapeError if listed sizes do not add up to the axis.
+        """
+        axis = as_axis("split", dim, self.ndim)
+        size = self._sizes[axis]
+        if isinstance(sizes, int):
+            if sizes <= 0:
+                raise ShapeError(f"split: pieces of {sizes} elements", line=here())
+            sizes = [min(sizes, size - start) for start in range(0, max(size, 1), sizes)]
+        if sum(sizes) != size or min(sizes, default=0) < 0:
+            raise ShapeError(
+                f"split: {list(sizes)} does not add up to the size {size} of axis {axis}",
+                line=here(),
+            )
+        starts = [sum(sizes[:count]) for count in range(len(sizes))]
+        return tuple(
+            self._window(axis, start, start + length) for start, length in zip(starts, sizes)
+        )
+
+    def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
+        """At most `chunks` pieces of equal size along axis `dim`; the last may be smaller."""
+        axis = as_axis("chunk", dim, self.ndim)
+        if chunks <= 0:
+            raise ShapeError(f"chunk: {chunks} pieces", line=here())
+        return self.split(max(1, -(-self._sizes[axis] // chunks)), axis)
+
+    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
+        """The slices along axis `dim`, without it."""
+        axis = as_axis("unbind", dim, self.ndim)
+        rest = (*self.shape[:axis], *self.shape[axis + 1 :])
+        return tuple(
+            self._window(axis, at, at + 1).reshape(rest) for at in range(self._sizes[axis])
+        )
+
+    # repetition
+
+    def repeat(self, *repeats: Any) -> Self:
+        """The whole tensor `repeats[i]` times along axis i; new axes may stand in front."""
+        counts, variables = as_sizes("repeat", flat_arguments(repeats))
+        lead = len(counts) - self.ndim
+        if lead < 0:
+            raise ShapeError(f"repeat: {len(counts)} counts for {self.ndim} axes", line=here())
+        ours = (1,) * lead + self.shape
+        split = [part for size in ours for part in (1, size)]
+        wide = [part for count, size in zip(counts, ours) for part in (count, size)]
+        whole = [multiply(pair) for pair in zip(counts, ours)]
+        return self.reshape(split).expand(wide).reshape(whole)._holding(variables)
+
+    def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
+        """Each element `repeats` times in a row along axis `dim`, or along the flat tensor."""
+        x = self.flatten() if dim is None else self
+        axis = as_axis("repeat_interleave", 0 if dim is None else dim, x.ndim)
+        before, size, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+        wide = x.reshape(*before, size, 1, *after).expand(*before, size, repeats, *after)
+        return wide.reshape(*before, multiply((size, repeats)), *after)
+
+    def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
+        """Elements moved `shifts` places along `dims`, or along the flat tensor; what leaves at the
+        end enters in front.
+        """
+        if dims is None:
+            return self.flatten().roll(shifts, 0).reshape(self.shape)
+        steps = [shifts] if isinstance(shifts, int) else list(shifts)
+        axes = [
+            as_axis("roll", dim, self.ndim) for dim in ([dims] if isinstance(dims, int) else dims)
+        ]
+        if len(steps) != len(axes):
+            raise ShapeError(f"roll: {len(steps)} shifts for {len(axes)} axes", line=here())
+        x = self
+        for step, axis in zip(steps, axes):
+            size = x._sizes[axis]
+            if size and step % size:
+                twice = x.repeat([2 if place == axis else 1 for place in range(x.ndim)])
+                x = twice._window(axis, size - step % size, 2 * size - step % size)
+        return x
+
+    # diagonals
+
+    def diag(self) -> Self:
+        """A matrix with this vector on its diagonal, or the diagonal of this matrix.
+
+        Raises ShapeError for more than two axes.
+        """
+        if self.ndim == 2:
+            return self.diagonal()
+        if self.ndim != 1:
+            raise ShapeError(
+                f"diag: a vector or a matrix is needed, not {show_shape(self.shape)}", line=here()
+            )
+        (size,) = self.shape
+        rows = self.reshape(size, 1).pad(((0, 0), (0, size)))
+        return rows.flatten()._window(0, 0, multiply((size, size))).reshape(size, size)
+
+    def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
+        """The elements whose index along `dim2` is `offset` more than that along `dim1`, as a new
+        last axis.
+        """
+        rows, columns = as_axis("diagonal", dim1, self.ndim), as_axis("diagonal", dim2, self.ndim)
+        if rows == columns:
+            raise ShapeError(f"diagonal: dim1 and dim2 are both axis {rows}", line=here())
+        rest = [axis for axis in range(self.ndim) if axis not in (rows, columns)]
+        x = self.permute(*rest, rows, columns)
+        first, second = x.ndim - 2, x.ndim - 1
+        height, width = x._sizes[first], x._sizes[second]
+        x = (
+            x._window(second, min(offset, width), width)
+            if offset > 0
+            else x._window(first, min(-offset, height), height)
+        )
+        length = min(x._sizes[first], x._sizes[second])
+        x = x._window(first, 0, length)._window(second, 0, length)
+        lead = x.shape[:first]
+        # Rows one longer than the matrix is wide: the diagonal is then a column.
+        flat = x.reshape(*lead, length * length).pad((0, length))
+        return flat.reshape(*lead, length, length + 1)._window(second, 0, 1).reshape(*lead, length)
+
+
+def _of_one_dtype(parts: list[Any]) -> list[Any]:
+    dtype = parts[0].dtype
+    for part in parts[1:]:
+        dtype = promote(dtype, part.dtype)
+    return [part.cast(dtype) for part in parts]
+
+
+def _amount(value: Any) -> sint:
+    return as_size("pad", value)[0] if isinstance(value, UOp) else as_int("pad", "an amount", value)
+
+
+def _cut(amount: sint) -> int:
+    return max(-amount, 0) if isinstance(amount, int) else 0
+
+
+def _added(amount: sint) -> sint:
+    return max(amount, 0) if isinstance(amount, int) else amount

@@ -1,0 +1,202 @@
+"""Sums of products: dot, matmul, einsum, linear.
+
+There is no matmul op. Both sides are stretched to the shape of all products, multiplied and summed
+over the shared axis; the scheduler and the Opts turn that into a tiled kernel. Products are taken
+in the dtype in which the sides meet; half products are summed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from tilegrad.base.dtype import DType, promote
+from tilegrad.base.errors import ShapeError
+from tilegrad.tensor.core import check_devices, describe
+from tilegrad.tensor.index import Indexing
+from tilegrad.tensor.sizes import here, is_one, same, show_shape
+
+__all__ = ["Linear"]
+
+
+class Linear(Indexing):
+    """Linear algebra."""
+
+    __slots__ = ()
+
+    def dot(self, other: Self, dtype: DType | str | None = None) -> Self:
+        """The matrix product; axes before the last two broadcast, and a vector is a row on the
+        left, a column on the right.
+
+        `dtype` is that of the sum and of the result; by default both are in the dtype in which the
+        sides meet, summed in float32 if that is half.
+
+        Raises ShapeError if the inner sizes differ, DeviceError for two devices.
+
+        >>> Tensor([1, 2]).dot(Tensor([3, 4])).item()
+        11
+        """
+        return self._product("dot", other, dtype)
+
+    def matmul(self, other: Self, dtype: DType | str | None = None, reverse: bool = False) -> Self:
+        """As `dot`; `reverse` exchanges the sides.
+
+        >>> (Tensor([[1, 2]]) @ Tensor([[3], [4]])).tolist()
+        [[11]]
+        """
+        return (
+            other._product("matmul", self, dtype)
+            if reverse
+            else self._product("matmul", other, dtype)
+        )
+
+    def _product(self, name: str, other: Self, dtype: DType | str | None) -> Self:
+        check_devices(name, [self, other])
+        if not self.ndim or not other.ndim:
+            raise ShapeError(
+                f"{name}: both sides need an axis",
+                left=describe(self.uop),
+                right=describe(other.uop),
+                line=here(),
+            )
+        inner, column = self.shape[-1], other.shape[-min(other.ndim, 2)]
+        if not same(inner, column):
+            raise ShapeError(
+                f"{name}: inner sizes differ: {show_shape((inner,))[1:-2]} and "
+                f"{show_shape((column,))[1:-2]}",
+                left=describe(self.uop),
+                right=describe(other.uop),
+                line=here(),
+                rule="the last axis of left must equal the second-to-last of right",
+            )
+        # (..., M, 1, K) times (..., 1, N, K), summed over K.
+        gap = [1] * min(self.ndim - 1, other.ndim - 1, 1)
+        left = self.reshape(*self.shape[:-1], *gap, inner)
+        turned = other if other.ndim == 1 else other.transpose(-1, -2)
+        right = (
+            other.reshape(inner)
+            if other.ndim == 1
+            else turned.reshape(*turned.shape[:-2], *gap, *turned.shape[-2:])
+        )
+        total = (left * right).sum(-1, dtype=dtype)
+        return total.cast(promote(self.dtype, other.dtype)) if dtype is None else total
+
+    def __matmul__(self, other: Self) -> Self:
+        return self._product("matmul", other, None)
+
+    def linear(
+        self, weight: Self, bias: Self | None = None, dtype: DType | str | None = None
+    ) -> Self:
+        """self @ weight + bias; `weight` has shape (inputs, outputs), or (inputs,) to scale each
+        input.
+        """
+        x = self * weight if weight.ndim == 1 else self._product("linear", weight, dtype)
+        return x if bias is None else x + bias
+
+    def sequential(self, layers: Sequence[Callable[[Self], Self]]) -> Self:
+        """The functions of `layers` applied one after another."""
+        x = self
+        for layer in layers:
+            x = layer(x)
+        return x
+
+    def outer(self, other: Self) -> Self:
+        """All products of an element of this vector and one of `other`."""
+        return self.reshape(-1, 1) * other.reshape(1, -1)
+
+    @classmethod
+    def einsum(cls, formula: str, *operands: Any, dtype: DType | str | None = None) -> Self:
+        """A sum of products in Einstein's notation, as in "bij,bjk->bik"; "..." stands for the axes
+        that broadcast.
+
+        Without "->" the letters that occur once remain, in alphabetical order. A letter twice in
+        one operand takes its diagonal.
+
+        Raises ShapeError if the letters do not fit the operands.
+        """
+        tensors: list[Self] = list(
+            operands[0]
+            if len(operands) == 1 and isinstance(operands[0], (list, tuple))
+            else operands
+        )
+        inputs, output = _parse_formula(formula, [tensor.ndim for tensor in tensors])
+        sizes: dict[str, Any] = {}
+        for letters, tensor in zip(inputs, tensors):
+            for letter, size in zip(letters, tensor.shape):
+                known = sizes.setdefault(letter, size)
+                if is_one(known):
+                    sizes[letter] = size
+                elif not (same(known, size) or (is_one(size) and letter.isupper())):
+                    raise ShapeError(
+                        f"einsum: {letter!r} has two sizes: {known} and {size}",
+                        formula=formula,
+                        line=here(),
+                    )
+        order = [*output, *sorted(set(sizes) - set(output))]
+        aligned = [_aligned(letters, tensor, order) for letters, tensor in zip(inputs, tensors)]
+        product: Self = aligned[0]
+        for tensor in aligned[1:]:
+            product = product * tensor
+        product = product.expand([sizes[letter] for letter in order])
+        folded = tuple(range(len(output), len(order)))
+        total = product.sum(folded, dtype=dtype) if folded else product
+        return total.cast(product.dtype) if dtype is None else total
+
+
+def _parse_formula(formula: str, ndims: Sequence[int]) -> tuple[list[str], str]:
+    """The letters of each operand's axes, and those of the result; "..." becomes upper-case letters
+    of its own.
+    """
+    text = formula.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    parts = left.split(",")
+    if len(parts) != len(ndims):
+        raise ShapeError(
+            f"einsum: {len(parts)} operands in the formula, {len(ndims)} given",
+            formula=formula,
+            line=here(),
+        )
+    used = set(text)
+    spare = [letter for letter in string.ascii_uppercase if letter not in used]
+    inputs: list[str] = []
+    widest = ""
+    for part, ndim in zip(parts, ndims):
+        named = len(part.replace("...", ""))
+        extra = ndim - named
+        if extra < 0 or (extra and "..." not in part):
+            raise ShapeError(
+                f"einsum: {part!r} names {named} axes of an operand with {ndim}",
+                formula=formula,
+                line=here(),
+            )
+        letters = "".join(reversed(spare[:extra]))
+        widest = max(widest, letters, key=len)
+        inputs.append(part.replace("...", letters))
+    if arrow:
+        output = right.replace("...", widest)
+    else:
+        named_once = sorted(letter for letter in set(left) - set(",.") if left.count(letter) == 1)
+        output = widest + "".join(named_once)
+    if len(set(output)) != len(output) or not set(output) <= set("".join(inputs)):
+        raise ShapeError(
+            f"einsum: the result {output!r} does not fit the operands", formula=formula, line=here()
+        )
+    return inputs, output
+
+
+def _aligned(letters: str, tensor: Any, order: Sequence[str]) -> Any:
+    """`tensor` with an axis for each letter of `order`, of size 1 where it has none."""
+    while len(set(letters)) < len(letters):
+        twice = next(letter for letter in letters if letters.count(letter) > 1)
+        first = letters.index(twice)
+        second = letters.index(twice, first + 1)
+        tensor = tensor.diagonal(0, first, second)
+        letters = (
+            "".join(letter for at, letter in enumerate(letters) if at not in (first, second))
+            + twice
+        )
+    axes = [letters.index(letter) for letter in order if letter in letters]
+    moved = tensor.permute(axes)
+    sizes = iter(moved.shape)
+    return moved.reshape([next(sizes) if letter in letters else 1 for letter in order])

@@ -1,0 +1,186 @@
+"""Losses: how far a prediction is from what it should be.
+
+`reduction` is "mean", "sum" or "none" in all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.tensor.convolution import Convolution
+from tilegrad.tensor.core import describe
+from tilegrad.tensor.sizes import here, same_shape, show_shape
+
+__all__ = ["Loss"]
+
+
+class Loss(Convolution):
+    """Losses; the prediction is this tensor."""
+
+    __slots__ = ()
+
+    def _reduced(self, name: str, reduction: str) -> Self:
+        if reduction not in ("mean", "sum", "none"):
+            raise DTypeError(
+                f"{name}: unknown reduction {reduction!r}",
+                allowed="'mean', 'sum', 'none'",
+                line=here(),
+            )
+        return self.mean() if reduction == "mean" else self.sum() if reduction == "sum" else self
+
+    def mse_loss(self, target: Self, reduction: str = "mean") -> Self:
+        """The squared difference."""
+        return (self - target).square()._reduced("mse_loss", reduction)
+
+    def l1_loss(self, target: Self, reduction: str = "mean") -> Self:
+        """The magnitude of the difference."""
+        return (self - target).abs()._reduced("l1_loss", reduction)
+
+    def binary_crossentropy(self, target: Self, reduction: str = "mean") -> Self:
+        """-(t log p + (1 - t) log(1 - p)) for probabilities p."""
+        return (-target * self.log() - (1 - target) * (1 - self).log())._reduced(
+            "binary_crossentropy", reduction
+        )
+
+    def binary_crossentropy_logits(
+        self, target: Self, reduction: str = "mean", pos_weight: Self | None = None
+    ) -> Self:
+        """As `binary_crossentropy` of sigmoid(self), without overflow; positives count `pos_weight`
+        times.
+        """
+        negative, positive = (-self).logsigmoid(), self.logsigmoid()
+        weighted = positive if pos_weight is None else positive * pos_weight
+        return (-(target * weighted) - (1 - target) * negative)._reduced(
+            "binary_crossentropy_logits", reduction
+        )
+
+    def nll_loss(
+        self,
+        target: Self,
+        weight: Self | None = None,
+        ignore_index: int | None = None,
+        reduction: str = "mean",
+    ) -> Self:
+        """The negated log-probability of each class in `target`; this tensor has them along axis 1
+        (0, if it has one axis).
+
+        `weight` counts each class; targets equal to `ignore_index` do not count. The mean is over
+        the weights that count.
+
+        Raises ShapeError unless `target` has this tensor's shape without the axis of classes;
+        DTypeError unless integer.
+        """
+        axis = 1 if self.ndim > 1 else 0
+        shape = (*self.shape[:axis], *self.shape[axis + 1 :])
+        if not same_shape(target.shape, shape):
+            raise ShapeError(
+                f"nll_loss: target {show_shape(target.shape)} does not fit "
+                f"{show_shape(self.shape)}",
+                input=describe(self.uop),
+                target=describe(target.uop),
+                line=here(),
+                rule="the target has the input's shape without the axis of classes",
+            )
+        if target.dtype.is_float:
+            raise DTypeError(
+                f"nll_loss: classes must be integers, not {target.dtype.name}", line=here()
+            )
+        # Chosen by comparison, so that the choice and its derivative fuse with the softmax around
+        # them.
+        is_class = target.unsqueeze(-1).eq(self._places(self.shape[axis])).movedim(-1, axis)
+        loss = -(is_class.where(self, 0).sum(axis))
+        counts = (
+            None
+            if weight is None
+            else is_class.where(
+                weight.reshape([-1 if at == axis else 1 for at in range(self.ndim)]), 0
+            ).sum(axis)
+        )
+        if ignore_index is not None:
+            is_counted = target.ne(ignore_index)
+            counts = is_counted.where(1.0 if counts is None else counts, 0)
+            loss = is_counted.where(loss, 0)
+        if counts is None:
+            return loss._reduced("nll_loss", reduction)
+        counts = counts.cast(loss.dtype)
+        loss = loss * counts if weight is not None else loss
+        return (
+            loss.sum() / counts.sum()
+            if reduction == "mean"
+            else loss._reduced("nll_loss", reduction)
+        )
+
+    def cross_entropy(
+        self,
+        target: Self,
+        weight: Self | None = None,
+        ignore_index: int | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> Self:
+        """The cross-entropy of softmax over axis 1 with classes (integers) or probabilities (the
+        shape of this tensor).
+
+        Raises as `nll_loss`; DTypeError unless 0 <= label_smoothing <= 1.
+        """
+        if not 0 <= label_smoothing <= 1:
+            raise DTypeError(
+                f"cross_entropy: label_smoothing {label_smoothing} is not in 0..1", line=here()
+            )
+        axis = 1 if self.ndim > 1 else 0
+        logarithms = self.log_softmax(axis)
+        if target.dtype.is_float or target.ndim == self.ndim:
+            smooth = target * (1 - label_smoothing) + label_smoothing / self._sizes[axis]
+            weights = (
+                1
+                if weight is None
+                else weight.reshape([-1 if at == axis else 1 for at in range(self.ndim)])
+            )
+            loss = -(logarithms * smooth * weights).sum(axis)
+            return loss._reduced("cross_entropy", reduction)
+        loss = logarithms.nll_loss(target, weight, ignore_index, reduction)
+        if not label_smoothing:
+            return loss
+        spread = -(logarithms.mean(axis))
+        if ignore_index is not None:
+            is_counted = target.ne(ignore_index)
+            spread = is_counted.where(spread, 0)
+            if reduction == "mean":
+                spread = spread.sum() / is_counted.sum()
+                return loss * (1 - label_smoothing) + spread * label_smoothing
+        return (
+            loss * (1 - label_smoothing)
+            + spread._reduced("cross_entropy", reduction) * label_smoothing
+        )
+
+    def sparse_categorical_crossentropy(
+        self,
+        target: Self,
+        ignore_index: int = -1,
+        label_smoothing: float = 0.0,
+        reduction: str = "mean",
+    ) -> Self:
+        """The cross-entropy of softmax over the last axis with integer classes of the shape before
+        it.
+
+        Raises as `nll_loss`.
+        """
+        if not same_shape(target.shape, self.shape[:-1]):
+            raise ShapeError(
+                f"sparse_categorical_crossentropy: target {show_shape(target.shape)} does "
+                f"not fit {show_shape(self.shape)}",
+                input=describe(self.uop),
+                target=describe(target.uop),
+                line=here(),
+                rule="the target has the input's shape without its last axis",
+            )
+        rows = self.reshape(-1, self.shape[-1]) if self.ndim > 2 else self
+        ignored = None if target.dtype.kind == "uint" or ignore_index is None else ignore_index
+        loss = rows.cross_entropy(
+            target.reshape(rows.shape[:-1]),
+            ignore_index=ignored,
+            reduction=reduction,
+            label_smoothing=label_smoothing,
+        )
+        return loss.reshape(target.shape) if reduction == "none" else loss

@@ -1,0 +1,281 @@
+"""The same elements under another index: reshape, permute, expand, pad, shrink, flip, and what is
+made of them.
+
+None of these moves data. Each becomes index arithmetic in the kernel that reads the result; a
+method that changes nothing gives the tensor itself. Joining (`cat`, `stack`) pads its parts to the
+whole and chooses between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from tilegrad.base.dtype import DType
+from tilegrad.base.errors import ShapeError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, sint
+from tilegrad.tensor.casts import Casts
+from tilegrad.tensor.core import describe
+from tilegrad.tensor.sizes import (
+    NO_VARIABLES,
+    as_axes,
+    as_axis,
+    as_size,
+    as_sizes,
+    divide,
+    flat_arguments,
+    here,
+    is_one,
+    is_zero,
+    merge,
+    multiply,
+    same,
+    same_shape,
+    show_shape,
+    simple,
+)  # fmt: skip
+
+__all__ = ["Movement", "filled"]
+
+Bounds = tuple[sint, sint]
+
+
+def filled(value: Any, dtype: DType, shape: tuple[sint, ...]) -> UOp:
+    """`value` in every element of `shape`."""
+    node = UOp.const(dtype, value)
+    if not shape:
+        return node
+    return UOp(Ops.EXPAND, dtype, (UOp(Ops.RESHAPE, dtype, (node,), (1,) * len(shape)),), shape)
+
+
+class Movement(Casts):
+    """Movement methods; shapes given as arguments may be spelled out or be one tuple."""
+
+    __slots__ = ()
+
+    def _moved(self, op: Ops, arg: Any) -> Self:
+        return self._like(UOp(op, self.uop.dtype, (self.uop,), arg))
+
+    def _holding(self, variables: Any) -> Self:
+        """This tensor, knowing the values of `variables` too."""
+        if not variables:
+            return self
+        return self._of(
+            self.uop, self.device, merge(self._variables, variables), self._requires_grad
+        )
+
+    # shape
+
+    def reshape(self, *shape: Any) -> Self:
+        """The same elements in the same row-major order under `shape`; one size may be -1 and is
+        worked out.
+
+        Raises ShapeError if the number of elements differs.
+
+        >>> Tensor([1, 2, 3, 4]).reshape(2, -1).tolist()
+        [[1, 2], [3, 4]]
+        """
+        wanted = flat_arguments(shape)
+        unknown = [axis for axis, size in enumerate(wanted) if isinstance(size, int) and size == -1]
+        if len(unknown) > 1:
+            raise ShapeError(
+                f"reshape: more than one size is -1: {show_shape(wanted)}", line=here()
+            )
+        sizes, variables = as_sizes(
+            "reshape", [1 if axis in unknown else size for axis, size in enumerate(wanted)]
+        )
+        total = multiply(self.shape)
+        if unknown:
+            rest = divide(total, multiply(sizes))
+            if rest is None:
+                raise self._cannot_reshape(wanted)
+            sizes = (*sizes[: unknown[0]], rest, *sizes[unknown[0] + 1 :])
+        elif not same(multiply(sizes), total):
+            raise self._cannot_reshape(wanted)
+        found = self if same_shape(sizes, self.shape) else self._moved(Ops.RESHAPE, sizes)
+        return found._holding(variables)
+
+    def _cannot_reshape(self, wanted: Sequence[Any]) -> ShapeError:
+        known = [size for size in wanted if not (isinstance(size, int) and size == -1)]
+        return ShapeError(
+            f"reshape: {show_shape(self.shape)} has {multiply(self.shape)} elements, "
+            f"{show_shape(wanted)} has "
+            f"{'a multiple of ' if len(known) < len(wanted) else ''}{multiply(known)}",
+            tensor=describe(self.uop),
+            line=here(),
+            rule="the number of elements stays the same",
+        )
+
+    def view(self, *shape: Any) -> Self:
+        """As `reshape`."""
+        return self.reshape(*shape)
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
+        """Axes `start_dim` to `end_dim` as one; a tensor without axes gets one."""
+        if not self.ndim:
+            return self.reshape(1)
+        first, last = (
+            as_axis("flatten", start_dim, self.ndim),
+            as_axis("flatten", end_dim, self.ndim),
+        )
+        if first > last:
+            raise ShapeError(
+                f"flatten: start_dim {start_dim} comes after end_dim {end_dim}", line=here()
+            )
+        shape = self.shape
+        return self.reshape(*shape[:first], multiply(shape[first : last + 1]), *shape[last + 1 :])
+
+    def unflatten(self, dim: int, sizes: Sequence[sint]) -> Self:
+        """Axis `dim` as several axes of `sizes`, one of which may be -1."""
+        axis = as_axis("unflatten", dim, self.ndim)
+        return self.reshape(*self.shape[:axis], *sizes, *self.shape[axis + 1 :])
+
+    def squeeze(self, dim: int | tuple[int, ...] | None = None) -> Self:
+        """Without the axes `dim` (all, if None) that have size 1."""
+        axes = as_axes("squeeze", dim, self.ndim)
+        return self.reshape(
+            tuple(
+                size for axis, size in enumerate(self.shape) if axis not in axes or not is_one(size)
+            )
+        )
+
+    def unsqueeze(self, dim: int) -> Self:
+        """With a new axis of size 1 at `dim`."""
+        axis = as_axis("unsqueeze", dim, self.ndim + 1)
+        return self.reshape(*self.shape[:axis], 1, *self.shape[axis:])
+
+    def permute(self, *order: Any) -> Self:
+        """The axes in another order: axis i of the result is axis `order[i]` of this tensor.
+
+        Raises ShapeError unless each axis is named once.
+        """
+        wanted = flat_arguments(order)
+        axes = tuple(as_axis("permute", axis, self.ndim) for axis in wanted)
+        if sorted(axes) != list(range(self.ndim)):
+            raise ShapeError(
+                f"permute: {tuple(wanted)} does not name each of {self.ndim} axes once",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        return self if axes == tuple(range(self.ndim)) else self._moved(Ops.PERMUTE, axes)
+
+    def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
+        """Two axes exchanged."""
+        first, second = as_axis("transpose", dim0, self.ndim), as_axis("transpose", dim1, self.ndim)
+        order = list(range(self.ndim))
+        order[first], order[second] = second, first
+        return self.permute(order)
+
+    @property
+    def T(self) -> Self:
+        """The axes in reverse order."""
+        return self.permute(tuple(reversed(range(self.ndim))))
+
+    def movedim(self, source: int, destination: int) -> Self:
+        """Axis `source` moved to the place `destination`; the others keep their order."""
+        axis, place = (
+            as_axis("movedim", source, self.ndim),
+            as_axis("movedim", destination, self.ndim),
+        )
+        order = [other for other in range(self.ndim) if other != axis]
+        order.insert(place, axis)
+        return self.permute(order)
+
+    def expand(self, *shape: Any) -> Self:
+        """Axes of size 1 repeated up to `shape`; -1 keeps a size, and new axes may stand in front.
+
+        Raises ShapeError if a size that is not 1 would change.
+        """
+        wanted = flat_arguments(shape)
+        lead = len(wanted) - self.ndim
+        ours = (1,) * lead + self.shape
+        if lead < 0:
+            raise ShapeError(
+                f"expand: {show_shape(self.shape)} has more axes than {show_shape(wanted)}",
+                line=here(),
+            )
+        sizes, variables = as_sizes(
+            "expand", [was if _is_minus_one(size) else size for was, size in zip(ours, wanted)]
+        )
+        for was, size in zip(ours, sizes):
+            if not is_one(was) and not same(was, size):
+                raise ShapeError(
+                    f"expand: {show_shape(self.shape)} does not stretch to {show_shape(wanted)}",
+                    tensor=describe(self.uop),
+                    line=here(),
+                    rule="only sizes of 1 change",
+                )
+        whole = self.reshape(ours)
+        return (whole if same_shape(ours, sizes) else whole._moved(Ops.EXPAND, sizes))._holding(
+            variables
+        )
+
+    def expand_as(self, other: Movement) -> Self:
+        """Expanded to the shape of `other`."""
+        return self.expand(other.shape)
+
+    def flip(self, *dims: Any) -> Self:
+        """The axes `dims` in reverse order."""
+        axes = as_axes("flip", tuple(flat_arguments(dims)), self.ndim)
+        flags = tuple(axis in axes and not is_one(size) for axis, size in enumerate(self.shape))
+        return self._moved(Ops.FLIP, flags) if any(flags) else self
+
+    # windows and borders
+
+    def shrink(self, arg: Sequence[tuple[sint, sint] | None]) -> Self:
+        """A window: `arg[i]` is (start, end) for axis i, or None for all of it.
+
+        Raises ShapeError if the window reaches outside.
+        """
+        if len(arg) != self.ndim:
+            raise ShapeError(f"shrink: {len(arg)} windows for {self.ndim} axes", line=here())
+        bounds: list[Bounds] = []
+        variables = NO_VARIABLES
+        for axis, (window, size) in enumerate(zip(arg, self.shape)):
+            if window is None:
+                bounds.append((0, size))
+                continue
+            start, first = as_size("shrink", window[0])
+            end, second = as_size("shrink", window[1])
+            variables = merge(merge(variables, first), second)
+            if (
+                _least(start) < 0
+                or _least(simple(end - start)) < 0
+                or _least(simple(size - end)) < 0
+            ):
+                raise ShapeError(
+                    f"shrink: window ({_show(start)}, {_show(end)}) of axis {axis} is not "
+                    f"inside its size {_show(size)}",
+                    tensor=describe(self.uop),
+                    line=here(),
+                    rule="0 <= start <= end <= size",
+                )
+            bounds.append((start, end))
+        is_whole = all(
+            is_zero(start) and same(end, size) for (start, end), size in zip(bounds, self.shape)
+        )
+        return (self if is_whole else self._moved(Ops.SHRINK, tuple(bounds)))._holding(variables)
+
+    def _window(self, axis: int, start: sint, end: sint) -> Self:
+        return self.shrink([(start, end) if other == axis else None for other in range(self.ndim)])
+
+    def narrow(self, dim: int, start: sint, length: sint) -> Self:
+        """`length` elements of axis `dim` from `start` on."""
+        axis = as_axis("narrow", dim, self.ndim)
+        return self._window(axis, start, start + length)
+
+
+def _is_minus_one(size: Any) -> bool:
+    return isinstance(size, int) and size == -1
+
+
+def _least(size: sint) -> int:
+    """The smallest value of a size; where bounds of a difference are too wide to tell, users are
+    believed.
+    """
+    return size if isinstance(size, int) else int(size.vmax)
+
+
+def _show(size: sint) -> str:
+    return show_shape((size,))[1:-2]

@@ -1,0 +1,276 @@
+"""Random tensors. Their numbers are fixed when they are made, not when they are realized.
+
+A draw is words offset, offset + 1, ... of one stream (threefry, see schedule/random.py) that the
+seed names; the offset is taken from a counter shared by all threads. So `manual_seed(0)` gives the
+same numbers on every device, in one kernel or several, and whatever is realized first. A float32 in
+0 <= x < 1 is the upper 24 bits of a word, times 2**-24.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import math
+import os
+import threading
+from typing import Any, Self
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.ir.args import RandArg
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.core import as_dtype, compute
+from tilegrad.tensor.device import canonical
+from tilegrad.tensor.loss import Loss
+from tilegrad.tensor.sizes import as_sizes, flat_arguments, here, is_zero
+
+__all__ = ["Generator", "Random", "generator", "is_training", "set_training"]
+
+DTypeLike = DType | str | None
+
+
+class Generator:
+    """The place in the stream of random words: `seed`, and how many words have been drawn."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.seed = int.from_bytes(os.urandom(8), "little")
+        self.drawn = 0
+
+    def restart(self, seed: int) -> None:
+        """Begin the stream of `seed`."""
+        with self._lock:
+            self.seed, self.drawn = seed & (2**64 - 1), 0
+
+    def take(self, words: int) -> tuple[int, int]:
+        """(seed, offset) of the next `words` words, which nobody else gets."""
+        with self._lock:
+            offset = self.drawn
+            self.drawn += words
+            return self.seed, offset
+
+
+generator = Generator()
+_training: contextvars.ContextVar[bool] = contextvars.ContextVar("tilegrad_training", default=False)
+
+
+def is_training() -> bool:
+    """Whether this thread trains: inside `Tensor.train()`, or since `Tensor.training = True`."""
+    return _training.get()
+
+
+def set_training(mode: bool) -> None:
+    _training.set(mode)
+
+
+class Random(Loss):
+    """Random methods; sizes are spelled out or are one tuple, and `device`, `dtype`,
+    `requires_grad` are as in creation.
+    """
+
+    __slots__ = ()
+
+    @staticmethod
+    def manual_seed(seed: int = 0) -> None:
+        """Begin the stream of random numbers that `seed` names."""
+        generator.restart(seed)
+
+    @classmethod
+    def random_bits(cls, *shape: Any, device: str | None = None) -> Self:
+        """Random words: uint32, every value equally likely."""
+        sizes, _ = as_sizes("rand", flat_arguments(shape))
+        for size in sizes:
+            if not isinstance(size, int):
+                raise ShapeError(
+                    "rand: sizes must be numbers; draw the maximum and cut", line=here()
+                )
+        whole: tuple[int, ...] = sizes  # type: ignore[assignment]
+        if any(is_zero(size) for size in whole):
+            return cls._of(UOp.const(dtypes.uint32, 0), device).expand(whole)
+        name = canonical(device)
+        seed, offset = generator.take(math.prod(whole))
+        return cls._of(
+            compute(Ops.RAND, dtypes.uint32, (), RandArg(whole, seed, offset, name)), name
+        )
+
+    @classmethod
+    def _uniform(cls, shape: tuple[Any, ...], device: str | None, dtype: DTypeLike) -> Self:
+        """0 <= x < 1, with as many random bits as the dtype can hold exactly, which never rounds up
+        to 1.
+        """
+        wanted = as_dtype(dtype or dtypes.default_float)
+        if not wanted.is_float:
+            raise DTypeError(f"rand: a float dtype is needed, not {wanted.name}", line=here())
+        if wanted is dtypes.float64:
+            high, low = cls.random_bits(2, *shape, device=device).unbind()
+            return (high >> 5).cast(wanted) * 2.0**-27 + (low >> 6).cast(wanted) * 2.0**-53
+        bits = {dtypes.float16: 11, dtypes.bfloat16: 8}.get(wanted, 24)
+        words = cls.random_bits(*shape, device=device)
+        return ((words >> (32 - bits)).cast(dtypes.float32) * 2.0**-bits).cast(wanted)
+
+    @classmethod
+    def rand(
+        cls,
+        *shape: Any,
+        device: str | None = None,
+        dtype: DTypeLike = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Uniform in 0 <= x < 1.
+
+        >>> Tensor.manual_seed(0); Tensor.rand(2).shape
+        (2,)
+        """
+        sizes, _ = as_sizes("rand", flat_arguments(shape))
+        return cls._uniform(sizes, device, dtype)._wanting(requires_grad)
+
+    @classmethod
+    def randn(
+        cls,
+        *shape: Any,
+        device: str | None = None,
+        dtype: DTypeLike = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Normal with mean 0 and variance 1, by Box and Muller: two uniform numbers for each."""
+        sizes, _ = as_sizes("randn", flat_arguments(shape))
+        wanted = as_dtype(dtype or dtypes.default_float)
+        drawn = cls._uniform(
+            (2, *sizes), device, dtypes.float64 if wanted is dtypes.float64 else dtypes.float32
+        )
+        radius, angle = drawn.unbind()
+        normal = ((1 - radius).log() * -2).sqrt() * (angle * (2 * math.pi)).cos()
+        return normal.cast(wanted)._wanting(requires_grad)
+
+    @classmethod
+    def randint(
+        cls,
+        *args: Any,
+        low: int = 0,
+        high: int = 10,
+        size: Any = None,
+        device: str | None = None,
+        dtype: DTypeLike = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Integers low <= x < high: `randint(2, 3, low=0, high=5)`, or `randint(0, 5, (2, 3))` as
+        PyTorch spells it.
+
+        A 32-bit word is scaled by multiplication, so that a value is at most 2**-32 * (high - low)
+        likelier than another.
+
+        Raises ShapeError unless low < high <= low + 2**32; DTypeError for a float dtype.
+        """
+        if size is None and len(args) in (2, 3) and isinstance(args[-1], (tuple, list)):
+            *limits, size = args
+            low, high = limits if len(limits) == 2 else (0, limits[0])
+            args = ()
+        elif size is not None and args:
+            low, high = args if len(args) == 2 else (0, args[0])
+        shape, _ = as_sizes(
+            "randint", flat_arguments(args) if size is None else flat_arguments((size,))
+        )
+        wanted = as_dtype(dtype or dtypes.default_int)
+        if not wanted.is_int:
+            raise DTypeError(f"randint: an integer dtype is needed, not {wanted.name}", line=here())
+        if not 0 < high - low <= 1 << 32:
+            raise ShapeError(
+                f"randint: no range from {low} to {high}",
+                rule="low < high <= low + 2**32",
+                line=here(),
+            )
+        if low < wanted.min or high - 1 > wanted.max:
+            raise DTypeError(f"randint: {low} to {high} does not fit {wanted.name}", line=here())
+        words = cls.random_bits(*shape, device=device).cast(dtypes.uint64)
+        scaled = (words * (high - low)) >> 32
+        return (scaled.cast(dtypes.int64) + low).cast(wanted)._wanting(requires_grad)
+
+    @classmethod
+    def uniform(
+        cls,
+        *shape: Any,
+        low: float = 0.0,
+        high: float = 1.0,
+        device: str | None = None,
+        dtype: DTypeLike = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Uniform between `low` and `high`."""
+        drawn = cls.rand(*shape, device=device, dtype=dtype)
+        return (drawn * (high - low) + low)._wanting(requires_grad)
+
+    @classmethod
+    def normal(
+        cls,
+        *shape: Any,
+        mean: float = 0.0,
+        std: float = 1.0,
+        device: str | None = None,
+        dtype: DTypeLike = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """Normal with the given mean and standard deviation."""
+        return (cls.randn(*shape, device=device, dtype=dtype) * std + mean)._wanting(requires_grad)
+
+    @classmethod
+    def scaled_uniform(cls, *shape: Any, **options: Any) -> Self:
+        """Uniform in -1..1, over the square root of the number of elements."""
+        sizes = flat_arguments(shape)
+        return cls._symmetric(sizes, 1 / math.sqrt(max(1, math.prod(sizes))), options)
+
+    @classmethod
+    def glorot_uniform(cls, *shape: Any, **options: Any) -> Self:
+        """Uniform within sqrt(6 / (inputs + outputs)) (Glorot and Bengio, 2010); `shape` is
+        (outputs, inputs, ...).
+        """
+        sizes = flat_arguments(shape)
+        return cls._symmetric(sizes, math.sqrt(6 / (sizes[0] + math.prod(sizes[1:]))), options)
+
+    @classmethod
+    def kaiming_uniform(cls, *shape: Any, a: float = 0.01, **options: Any) -> Self:
+        """Uniform within sqrt(6 / ((1 + a^2) inputs)) (He et al., 2015); `shape` is (outputs,
+        inputs, ...).
+        """
+        sizes = flat_arguments(shape)
+        return cls._symmetric(sizes, math.sqrt(6 / ((1 + a * a) * math.prod(sizes[1:]))), options)
+
+    @classmethod
+    def kaiming_normal(cls, *shape: Any, a: float = 0.01, **options: Any) -> Self:
+        """Normal with standard deviation sqrt(2 / ((1 + a^2) inputs)); `shape` is (outputs, inputs,
+        ...).
+        """
+        sizes = flat_arguments(shape)
+        return cls.normal(
+            *sizes, std=math.sqrt(2 / ((1 + a * a) * math.prod(sizes[1:]))), **options
+        )
+
+    @classmethod
+    def _symmetric(cls, sizes: Any, limit: float, options: dict[str, Any]) -> Self:
+        return cls.uniform(*sizes, low=-limit, high=limit, **options)
+
+    def rand_like(self, **options: Any) -> Self:
+        """Uniform numbers in the shape, dtype and device of this tensor."""
+        return type(self).rand(
+            *self.shape, **{"device": self.device, "dtype": self.dtype, **options}
+        )
+
+    def randn_like(self, **options: Any) -> Self:
+        """Normal numbers in the shape, dtype and device of this tensor."""
+        return type(self).randn(
+            *self.shape, **{"device": self.device, "dtype": self.dtype, **options}
+        )
+
+    def dropout(self, p: float = 0.5) -> Self:
+        """While training (`Tensor.training`), each element is zero with probability `p`, else
+        divided by 1 - p.
+
+        Raises ShapeError unless 0 <= p <= 1.
+        """
+        if not 0 <= p <= 1:
+            raise ShapeError(f"dropout: {p} is no probability", line=here())
+        if not is_training() or p == 0:
+            return self
+        if p == 1:
+            return self.zeros_like()
+        is_kept = type(self).rand(*self._sizes, device=self.device) >= p
+        return is_kept.where(self * (1 / (1 - p)), 0)

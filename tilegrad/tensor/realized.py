@@ -1,0 +1,186 @@
+"""Where values come out: realize, numpy, tolist, item; and memory of one's own."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor import host, memory
+from tilegrad.tensor.attention import Attention
+from tilegrad.tensor.core import compute, describe, is_constant
+from tilegrad.tensor.device import canonical
+from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, show_shape
+
+__all__ = ["Realized", "owners"]
+
+# Which tensor the memory of a leaf was computed for; another one of equal value only borrows it.
+owners: weakref.WeakKeyDictionary[UOp, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+
+
+class Realized(Attention):
+    """Values and memory."""
+
+    __slots__ = ()
+
+    # values
+
+    def realize(self, *others: Self) -> Self:
+        """Compute this tensor, and `others` with it, now; gives this tensor."""
+        _realize([self, *others])
+        return self
+
+    def contiguous(self) -> Self:
+        """The same value in memory of its own, in row-major order, once it is realized."""
+        node = self.uop
+        if node.op in (Ops.BUFFER, Ops.CONTIGUOUS):
+            return self
+        if is_constant(node) and self._has_elements():
+            # All constants of a value are one node; memory that is written to later must be one
+            # tensor's own.
+            return self._like(memory.owned(node, self.device))
+        return self._like(compute(Ops.CONTIGUOUS, node.dtype, (node,)))
+
+    def clone(self) -> Self:
+        """A copy in memory of its own, which no assignment to this tensor changes."""
+        return self._like(memory.owned(self.uop, self.device)) if self._has_elements() else self
+
+    def to(self, device: str | None) -> Self:
+        """The same value on another device (None: the default one)."""
+        name = canonical(device)
+        if name == self.device:
+            return self
+        if is_constant(self.uop):
+            return self._of(self.uop, name, self._variables, self._requires_grad)
+        return self._of(
+            compute(Ops.COPY, self.dtype, (self.uop,), name),
+            name,
+            self._variables,
+            self._requires_grad,
+        )
+
+    def to_(self, device: str | None) -> Self:
+        """As `to`, for this tensor itself."""
+        moved = self.to(device)
+        self.uop, self.device = moved.uop, moved.device
+        return self
+
+    def _bound_shape(self) -> tuple[int, ...]:
+        return tuple(memory.bound(size, self._variables) for size in self.shape)
+
+    def data(self) -> memoryview:
+        """The values as a read-only memoryview of this shape; bfloat16 as its 16 bits."""
+        shape = self._bound_shape()
+        raw, code = self._bytes().cast("B"), host.format_of(self.dtype)
+        cast: Any = raw.cast
+        found: memoryview = cast(code, shape) if shape and raw.nbytes else cast(code)
+        return found
+
+    def _bytes(self) -> memoryview:
+        """The values in row-major order, with symbolic sizes as they are bound."""
+        if not self._has_elements():
+            return memoryview(b"")
+        if self.uop.op is Ops.CONST:
+            return memoryview(host.pack([self.uop.arg], self.dtype))
+        node = memory.fixed(self.realize().uop, self._variables)
+        if not memory.is_row_major(node):
+            (node,) = memory.run([UOp(Ops.CONTIGUOUS, node.dtype, (node,))], NO_VARIABLES)
+        return memory.read(node).toreadonly()
+
+    def numpy(self) -> Any:
+        """The values as a read-only NumPy array; bfloat16 becomes float32.
+
+        >>> Tensor([1.0, 2.0]).numpy().sum()
+        np.float32(3.0)
+        """
+        return host.array_from(self._bytes(), self.dtype, self._bound_shape())
+
+    def tolist(self) -> Any:
+        """The values as nested lists of Python numbers; one number for no axes."""
+        shape = self._bound_shape()
+        count = 1
+        for size in shape:
+            count *= size
+        return host.nested(host.unpack(self._bytes(), self.dtype, count), shape)
+
+    def item(self) -> Any:
+        """The value of a tensor with one element, as a Python number.
+
+        Raises ShapeError if there are more, or none.
+        """
+        shape = self._bound_shape()
+        if any(size != 1 for size in shape):
+            raise ShapeError(
+                f"item: one element is needed, the shape is {show_shape(shape)}",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        return host.unpack(self._bytes(), self.dtype, 1)[0]
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len() of a tensor without axes")
+        return memory.bound(self.shape[0], self._variables)
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __index__(self) -> int:
+        if not (self.dtype.is_int or self.dtype is dtypes.bool):
+            raise DTypeError(f"index: an integer is needed, not {self.dtype.name}", line=here())
+        return int(self.item())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __iter__(self) -> Iterator[Self]:
+        if not self.ndim:
+            raise TypeError("iteration over a tensor without axes")
+        return iter([self[place] for place in range(len(self))])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        copied = self.clone()
+        copied._is_leaf, copied._requires_grad = self._is_leaf, self._requires_grad
+        memo[id(self)] = copied
+        return copied
+
+
+def _realize(tensors: Sequence[Realized]) -> None:
+    """Compute `tensors` in one schedule; each then is memory, but for what has no elements."""
+    pending = [
+        tensor for tensor in tensors if tensor._has_elements() and not memory.is_stored(tensor.uop)
+    ]
+    if not pending:
+        return
+    variables: Variables = NO_VARIABLES
+    for tensor in pending:
+        variables = merge(variables, tensor._variables)
+    roots = [
+        memory.placed(tensor.uop, tensor.device) if is_constant(tensor.uop) else tensor.uop
+        for tensor in pending
+    ]
+    for tensor, result in zip(pending, memory.run(roots, variables)):
+        node, base = tensor.uop, memory.base_of(result)
+        if result is node:
+            continue
+        owner = owners.get(base)
+        if node.op is not Ops.ASSIGN and owner is not None and owner() is not tensor:
+            tensor._is_shared = True
+        else:
+            owners[base] = weakref.ref(tensor)
+        tensor._previous = (
+            *[ref for ref in tensor._previous if ref() is not None][-2:],
+            weakref.ref(node),
+        )
+        tensor.uop = result

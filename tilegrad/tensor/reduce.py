@@ -1,0 +1,302 @@
+"""Folding axes: sums, products, extremes, moments, and the normalisations made of them.
+
+A reduction keeps its axes with size 1 in the graph; `keepdim=False` reshapes them away. Sums of
+bool and small integers are kept in 32 bits, sums of half and bfloat16 in float32 and rounded once
+at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+from tilegrad.base.dtype import DType, as_const, dtypes, sum_dtype
+from tilegrad.base.errors import ShapeError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.tensor.core import as_dtype, compute, describe
+from tilegrad.tensor.functions import Functions
+from tilegrad.tensor.sizes import as_axes, as_axis, here, is_one, is_zero
+
+__all__ = ["Reduce"]
+
+Axes = int | tuple[int, ...] | None
+
+
+class Reduce(Functions):
+    """Reductions. `axis` is one axis, several, or None for all; with `keepdim` they stay, with size
+    1.
+    """
+
+    __slots__ = ()
+
+    def _folded(self, name: str, op: Ops, axis: Axes, keepdim: bool) -> Self:
+        axes = as_axes(name, axis, self.ndim)
+        shape, node = self.shape, self.uop
+        kept = tuple(1 if place in axes else size for place, size in enumerate(shape))
+        if any(is_zero(size) for size in shape):
+            assert op.definition.identity is not None
+            identity = as_const(op.definition.identity(node.dtype), node.dtype)
+            result = self._like(UOp.const(node.dtype, identity)).expand(kept)
+        else:
+            wide = tuple(place for place in axes if not is_one(shape[place]))
+            result = (
+                self._like(compute(Ops.REDUCE_AXIS, node.dtype, (node,), (op, wide)))
+                if wide
+                else self
+            )
+        return (
+            result
+            if keepdim
+            else result.reshape(tuple(size for place, size in enumerate(kept) if place not in axes))
+        )
+
+    def sum(
+        self, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None
+    ) -> Self:
+        """The sum over `axis`; `dtype` is that of the result, in which it is also accumulated.
+
+        >>> Tensor([[1, 2], [3, 4]]).sum(0).tolist()
+        [4, 6]
+        """
+        if dtype is not None:
+            return self.cast(as_dtype(dtype))._folded("sum", Ops.ADD, axis, keepdim)
+        wide = sum_dtype(self.dtype)
+        total = self.cast(wide)._folded("sum", Ops.ADD, axis, keepdim)
+        return total.cast(self.dtype) if self.dtype.is_float else total
+
+    def prod(
+        self, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None
+    ) -> Self:
+        """The product over `axis`, in dtypes as `sum`."""
+        if dtype is not None:
+            return self.cast(as_dtype(dtype))._folded("prod", Ops.MUL, axis, keepdim)
+        total = self.cast(sum_dtype(self.dtype))._folded("prod", Ops.MUL, axis, keepdim)
+        return total.cast(self.dtype) if self.dtype.is_float else total
+
+    def max(self, axis: Axes = None, keepdim: bool = False) -> Self:
+        """The largest value over `axis`; NaN if there is one.
+
+        Raises ShapeError if there is no value.
+        """
+        self._some("max", axis)
+        return self._folded("max", Ops.MAX, axis, keepdim)
+
+    def min(self, axis: Axes = None, keepdim: bool = False) -> Self:
+        """The smallest value over `axis`; NaN if there is one.
+
+        Raises ShapeError if there is no value.
+        """
+        self._some("min", axis)
+        return self._mirrored()._folded("min", Ops.MAX, axis, keepdim)._mirrored()
+
+    def _some(self, name: str, axis: Axes) -> None:
+        if any(is_zero(self.shape[place]) for place in as_axes(name, axis, self.ndim)):
+            raise ShapeError(
+                f"{name}: there is no element to choose from",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+
+    def any(self, axis: Axes = None, keepdim: bool = False) -> Self:
+        """Whether any value is not zero."""
+        return self.cast(dtypes.bool)._folded("any", Ops.MAX, axis, keepdim)
+
+    def all(self, axis: Axes = None, keepdim: bool = False) -> Self:
+        """Whether all values are not zero."""
+        return self.logical_not()._folded("all", Ops.MAX, axis, keepdim).logical_not()
+
+    # moments
+
+    def _count(self, axes: tuple[int, ...]) -> Any:
+        """How many elements a reduction over `axes` folds: a number, or a symbolic integer as a
+        tensor.
+        """
+        count = prod(self.shape[place] for place in axes)
+        if isinstance(count, int):
+            return count
+        return self._of(
+            UOp(Ops.CAST, sum_dtype(self._floating().dtype), (count,)), self.device, self._variables
+        )
+
+    def mean(self, axis: Axes = None, keepdim: bool = False) -> Self:
+        """The mean over `axis`, as a float."""
+        axes = as_axes("mean", axis, self.ndim)
+        x = self._floating()
+        total = x.cast(sum_dtype(x.dtype)).sum(axes, keepdim)
+        count = self._count(axes)
+        mean = (
+            total * (1 / count if count else math.nan) if isinstance(count, int) else total / count
+        )
+        return mean.cast(x.dtype)
+
+    def var(self, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> Self:
+        """The variance over `axis`: squared distances from the mean, divided by their number less
+        `correction`.
+        """
+        return self.var_mean(axis, keepdim, correction)[0]
+
+    def var_mean(
+        self, axis: Axes = None, keepdim: bool = False, correction: int = 1
+    ) -> tuple[Self, Self]:
+        """The variance and the mean over `axis`."""
+        axes = as_axes("var", axis, self.ndim)
+        x = self._floating()
+        wide = x.cast(sum_dtype(x.dtype))
+        mean = wide.mean(axes, keepdim=True)
+        squares = (wide - mean).square().sum(axes, keepdim)
+        count = self._count(axes)
+        if isinstance(count, int):
+            variance = (
+                squares * (1 / (count - correction)) if count > correction else squares * math.inf
+            )
+        else:
+            variance = squares / (count - correction).maximum(0)
+        if not keepdim:
+            mean = mean.reshape(
+                tuple(size for place, size in enumerate(mean.shape) if place not in axes)
+            )
+        return variance.cast(x.dtype), mean.cast(x.dtype)
+
+    def std(self, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> Self:
+        """The square root of `var`."""
+        return self.var(axis, keepdim, correction).sqrt()
+
+    def std_mean(
+        self, axis: Axes = None, keepdim: bool = False, correction: int = 1
+    ) -> tuple[Self, Self]:
+        """The standard deviation and the mean over `axis`."""
+        variance, mean = self.var_mean(axis, keepdim, correction)
+        return variance.sqrt(), mean
+
+    def norm(self, p: float = 2.0, axis: Axes = None, keepdim: bool = False) -> Self:
+        """The p-norm over `axis`: 2 is Euclid's, 1 the sum of magnitudes, inf the largest."""
+        x = self._floating()
+        if p == math.inf:
+            return x.abs().max(axis, keepdim)
+        if p == 2:
+            return x._in_float(lambda wide: wide.square().sum(axis, keepdim).sqrt())
+        if p == 1:
+            return x.abs().sum(axis, keepdim)
+        return x._in_float(lambda wide: wide.abs().pow(p).sum(axis, keepdim).pow(1 / p))
+
+    # positions
+
+    def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
+        """The index of the largest value along `axis` (of the flat tensor, if None) as int32: the
+        first of several, or of a NaN.
+
+        >>> Tensor([3, 9, 9]).argmax().item()
+        1
+        """
+        if axis is None:
+            flat = self.flatten().argmax(0)
+            return flat.reshape((1,) * self.ndim) if keepdim else flat
+        place = as_axis("argmax", axis, self.ndim)
+        self._some("argmax", place)
+        size = self.shape[place]
+        is_largest = self.eq(self.max(place, keepdim=True))
+        if self.dtype.is_float:
+            is_largest = is_largest | self.isnan()
+        # Places counted from the end: the first of several has the largest count.
+        counted = self._places(size).reshape(
+            [size if other == place else 1 for other in range(self.ndim)]
+        )
+        from_end = counted.neg().add(self._size_number(size)).mul(is_largest.cast(dtypes.int32))
+        return from_end.max(place, keepdim).neg().add(self._size_number(size))
+
+    def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
+        """The index of the smallest value along `axis`, as `argmax`."""
+        return self._mirrored().argmax(axis, keepdim)
+
+    def _size_number(self, size: Any) -> Any:
+        """A size as an operand of int32 tensors."""
+        if isinstance(size, int):
+            return size
+        return self._of(UOp(Ops.CAST, dtypes.int32, (size,)), self.device, self._variables)
+
+    def _places(self, size: Any) -> Self:
+        """0, 1, 2, ... up to `size`, as int32; a closed form in every kernel that uses it."""
+        most = size if isinstance(size, int) else size.vmax
+        ones = self._of(UOp.const(dtypes.int32, 1), self.device, self._variables).expand(most)
+        return (ones._running(0, Ops.ADD) - 1).shrink([(0, size)])
+
+    # normalisations
+
+    def logsumexp(self, axis: Axes = None, keepdim: bool = False) -> Self:
+        """log(sum(exp(self))) over `axis`, without overflow."""
+
+        def function(x: Self) -> Self:
+            largest = x.max(axis, keepdim=True).detach()
+            limit = largest.isfinite().where(largest, 0)
+            total = (x - limit).exp().sum(axis, keepdim=True).log() + limit
+            return total if keepdim else total._without(as_axes("logsumexp", axis, x.ndim))
+
+        return self._in_float(function)
+
+    def _without(self, axes: tuple[int, ...]) -> Self:
+        return self.reshape(
+            tuple(size for place, size in enumerate(self.shape) if place not in axes)
+        )
+
+    def softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
+        """exp(self) over its sum along `axis`, without overflow; half types are computed in
+        float32.
+        """
+
+        def function(x: Self) -> Self:
+            exponentials = (x - x.max(axis, keepdim=True).detach()).exp()
+            return exponentials * exponentials.sum(axis, keepdim=True).reciprocal()
+
+        x = self if dtype is None else self.cast(dtype)
+        return x._in_float(function)
+
+    def log_softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
+        """The logarithm of `softmax`, accurate where that is nearly 0."""
+
+        def function(x: Self) -> Self:
+            below = x - x.max(axis, keepdim=True).detach()
+            return below - below.exp().sum(axis, keepdim=True).log()
+
+        x = self if dtype is None else self.cast(dtype)
+        return x._in_float(function)
+
+    def normalize(self, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Self:
+        """This tensor over its p-norm along `dim`, which counts as at least `eps`."""
+        return self / self.norm(p, dim, keepdim=True).maximum(eps)
+
+    def layernorm(self, axis: Axes = -1, eps: float = 1e-5) -> Self:
+        """Shifted and scaled to mean 0 and variance 1 over `axis`."""
+
+        def function(x: Self) -> Self:
+            centred = x - x.mean(axis, keepdim=True)
+            return centred * (centred.square().mean(axis, keepdim=True) + eps).rsqrt()
+
+        return self._in_float(function)
+
+    def batchnorm(
+        self,
+        weight: Self | None,
+        bias: Self | None,
+        mean: Self,
+        invstd: Self,
+        axis: int | tuple[int, ...] = 1,
+    ) -> Self:
+        """(self - mean) * invstd * weight + bias, each given per element of `axis`.
+
+        Raises ShapeError if their sizes differ from those of `axis`.
+        """
+        axes = as_axes("batchnorm", axis, self.ndim)
+        shape = tuple(size if place in axes else 1 for place, size in enumerate(self.shape))
+        x = self - mean.reshape(shape)
+        if weight is not None:
+            x = x * weight.reshape(shape)
+        whole = invstd.reshape(shape) if invstd.ndim <= len(axes) else invstd
+        result = x * whole
+        return result if bias is None else result + bias.reshape(shape)
+
+    def allclose(
+        self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    ) -> bool:
+        """Whether all elements are close (see `isclose`); this computes."""
+        return bool(self.isclose(other, rtol, atol, equal_nan).all())

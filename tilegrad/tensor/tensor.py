@@ -1,0 +1,210 @@
+"""The user's tensor: a handle around a graph, lazy until someone asks for values.
+
+The methods that build graphs come from the files beside this one, each adding a subject to the
+class before it:
+
+    core, casts, movement, windows    the handle; the same values under other types and indices
+    elementwise, functions            one result for each element
+    reduce, scan                      folded axes
+    creation, index                   new tensors, picked elements
+    linear, convolution, loss         compositions
+    random, attention
+
+Here are the ends: what comes in from the host, `realize` and what it gives, assignment, and
+gradients.
+
+Equal graphs are one node and one computation. Where a tensor needs memory that is its own (to be
+written to, or to have a gradient that is its own), it is given some: see `contiguous`, `assign` and
+`requires_grad`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Self
+
+from tilegrad.base.errors import ShapeError, TilegradError
+from tilegrad.grad.backward import gradients
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.assignment import Assignment
+from tilegrad.tensor.core import compute, describe, live
+from tilegrad.tensor.random import is_training, set_training
+from tilegrad.tensor.sizes import (
+    here,
+    merge,
+    same_shape,
+    show_shape,
+)
+
+__all__ = ["Tensor"]
+
+
+class _Kind(type):
+    """The type of `Tensor`, where `Tensor.training` lives: a switch of the running thread."""
+
+    @property
+    def training(cls) -> bool:
+        """Whether layers such as dropout and batch normalisation behave as in training."""
+        return is_training()
+
+    @training.setter
+    def training(cls, mode: bool) -> None:
+        set_training(mode)
+
+
+class Tensor(Assignment, metaclass=_Kind):
+    """An array of one dtype on one device, computed when its values are asked for.
+
+    `data` may be a number, a nested list of numbers, bytes (as uint8), a NumPy array, a bound
+    `Variable`, another tensor's graph, or None for no elements. Lists of bools are bool, of
+    integers int32, others float32; arrays keep their dtype. Numbers and arrays without axes are
+    constants and take no memory.
+
+    Raises ShapeError for a ragged list, DTypeError for what is no number, DeviceError for an
+    unknown device.
+
+    >>> Tensor([1, 2, 3]).tolist()
+    [1, 2, 3]
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        node = self.uop
+        kind = f"{self.device} {show_shape(self.shape)} {node.dtype.alias}"
+        head = f"<UOp {kind} (<{node.op}: {node.op.serial}>, {_short(node.arg)})>"
+        grad = None if self.grad is None else repr(self.grad.uop.op)
+        return f"<Tensor {head} on {self.device} with grad {grad}>"
+
+    # gradients
+
+    def requires_grad_(self, wanted: bool | None = True) -> Self:
+        """Set `requires_grad`; gives this tensor."""
+        self.requires_grad = wanted
+        return self
+
+    def gradient(
+        self, *targets: Tensor, gradient: Tensor | None = None, materialize_grads: bool = False
+    ) -> list[Any]:
+        """The gradient of this tensor with respect to each of `targets`; None (or zeros) where it
+        does not depend on it.
+
+        `gradient` is that of some loss with respect to this tensor; without it the tensor must be
+        one number, the loss. Gradients are graphs like any other, and have gradients.
+
+        Raises ShapeError for a tensor of more than one number without `gradient`, DTypeError if it
+        is no float.
+
+        >>> x = Tensor([3.0]); (x * x).sum().gradient(x)[0].tolist()
+        [6.0]
+        """
+        found = self._gradients_of(
+            [[target.uop, *target._earlier()] for target in targets], gradient
+        )
+        made: list[Any] = []
+        for target, node in zip(targets, found):
+            if node is None:
+                made.append(target.zeros_like() if materialize_grads else None)
+            else:
+                made.append(
+                    self._of(node, target.device, merge(self._variables, target._variables), False)
+                )
+        return made
+
+    def backward(self, gradient: Tensor | None = None, retain_graph: bool = True) -> Self:
+        """Add the gradient of this tensor to `grad` of every leaf below it that requires one; gives
+        this tensor.
+
+        Nothing is computed until the gradients are realized. The graph stays; `retain_graph` is
+        accepted for other libraries' sake.
+
+        Raises as `gradient`; and TilegradError if no leaf below requires a gradient.
+        """
+        below = self.uop.toposort()
+        leaves = [
+            tensor
+            for tensor in live()
+            if tensor._requires_grad
+            and tensor._is_leaf
+            and any(node in below for node in (tensor.uop, *tensor._earlier()))
+        ]
+        if not leaves:
+            raise TilegradError(
+                "backward: nothing below this tensor requires a gradient",
+                tensor=describe(self.uop),
+                line=here(),
+                remedy="make parameters with requires_grad=True",
+            )
+        for leaf, node in zip(
+            leaves, self._gradients_of([[leaf.uop, *leaf._earlier()] for leaf in leaves], gradient)
+        ):
+            if node is not None:
+                part = self._of(node, leaf.device, merge(self._variables, leaf._variables), False)
+                leaf.grad = part if leaf.grad is None else leaf.grad + part
+        return self
+
+    def _gradients_of(
+        self, names: Sequence[Sequence[UOp]], gradient: Tensor | None
+    ) -> list[UOp | None]:
+        """For each value, known by several nodes, the sum of the gradients that reach them."""
+        if gradient is None:
+            if self.shape != ():
+                raise ShapeError(
+                    f"backward: a loss is one number, the shape is {show_shape(self.shape)}",
+                    tensor=describe(self.uop),
+                    line=here(),
+                    remedy="sum() or mean() it, or pass gradient=",
+                )
+            seed = UOp.const(self.dtype, 1)
+        else:
+            if not same_shape(gradient.shape, self.shape) and gradient.uop.op is not Ops.CONST:
+                raise ShapeError(
+                    f"backward: the gradient has shape {show_shape(gradient.shape)}, the "
+                    f"tensor {show_shape(self.shape)}",
+                    line=here(),
+                )
+            seed = gradient.cast(self.dtype).uop
+        parts = iter(gradients(self.uop, seed, [node for several in names for node in several]))
+        totals: list[UOp | None] = []
+        for several in names:
+            total: UOp | None = None
+            for part in [next(parts) for _ in several]:
+                total = (
+                    part
+                    if total is None
+                    else total
+                    if part is None
+                    else compute(Ops.ADD, part.dtype, (total, part))
+                )
+            totals.append(total)
+        return totals
+
+    @staticmethod
+    def train(mode: bool = True) -> TrainingMode:
+        """A context, or a decorator, in which `Tensor.training` is `mode`: `with Tensor.train():
+        ...`.
+        """
+        return TrainingMode(mode)
+
+
+class TrainingMode(contextlib.ContextDecorator):
+    """What `Tensor.train()` gives."""
+
+    def __init__(self, mode: bool):
+        self._mode = mode
+        self._before: list[bool] = []
+
+    def __enter__(self) -> Self:
+        self._before.append(is_training())
+        set_training(self._mode)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        set_training(self._before.pop())
+
+
+def _short(arg: object) -> str:
+    text = repr(arg)
+    return text if len(text) <= 60 else f"{text[:57]}..."
