@@ -80,6 +80,8 @@ class DType:
             return False
         if self.kind == "index":
             return -(2**63)
+        if self.kind in ("void", "pointer"):
+            return 0
         return 0 if self.kind == "uint" else -(1 << (self.itemsize * 8 - 1))
 
     @property
@@ -91,6 +93,8 @@ class DType:
             return True
         if self.kind == "index":
             return 2**63
+        if self.kind in ("void", "pointer"):
+            return 0
         return (1 << (self.itemsize * 8 - (0 if self.kind == "uint" else 1))) - 1
 
     def __repr__(self) -> str:

@@ -108,7 +108,7 @@ def _multiply(x: Any, y: Any) -> Any:
 
 
 def _truncate(x: Any) -> Any:
-    return float(math.trunc(x)) if isinstance(x, float) and math.isfinite(x) else x
+    return math.copysign(math.trunc(x), x) if isinstance(x, float) and math.isfinite(x) else x
 
 
 def _c_divide(x: int, y: int) -> int:

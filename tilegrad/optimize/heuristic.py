@@ -140,6 +140,8 @@ class _Shaper:
         store = _stores(self.ast)[0]
         for fold in folds:
             self.vectorize_fold(fold, width)
+        for nest in [node for node in self.ast.toposort() if node.op is Ops.END]:
+            self.vectorize_nest(nest, width)
         for loop in reversed(loop_order(self.ast)):
             if loop.arg[1] is Axis.LOOP and _stride(store.src[1], loop) == 1 and loop.src[0].op is Ops.CONST:
                 if any(loop in fold.ranges for fold in folds if _is_lane_fold(self.ast, loop)):
@@ -162,6 +164,16 @@ class _Shaper:
             for loop in loops:
                 if loop.src[0].arg <= 2 * _MOST_UNROLL:
                     self.move(OptOps.UNROLL, loop, 0)
+
+    def vectorize_nest(self, nest: UOp, width: int) -> None:
+        """Vectors in a nest that fills scratch, whose extents cannot be padded."""
+        for loop in reversed([part for part in nest.src[1:] if part.op is Ops.RANGE and part.src[0].op is Ops.CONST]):
+            if nest.src[0].op is Ops.STORE and _stride(nest.src[0].src[1], loop) == 1:
+                amounts = [count * width for count in (4, 2, 1)] + [width // 2, width // 4]
+                amount = next((each for each in amounts if each > 1 and loop.src[0].arg % each == 0), 1)
+                if amount > 1:
+                    self.move(OptOps.UPCAST, loop, amount)
+                return
 
     def vectorize_output(self, loop: UOp, width: int, has_folds: bool) -> None:
         extent = loop.src[0].arg

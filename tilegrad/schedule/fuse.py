@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.schedule.cost import elements, extent_product, flops_of, nbytes
-from tilegrad.schedule.index import KernelBuilder
+from tilegrad.schedule.index import Held, KernelBuilder, maximum_shape
 from tilegrad.schedule.reason import Reason
 from tilegrad.target import Target
 
@@ -28,6 +28,8 @@ _REGION = 64
 _SMALL = 1 << 14
 # Operations per element from which recomputing an expanded value is dearer than storing it.
 _COSTLY = 3
+# Operations per element from which a value that two nests of a kernel need is kept, not computed twice.
+_WORTH_HOLDING = 8
 
 _FORCED = {
     Ops.COPY: Reason.COPIED,
@@ -45,12 +47,14 @@ class Fusion:
         stored: the values with memory of their own, and why.
         joined: for a value that moved, the stored value into whose kernel it did (perhaps by way of another).
         outer: for a stored value, the axes along which what was moved into its kernel is shared, outermost first.
+        held: for a stored value, the dear values that its kernel needs in several nests and keeps in scratch.
         refused: for a stored value that was not moved, (reason, bytes that moving it would save, flops it would add).
     """
 
     stored: dict[UOp, Reason] = field(default_factory=dict)
     joined: dict[UOp, UOp] = field(default_factory=dict)
     outer: dict[UOp, list[frozenset[int]]] = field(default_factory=dict)
+    held: dict[UOp, dict[UOp, Held]] = field(default_factory=dict)
     refused: dict[UOp, tuple[Reason, int, int]] = field(default_factory=dict)
 
 
@@ -62,6 +66,7 @@ def fuse(sink: UOp, target: Target, *, plain: bool) -> Fusion:
     _store_reduced(nodes, users, fusion, plain=plain)
     if not plain:
         _move_back(nodes, fusion, target)
+        _hold(nodes, fusion, target)
     return fusion
 
 
@@ -274,9 +279,7 @@ def _can_join(value: UOp, kernel: UOp, fusion: Fusion, target: Target) -> frozen
     """
     if kernel.op in _FORCED:
         return Reason.PLAIN if kernel.op is not Ops.ASSIGN else Reason.EXPANDED
-    builder = KernelBuilder(lambda node: UOp(Ops.DEFINE_GLOBAL, node.dtype.ptr(), (), 0), lambda node: node in fusion.stored)
-    outputs = tuple(builder.range(size, Axis.LOOP) for size in kernel.shape)
-    builder.start(kernel, outputs)
+    builder, outputs = _trace(kernel, fusion)
     uses = builder.reads.get(value, [])
     axis_of = {part: axis for axis, part in enumerate(outputs) if part.op is Ops.RANGE}
     if not uses or any(index != uses[0] for index in uses):
@@ -291,6 +294,46 @@ def _can_join(value: UOp, kernel: UOp, fusion: Fusion, target: Target) -> frozen
     if extent_product(parts) < _least_parallel(target) and work > _SMALL:
         return Reason.NO_PARALLELISM
     return shared
+
+
+def _hold(nodes: list[UOp], fusion: Fusion, target: Target) -> None:
+    """Keep in scratch what several nests of one kernel need and what is dear to compute: the exponentials of a softmax row."""
+    if target.has_locals or not fusion.outer:
+        return
+    costs = _costs(nodes)
+    for kernel in fusion.outer:
+        if kernel not in fusion.stored:
+            continue
+        builder, outputs = _trace(kernel, fusion)
+        places: dict[UOp, list[tuple[UOp, ...]]] = {}
+        for node, index, _ in builder.evaluated:
+            if node.op.is_alu and costs.get(node, 0) >= _WORTH_HOLDING:
+                places.setdefault(node, []).append(index)
+        often = {node: found for node, found in places.items() if len(set(found)) > 1}
+        tops = [node for node in often if not any(node in other.src for other in often)]
+        for node in tops:
+            held = _as_held(node, often[node], outputs, len(fusion.held.get(kernel, {})), target)
+            if held is not None:
+                fusion.held.setdefault(kernel, {})[node] = held
+
+
+def _as_held(node: UOp, places: list[tuple[UOp, ...]], outputs: tuple[UOp, ...], number: int, target: Target) -> Held | None:
+    """Where the value is shared, if each nest reads all of the rest, and the rest fits half of the nearest cache."""
+    axes = range(len(node.shape))
+    shared = tuple(axis for axis in axes if places[0][axis] in outputs and all(index[axis] is places[0][axis] for index in places))
+    inner = [axis for axis in axes if axis not in shared]
+    if not shared or not inner or any(index[axis].op not in (Ops.RANGE, Ops.CONST) for index in places for axis in inner):
+        return None
+    size = int(prod(maximum_shape(tuple(node.shape[axis] for axis in inner))))
+    return Held(shared, number) if size * node.dtype.itemsize <= target.cache_bytes[0] // 2 else None
+
+
+def _trace(kernel: UOp, fusion: Fusion) -> tuple[KernelBuilder, tuple[UOp, ...]]:
+    """The kernel as it would be built, for what it reads and where."""
+    builder = KernelBuilder(lambda node: UOp(Ops.DEFINE_GLOBAL, node.dtype.ptr(), (), 0), lambda node: node in fusion.stored)
+    outputs = tuple(builder.range(size, Axis.LOOP) for size in kernel.shape)
+    builder.start(kernel, outputs)
+    return builder, outputs
 
 
 def _least_parallel(target: Target) -> int:

@@ -105,6 +105,11 @@ class KernelBuilder:
     _memo: dict[tuple[UOp, Index, UOp], UOp] = field(default_factory=dict)
     _scratch: dict[tuple[UOp, Index], UOp] = field(default_factory=dict)
 
+    @property
+    def evaluated(self) -> list[tuple[UOp, Index, UOp]]:
+        """Every value asked for so far, with its index and the condition."""
+        return list(self._memo)
+
     def range(self, extent: Any, axis: Axis) -> UOp:
         """A new range; an extent of 1 needs none."""
         if isinstance(extent, int) and extent == 1:

@@ -163,8 +163,9 @@ class _Scheduler:
             self.memory[node] = self._buffer_for(node)
             self._draft_kernel(node, node, self.memory[node])
 
-    def _builder(self) -> KernelBuilder:
-        return KernelBuilder(self._parameter, lambda node: node in self.fusion.stored)
+    def _builder(self, node: UOp | None = None) -> KernelBuilder:
+        held = {} if node is None else self.fusion.held.get(node, {})
+        return KernelBuilder(self._parameter, lambda value: value in self.fusion.stored, held)
 
     def _parameter(self, node: UOp) -> UOp:
         """A stand-in for the pointer parameter of stored memory: its number is the buffer's, until slots are given."""
@@ -172,7 +173,7 @@ class _Scheduler:
         return UOp(Ops.DEFINE_GLOBAL, spec.dtype.ptr(spec.size), (), self.memory[node])
 
     def _draft_kernel(self, node: UOp, value: UOp, target: int) -> None:
-        builder = self._builder()
+        builder = self._builder(node)
         outputs = tuple(builder.range(size, Axis.LOOP) for size in value.shape)
         computed = builder.start(value, outputs) if value is node else builder.value(value, outputs)
         spec = self.buffers[target]
