@@ -76,6 +76,8 @@ class _Shaper:
 
     def split_to(self, loop: UOp, op: OptOps, amount: int) -> bool:
         """UPCAST or UNROLL by `amount`, padding the axis first where it does not divide."""
+        if loop not in loop_order(self.ast):
+            return False
         if loop.src[0].arg % amount == 0:
             return self.move(op, loop, amount)
         place = self.ast.arg.order.index(loop.arg[0])

@@ -137,7 +137,7 @@ class _Scheduler:
     # values to drafts
 
     def run(self) -> Schedule:
-        for node in self.fusion.stored:
+        for node in list(self.fusion.stored):
             self._draft(node)
         order = self._order()
         items = [Item(draft.device, (draft.writes, *draft.reads), draft.ast, draft.nodes) for draft in order]
