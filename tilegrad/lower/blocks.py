@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from tilegrad.base.dtype import Place, dtypes
 from tilegrad.ir.args import KernelInfo
-from tilegrad.ir.op import Ops
+from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
 
 __all__ = ["block_folds"]
+
+# What a lane or a block runs is no loop: each has a register of its own.
+_SEQUENTIAL = (Axis.LOOP, Axis.REDUCE, Axis.STAGE, Axis.THREAD)
 
 
 def block_folds(ast: UOp) -> UOp:
@@ -33,7 +36,7 @@ def _parts(fold: UOp, place: dict[int, int]) -> tuple[UOp, list[UOp], list[UOp],
         return None
     first = min(place[part.arg[0]] for part in own)
     between = [part for part in fold.ranges if place.get(part.arg[0], -1) > first]
-    loops = [part for part in between if part.arg[1].name not in ("UPCAST", "UNROLL")]
+    loops = [part for part in between if part.arg[1] in _SEQUENTIAL]
     if not loops:
         return None
     deepest = max(place[part.arg[0]] for part in loops)

@@ -15,6 +15,7 @@ from tilegrad.lower.decompose import decompose
 from tilegrad.lower.expand import write_out
 from tilegrad.lower.grid import use_grid
 from tilegrad.lower.integers import choose_integers, order_sums
+from tilegrad.lower.join import join_accesses
 from tilegrad.lower.lanes import use_lanes
 from tilegrad.lower.linearize import linearize
 from tilegrad.lower.reduce import place_accumulators
@@ -27,9 +28,11 @@ Pass = Callable[[UOp, Target], UOp]
 PASSES: tuple[tuple[str, Pass], ...] = (
     # While ranges are whole: afterwards an accumulator in memory would have to find its copies.
     ("lower.blocks", lambda ast, target: block_folds(ast)),
-    # Before the rest is written out, so that a vector is one node and not sixteen.
-    ("lower.lanes", use_lanes),
+    # Before the rest is written out, so that a vector is one node and not sixteen. Scalar targets write out all.
+    ("lower.lanes", lambda ast, target: use_lanes(ast, target) if target.has_vectors else ast),
     ("lower.expand", lambda ast, target: write_out(ast)),
+    # Before ranges become positions in the launch, whose divisions would hide what is aligned.
+    ("lower.join", join_accesses),
     # After expand: each written-out element of a tile has an accumulator of its own.
     ("lower.reduce", place_accumulators),
     ("lower.grid", lambda ast, target: use_grid(ast)),

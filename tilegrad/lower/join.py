@@ -1,0 +1,138 @@
+"""Accesses to neighbouring elements become one, on targets whose arithmetic is scalar.
+
+There every written-out element is a value of its own, and only memory knows vectors: loads and stores
+of 2 or 4 elements. They are joined where it is proven that they are neighbours, that the first one
+is aligned, and that one gate holds for all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rules import simplify, terms_of
+from tilegrad.ir.uop import UOp
+from tilegrad.target import Target
+
+__all__ = ["join_accesses"]
+
+_MOST_BYTES = 16
+# (pointer, what the index adds to a constant, gate)
+Key = tuple[UOp, frozenset[tuple[UOp, int]], tuple[UOp, ...]]
+
+
+def join_accesses(ast: UOp, target: Target) -> UOp:
+    """before   LOAD(a, i*4), LOAD(a, i*4 + 1)
+    after    v = LOAD(a, i*4) : float.vec(2), GEP(v, 0), GEP(v, 1)
+    """
+    if target.has_vectors or target.memory_lanes < 2:
+        return ast
+    return _join_stores(_join_loads(simplify(ast), target), target)
+
+
+def _place(access: UOp) -> tuple[Key, int] | None:
+    """What accesses that may be joined have in common, and the constant part of the index."""
+    pointer, index = access.src[:2]
+    memory = pointer.dtype
+    # An array of one lane's own need not be aligned.
+    if not isinstance(memory, Pointer) or memory.place is Place.SCRATCH:
+        return None
+    found = terms_of(index)
+    if found is None or index.dtype is not dtypes.index or memory.base is dtypes.bool:
+        return None
+    rest = access.src[2:] if access.op is Ops.LOAD else access.src[3:]
+    return (pointer, frozenset(found[0].items()), rest), found[1]
+
+
+def _runs(
+    key: Key, places: Sequence[int], dtype: DType, target: Target
+) -> Iterator[tuple[int, int]]:
+    """(first, count) of the neighbours among `places` that one access can move, the longest first."""
+    aligned = math.gcd(*(scale * factor.divisor for factor, scale in key[1])) if key[1] else 0
+    left = set(places)
+    width = target.memory_lanes
+    while width > 1:
+        if width * dtype.itemsize <= _MOST_BYTES and aligned % width == 0:
+            for first in sorted(left):
+                run = range(first, first + width)
+                if first % width == 0 and left.issuperset(run):
+                    left.difference_update(run)
+                    yield first, width
+        width //= 2
+
+
+def _join_loads(ast: UOp, target: Target) -> UOp:
+    groups: dict[tuple[Key, DType], dict[int, UOp]] = {}
+    nodes = ast.toposort()
+    for node in nodes:
+        if node.op is Ops.LOAD and node.dtype.lanes == 1 and (found := _place(node)) is not None:
+            groups.setdefault((found[0], node.dtype), {})[found[1]] = node
+    # load -> (its run, its lane in it)
+    member: dict[UOp, tuple[tuple[Key, int, int], int]] = {}
+    for (key, dtype), loads in groups.items():
+        if len(loads) > 1:
+            for first, count in _runs(key, list(loads), dtype, target):
+                for lane in range(count):
+                    member[loads[first + lane]] = (key, first, count), lane
+    if not member:
+        return ast
+    joined: dict[tuple[Key, int, int], UOp] = {}
+    done: dict[UOp, UOp] = {}
+    for node in nodes:
+        src = tuple([done[source] for source in node.src])
+        if node in member:
+            run, lane = member[node]
+            if run not in joined:
+                count = run[2]
+                start = simplify(src[1] - lane)
+                gate = (src[2].broadcast(count), src[3]) if len(src) == 4 else ()
+                joined[run] = UOp(Ops.LOAD, node.dtype.vec(count), (src[0], start, *gate))
+            done[node] = joined[run].gep(lane)
+        else:
+            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+    return done[ast]
+
+
+def _join_stores(ast: UOp, target: Target) -> UOp:
+    nodes = ast.toposort()
+    users = Counter(source for node in nodes for source in node.src if source.op is Ops.STORE)
+    done: dict[UOp, UOp] = {}
+    for node in nodes:
+        src: Sequence[UOp] = [done[source] for source in node.src]
+        if sum(source.op is Ops.STORE for source in src) > 1:
+            own = {done[source] for source in node.src if users[source] == 1}
+            src = _joined([(source, source in own) for source in src], target)
+        new = tuple(src)
+        done[node] = node if new == node.src else UOp(node.op, node.dtype, new, node.arg)
+    return done[ast]
+
+
+def _joined(effects: Sequence[tuple[UOp, bool]], target: Target) -> list[UOp]:
+    """The sources of one node, the stores that only it asks for joined."""
+    groups: dict[tuple[Key, DType], dict[int, UOp]] = {}
+    for node, is_own in effects:
+        if is_own and node.op is Ops.STORE and node.arg is None and node.src[2].dtype.lanes == 1:
+            found = _place(node)
+            if found is not None:
+                groups.setdefault((found[0], node.src[2].dtype), {})[found[1]] = node
+    replaced: dict[UOp, UOp] = {}
+    for (key, dtype), stores in groups.items():
+        for first, count in _runs(key, list(stores), dtype, target):
+            members = [stores[first + lane] for lane in range(count)]
+            pointer, index, _, *gate = members[0].src
+            store = pointer.store(index, _stack([member.src[2] for member in members]), *gate)
+            replaced |= dict.fromkeys(members, store)
+    return list(dict.fromkeys(replaced.get(node, node) for node, _ in effects))
+
+
+def _stack(values: Sequence[UOp]) -> UOp:
+    """The vector of `values`, which may be one already."""
+    first = values[0]
+    if first.op is Ops.GEP and first.src[0].dtype.lanes == len(values):
+        lanes = tuple((node.src[0], node.arg) if node.op is Ops.GEP else None for node in values)
+        if lanes == tuple((first.src[0], (lane,)) for lane in range(len(values))):
+            return first.src[0]
+    return UOp.stack(values)
