@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
@@ -10,35 +12,57 @@ from tilegrad.ir.uop import UOp, prod
 __all__ = ["use_grid"]
 
 _GRID_AXES = 3
-_NAMES = {Axis.GLOBAL: "gidx", Axis.LOCAL: "lidx", Axis.GROUP: "lidx"}
+# A launch may have many more blocks along its first axis than along the others, and fewest lanes
+# along the last.
+_MOST_BLOCKS, _MOST_DEEP = 65535, 64
 
 
 def use_grid(ast: UOp) -> UOp:
     """Ranges that the launch runs become SPECIAL.
 
-    A launch has three axes of each kind; the outermost axes share the last one.
+    A launch has three axes of each kind. The first axis of a block is its innermost, because lanes
+    that follow one another there run together and should touch neighbours in memory; the lanes of a
+    matrix unit are the innermost of all.
 
     before   RANGE(16, GLOBAL)
     after    SPECIAL("gidx0", 16)
     """
     place = {number: rank for rank, number in enumerate(ast.arg.order)}
     ranges = sorted(
-        (node for node in ast.toposort() if node.op is Ops.RANGE), key=lambda node: place.get(node.arg[0], len(place) + node.arg[0])
+        (node for node in ast.toposort() if node.op is Ops.RANGE),
+        key=lambda node: place.get(node.arg[0], len(place) + node.arg[0]),
     )
-    mapping: dict[UOp, UOp] = {part: _special("chunk", part.src[0]) for part in ranges if part.arg[1] is Axis.THREAD}
-    for kinds in ((Axis.GLOBAL,), (Axis.LOCAL, Axis.GROUP)):
-        axes = [part for part in ranges if part.arg[1] in kinds]
-        name = _NAMES[kinds[0]]
-        crowded = axes[: max(len(axes) - _GRID_AXES + 1, 0)] if len(axes) > _GRID_AXES else []
-        if crowded:
-            position = _special(f"{name}0", UOp.const(dtypes.index, int(prod(part.src[0].vmax for part in crowded))))
-            for part in reversed(crowded):
-                mapping[part] = position % part.src[0]
-                position = position // part.src[0]
-        for number, part in enumerate(axes[len(crowded) :]):
-            mapping[part] = _special(f"{name}{number + bool(crowded)}", part.src[0])
+    chunks = [part for part in ranges if part.arg[1] is Axis.THREAD]
+    mapping: dict[UOp, UOp] = {part: _special("chunk", part.src[0]) for part in chunks}
+    blocks = [part for part in ranges if part.arg[1] is Axis.GLOBAL]
+    lanes = [part for part in ranges if part.arg[1] in (Axis.LOCAL, Axis.GROUP)]
+    fits = all(part.src[0].vmax <= _MOST_BLOCKS for part in blocks[-(_GRID_AXES - 1) :])
+    crowded = max(len(blocks) - _GRID_AXES + 1, 1) if fits else len(blocks)
+    for number, parts in enumerate([blocks[:crowded], *([part] for part in blocks[crowded:])]):
+        mapping |= _share(f"gidx{number}", parts)
+    crowded = max(len(lanes) - _GRID_AXES + 1, 1)
+    if len(lanes) >= _GRID_AXES and prod(part.src[0].arg for part in lanes[:crowded]) > _MOST_DEEP:
+        crowded = len(lanes)
+    for number, parts in enumerate(
+        [*([part] for part in lanes[: crowded - 1 : -1]), lanes[:crowded]]
+    ):
+        mapping |= _share(f"lidx{number}", parts)
     return simplify(ast.substitute(mapping))
 
 
+def _share(name: str, parts: Sequence[UOp]) -> dict[UOp, UOp]:
+    """One axis of the launch for all of `parts`, the last the fastest."""
+    if len(parts) < 2:
+        return {part: _special(name, part.src[0]) for part in parts}
+    position = _special(name, prod(part.src[0] for part in parts))
+    mapping = {}
+    for part in reversed(parts[1:]):
+        mapping[part] = position % part.src[0]
+        position = position // part.src[0]
+    return {**mapping, parts[0]: position}
+
+
 def _special(name: str, extent: UOp) -> UOp:
-    return UOp(Ops.SPECIAL, dtypes.index, (), (name, extent.arg if extent.op is Ops.CONST else extent))
+    extent = simplify(extent)
+    value = extent.arg if extent.op is Ops.CONST else extent
+    return UOp(Ops.SPECIAL, dtypes.index, (), (name, value))

@@ -1,8 +1,8 @@
 """Accesses to neighbouring elements become one, on targets whose arithmetic is scalar.
 
-There every written-out element is a value of its own, and only memory knows vectors: loads and stores
-of 2 or 4 elements. They are joined where it is proven that they are neighbours, that the first one
-is aligned, and that one gate holds for all.
+There every written-out element is a value of its own, and only memory knows vectors: loads and
+stores of 2 or 4 elements. They are joined where it is proven that they are neighbours, that the
+first one is aligned, and that one gate holds for all.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _place(access: UOp) -> tuple[Key, int] | None:
 def _runs(
     key: Key, places: Sequence[int], dtype: DType, target: Target
 ) -> Iterator[tuple[int, int]]:
-    """(first, count) of the neighbours among `places` that one access can move, the longest first."""
+    """(first, count) of the neighbours among `places` that one access can move, longest first."""
     aligned = math.gcd(*(scale * factor.divisor for factor, scale in key[1])) if key[1] else 0
     left = set(places)
     width = target.memory_lanes
