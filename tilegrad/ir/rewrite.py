@@ -317,7 +317,7 @@ class PatternMatcher:
             name, rules = "rules", name
         self.name = name
         self.rules: list[Rule] = [self._as_rule(entry) for entry in rules]
-        self._table: dict[Ops, list[tuple[Rule, Callable[[UOp, Any], UOp | None]]]] | None = None
+        self._table: dict[int, list[tuple[Rule, Callable[[UOp, Any], UOp | None]]]] | None = None
 
     @staticmethod
     def _as_rule(entry: Entry) -> Rule:
@@ -339,7 +339,7 @@ class PatternMatcher:
 
         return add
 
-    def _compile(self) -> dict[Ops, list[tuple[Rule, Callable[[UOp, Any], UOp | None]]]]:
+    def _compile(self) -> dict[int, list[tuple[Rule, Callable[[UOp, Any], UOp | None]]]]:
         new = [rule for rule in self.rules if rule._match is None]
         if new:
             writers = [_Writer(rule, number) for number, rule in enumerate(new)]
@@ -350,18 +350,18 @@ class PatternMatcher:
             exec(_code(source, self.name), scope)
             for rule, writer in zip(new, writers, strict=True):
                 rule._match = scope[f"match{writer.number}"]
-        table: dict[Ops, list[tuple[Rule, Callable[[UOp, Any], UOp | None]]]] = {}
+        table: dict[int, list[tuple[Rule, Callable[[UOp, Any], UOp | None]]]] = {}
         for rule in self.rules:
             assert rule._match is not None
             for op in rule.left.op or tuple(Ops):
-                table.setdefault(op, []).append((rule, rule._match))
+                table.setdefault(op.serial, []).append((rule, rule._match))
         self._table = table
         return table
 
     def rewrite(self, node: UOp, ctx: Any = None) -> UOp | None:
         """What the first rule that applies makes of `node`, or None."""
         table = self._table or self._compile()
-        for _, match in table.get(node.op, ()):
+        for _, match in table.get(node.op.serial, ()):
             result = match(node, ctx)
             if result is not None and result is not node:
                 return result
@@ -370,7 +370,7 @@ class PatternMatcher:
     def rewrite_traced(self, node: UOp, ctx: Any, steps: list[Rewrite]) -> UOp | None:
         """As `rewrite`, and the step is kept in `steps`."""
         table = self._table or self._compile()
-        for rule, match in table.get(node.op, ()):
+        for rule, match in table.get(node.op.serial, ()):
             result = match(node, ctx)
             if result is not None and result is not node:
                 steps.append(Rewrite(rule.name, node, result))

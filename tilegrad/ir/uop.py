@@ -58,9 +58,9 @@ class UOp:
     def __new__(cls, op: Ops, dtype: DType = dtypes.void, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
         if op is Ops.CONST:
             arg = as_const(arg, dtype.scalar)
-            key: Key = (op, dtype, _FLOAT_BITS.pack(arg) if dtype.is_float else arg)
+            key: Key = (0, dtype, _FLOAT_BITS.pack(arg) if dtype.is_float else arg)
         else:
-            key = (op, dtype, src, arg, arg.__class__)
+            key = (op.serial, dtype, src, arg, arg.__class__)
         found = _table.get(key)
         if found is not None and (node := found()) is not None:
             return node
