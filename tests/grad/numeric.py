@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.engine.memory import buffer_of
 from tilegrad.grad import gradients
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops
@@ -90,12 +91,14 @@ def _compute(node: UOp, src: list[Array]) -> Array:
         return table
     if op is Ops.ASSIGN:
         return src[1]
+    if op is Ops.BUFFER:
+        return np.frombuffer(buffer_of(node).copy_out(), kind)
     assert op in (Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY), op
     return src[0]
 
 
 def evaluate(root: UOp, values: Mapping[UOp, Array]) -> Array:
-    """The value of `root`, given those of its leaves."""
+    """The value of `root`, given those of its leaves; lists are leaves that know their own."""
     done = {node: np.asarray(value, node.dtype.name) for node, value in values.items()}
     for node in toposort([root], stop=lambda node: node in done):
         if node not in done:

@@ -1,0 +1,45 @@
+"""What every layer checks of its arguments and of its input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilegrad.base.errors import ShapeError
+from tilegrad.tensor.core import describe
+from tilegrad.tensor.sizes import here, same, show_shape
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["check_size", "positive", "tuple_of"]
+
+
+def check_size(layer: str, what: str, x: Tensor, axis: int, size: int) -> None:
+    """Raise ShapeError unless axis `axis` of `x`, its `what`, has the `size` of `layer`."""
+    has_axis = -x.ndim <= axis < x.ndim
+    if not has_axis or not same(x.shape[axis], size):
+        raise ShapeError(
+            f"{layer}: the input has {x.shape[axis] if has_axis else 'no'} {what}, "
+            f"the layer was made for {size}",
+            input=describe(x.uop),
+            rule=f"axis {axis} of {show_shape(x.shape)} must be {size}",
+            line=here(),
+        )
+
+
+def positive(layer: str, **sizes: Any) -> None:
+    """Raise ShapeError unless each of `sizes` is an integer above 0."""
+    for name, size in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ShapeError(f"{layer}: {name} must be above 0, not {size!r}", line=here())
+
+
+def tuple_of(layer: str, name: str, value: Any, count: int, least: int = 0) -> tuple[int, ...]:
+    """`value`, or one number for all axes, as `count` integers of at least `least`."""
+    found = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
+    is_fit = all(isinstance(part, int) and part >= least for part in found)
+    if len(found) != count or not is_fit:
+        raise ShapeError(
+            f"{layer}: {name} {value!r} does not fit",
+            rule=f"an integer of at least {least}, or one for each of {count} axes",
+            line=here(),
+        )
+    return found

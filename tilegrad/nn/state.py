@@ -1,0 +1,223 @@
+"""Finding the tensors of a model, and carrying them to files and back.
+
+A model is any object: its tensors are found by walking attributes, lists, tuples and dicts, and are
+called by the way to them, as in "layers.0.weight". Those are PyTorch's names for the same model.
+"""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import DataError, DTypeError, ShapeError
+from tilegrad.io.safetensors import Entry, read_metadata, read_safetensors, write_safetensors
+from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = [
+    "Unmatched", "get_parameters", "get_state_dict", "load_state_dict", "safe_load",
+    "safe_load_metadata", "safe_save",
+]  # fmt: skip
+
+
+class Unmatched(NamedTuple):
+    """Names that stand on one side only."""
+
+    missing: list[str]
+    unexpected: list[str]
+
+
+def get_state_dict(obj: object, prefix: str = "") -> dict[str, Tensor]:
+    """The tensors of `obj` by name, each name beginning with `prefix`.
+
+    An object that is reached again, by another way or through a cycle, is not walked again; a
+    tensor that is reached by two ways has two names.
+
+    Raises DataError if two tensors get one name.
+    """
+    found: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    stack: list[tuple[str, object]] = [(prefix.removesuffix("."), obj)]
+    while stack:
+        name, item = stack.pop()
+        if isinstance(item, Tensor):
+            if found.get(name, item) is not item:
+                raise DataError(f"get_state_dict: two tensors are called {name!r}", line=here())
+            found[name] = item
+        elif id(item) not in seen:
+            seen.add(id(item))
+            parts = [(f"{name}.{key}" if name else str(key), part) for key, part in _parts(item)]
+            stack.extend(reversed(parts))
+    return found
+
+
+def _parts(item: object) -> Iterator[tuple[object, object]]:
+    """What `item` holds, by key, place or attribute; nothing for what cannot hold a weight."""
+    if isinstance(item, Mapping):
+        yield from item.items()
+    elif isinstance(item, tuple) and hasattr(item, "_fields"):
+        yield from zip(item._fields, item, strict=True)
+    elif isinstance(item, (list, tuple)):
+        yield from enumerate(item)
+    elif not isinstance(item, _NO_CONTAINERS) and not _is_machinery(type(item)):
+        for kind in type(item).__mro__:
+            slots = kind.__dict__.get("__slots__", ())
+            for slot in (slots,) if isinstance(slots, str) else slots:
+                if hasattr(item, slot) and slot not in ("__dict__", "__weakref__"):
+                    yield slot, getattr(item, slot)
+        yield from getattr(item, "__dict__", {}).items()
+
+
+_NO_CONTAINERS = (
+    type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType,
+    str, bytes, int, float,
+)  # fmt: skip
+
+
+def _is_machinery(kind: type) -> bool:
+    """Whether this class is tilegrad's own and no layer: a captured function holds no weights."""
+    module = kind.__module__
+    return module.startswith("tilegrad.") and not module.startswith("tilegrad.nn.")
+
+
+def get_parameters(obj: object) -> list[Tensor]:
+    """The tensors of `obj`, each once; state that is not trained too, for the optimizer to know."""
+    return list({id(tensor): tensor for tensor in get_state_dict(obj).values()}.values())
+
+
+def load_state_dict(model: object, state_dict: Mapping[str, Any], strict: bool = True) -> Unmatched:
+    """Write the tensors (or arrays) of `state_dict` into those of `model` that have their names.
+
+    They take the dtype and device of the model's. Gives the names that the file or the model lacks.
+
+    Raises DataError for such names if `strict`, ShapeError for other shapes, DTypeError where a
+    float would become an integer or the reverse. Everything is checked, and computed, before
+    anything is written.
+    """
+    own = get_state_dict(model)
+    unmatched = Unmatched(
+        [name for name in own if name not in state_dict],
+        [name for name in state_dict if name not in own],
+    )
+    if strict and (unmatched.missing or unmatched.unexpected):
+        raise DataError(
+            f"load_state_dict: {len(unmatched.missing)} names are missing, "
+            f"{len(unmatched.unexpected)} are unexpected",
+            missing=_listed(unmatched.missing),
+            unexpected=_listed(unmatched.unexpected),
+            fix="strict=False loads the names that match",
+            line=here(),
+        )
+    pairs = [
+        (name, own[name], _as_tensor(value)) for name, value in state_dict.items() if name in own
+    ]
+    _check_pairs(pairs)
+    ready = [
+        value.to(tensor.device).cast(tensor.dtype).contiguous().detach()
+        for _, tensor, value in pairs
+    ]
+    if ready:
+        Tensor.realize(*ready)
+        written = [tensor.assign(value) for (_, tensor, _), value in zip(pairs, ready, strict=True)]
+        Tensor.realize(*written)
+    return unmatched
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:8]) or "none"
+    return shown if len(names) <= 8 else f"{shown}, and {len(names) - 8} more"
+
+
+def _as_tensor(value: Any) -> Tensor:
+    return value if isinstance(value, Tensor) else Tensor(value)
+
+
+def _check_pairs(pairs: list[tuple[str, Tensor, Tensor]]) -> None:
+    """Raise ShapeError or DTypeError, naming every tensor that does not fit."""
+    shapes = [
+        f"{name}: {new.shape} for {old.shape}" for name, old, new in pairs if new.shape != old.shape
+    ]
+    if shapes:
+        raise ShapeError(
+            f"load_state_dict: {len(shapes)} tensors have another shape than the model's",
+            given=_listed(shapes),
+            line=here(),
+        )
+    kinds = [
+        f"{name}: {new.dtype.name} for {old.dtype.name}"
+        for name, old, new in pairs
+        if new.dtype.is_float is not old.dtype.is_float
+    ]
+    if kinds:
+        raise DTypeError(
+            f"load_state_dict: {len(kinds)} tensors have another kind of dtype than the model's",
+            given=_listed(kinds),
+            line=here(),
+        )
+
+
+def safe_save(
+    tensors: Mapping[str, Tensor],
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write `tensors` to a safetensors file, which appears whole or not at all.
+
+    Raises DataError if it cannot be written; an older file is then as it was.
+    """
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise DTypeError(
+                f"safe_save: {name!r} is a {type(tensor).__name__}, not a Tensor",
+                fix="pass nn.state.get_state_dict(model)",
+                line=here(),
+            )
+    if tensors:
+        Tensor.realize(*tensors.values())
+    write_safetensors(path, {name: _entry(tensor) for name, tensor in tensors.items()}, metadata)
+
+
+def _entry(tensor: Tensor) -> Entry:
+    import numpy as np
+
+    # NumPy has no bfloat16: an array holds its bits.
+    is_bits = tensor.dtype is dtypes.bfloat16
+    data = np.asarray(tensor.data()) if is_bits else tensor.numpy()
+    return Entry(tensor.dtype.name, data.shape, data)
+
+
+def safe_load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, Tensor]:
+    """The tensors of a safetensors file by name, on `device`.
+
+    Raises DataError if the file is damaged, DTypeError for a dtype that tensors do not have.
+    """
+    entries = read_safetensors(path)
+    known = {dtype.name: dtype for dtype in dtypes.all}
+    unknown = [
+        f"{name}: {entry.dtype_name}"
+        for name, entry in entries.items()
+        if entry.dtype_name not in known
+    ]
+    if unknown:
+        raise DTypeError(
+            "safe_load: the file holds dtypes that tensors do not have",
+            file=os.fspath(path),
+            tensors=_listed(unknown),
+            known=", ".join(known),
+        )
+    return {
+        name: _tensor(entry, known[entry.dtype_name], device) for name, entry in entries.items()
+    }
+
+
+def _tensor(entry: Entry, dtype: DType, device: str | None) -> Tensor:
+    tensor = Tensor(entry.data, device=device)
+    return tensor.bitcast(dtype) if dtype is dtypes.bfloat16 else tensor
+
+
+def safe_load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The texts that the writer of a safetensors file added to it."""
+    return read_metadata(path)
