@@ -34,7 +34,7 @@ def texts(moved: ShapeTracker, idxs: list[UOp] | None = None) -> tuple[str, str]
 
 def positions(moved: ShapeTracker) -> np.ndarray[Any, Any]:
     """The memory position of each element, -1 where there is none, by the lowered index."""
-    shape = tuple(int(size) for size in moved.shape)
+    shape: Any = moved.shape
     loops = [UOp.range(size, axis) for axis, size in enumerate(shape)]
     index, valid = moved.to_indexed_uops(loops)
     grid = dict(zip(loops, np.indices(shape, sparse=True)))
@@ -158,10 +158,10 @@ def test_merging_keeps_the_elements(data: st.DataObject) -> None:
         for size in shape
     )
     mask = data.draw(st.sampled_from([None, mask]))
-    merged = merge_dims(shape, strides, mask)  # type: ignore[arg-type]
-    assert math.prod(int(size) for size, _, _ in merged) == math.prod(shape)
+    merged: Any = merge_dims(shape, strides, mask)  # type: ignore[arg-type]
+    assert math.prod(size for size, _, _ in merged) == math.prod(shape)
     assert all(size != 1 for size, _, _ in merged)
-    assert all(0 <= backed <= size for size, _, backed in merged)  # type: ignore[operator]
+    assert all(0 <= backed <= size for size, _, backed in merged)
     view = View.create(shape, strides, 0, mask)  # type: ignore[arg-type]
     flat = positions(tracker(view)).reshape(-1)
     assert positions(tracker(view.minify())).reshape(-1).tolist() == flat.tolist()
@@ -425,11 +425,11 @@ def random_step(
             window.append((start, rng.randint(start + 1, size)))
         return moved.shrink(window), array[tuple(slice(*w) for w in window)]
     flips = [rng.random() < 0.5 for _ in shape]
-    return moved.flip(flips), np.flip(array, [axis for axis, on in enumerate(flips) if on])
+    return moved.flip(flips), np.flip(array, tuple(axis for axis, on in enumerate(flips) if on))
 
 
 def random_factors(rng: random.Random, size: int) -> tuple[int, ...]:
-    factors = []
+    factors: list[int] = []
     while size > 1 and len(factors) < 4:
         factor = rng.choice([d for d in range(1, size + 1) if size % d == 0])
         factors.append(factor)

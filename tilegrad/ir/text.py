@@ -158,9 +158,7 @@ def _joined(parts: Sequence[UOp | str], separator: str) -> list[UOp | str]:
 
 
 def _operands(node: UOp, labelled: set[UOp]) -> list[UOp | str]:
-    """The operands of a chain of one op; the order of float sums has a meaning, so their right side
-    stays whole.
-    """
+    """The operands of a chain. Float sums have an order, so their right side stays whole."""
     found: list[UOp | str] = []
     stack = list(reversed(node.src))
     first = True
@@ -179,9 +177,7 @@ def _operands(node: UOp, labelled: set[UOp]) -> list[UOp | str]:
 
 
 def dump(graph: UOp | Sequence[UOp]) -> str:
-    """`%2 = ADD(%0, %1) : float`, a line per node, each below what it needs; a program keeps its
-    order.
-    """
+    """`%2 = ADD(%0, %1) : float`: a line per node, sources first; a program keeps its order."""
     nodes = list(_ordered(graph)) if isinstance(graph, UOp) else list(graph)
     names = {node: f"%{number}" for number, node in enumerate(nodes)}
     lines: list[str] = []
@@ -266,8 +262,7 @@ _TABLE: dict[str, Any] = {
 
 
 def register(name: str, constructor: Callable[..., Any]) -> None:
-    """Let `parse` read `name(...)` by calling `constructor`, or `name.MEMBER` if that is an enum.
-    """
+    """Let `parse` read `name(...)` by calling `constructor`; `name.MEMBER` of an enum."""
     is_enum = isinstance(constructor, type) and issubclass(constructor, Enum)
     _TABLE[name] = _Members(constructor.__members__) if is_enum else _Constructor(constructor)  # type: ignore[attr-defined]
 
@@ -300,9 +295,7 @@ class _Frame:
 
 
 class _Reader:
-    """Reads one expression of calls, tuples, numbers, strings and known names, with a stack of its
-    own.
-    """
+    """Reads one expression of calls, tuples, numbers, strings and known names, on its own stack."""
 
     def __init__(self, text: str, references: Mapping[str, UOp]):
         self.text, self.references = text, references

@@ -160,9 +160,7 @@ class _Run(NamedTuple):
 
 
 def _runs(shape: Sizes, strides: Sizes, mask: Mask | None) -> tuple[list[_Run], Any]:
-    """The fewest runs that say the same as these axes, outermost first, and what to add to the
-    offset.
-    """
+    """The fewest runs that say the same, outermost first, and what to add to the offset."""
     runs: list[_Run] = []
     moved: Any = 0
     for axis, (size, stride) in enumerate(zip(shape, strides)):
@@ -197,9 +195,7 @@ def merge_dims(
 
 
 def _split(run: _Run, sizes: Sequence[Any]) -> tuple[list[Any], list[tuple[Any, Any]]] | None:
-    """Strides and mask of axes of `sizes` that together are `run`; None if its valid part is no box
-    in them.
-    """
+    """Strides and mask of axes that together are `run`; None if its valid part is no box there."""
     strides = [run.stride * step for step in _row_major(tuple(sizes))]
     if run.low == 0 and run.high == run.size:
         return strides, [(0, size) for size in sizes]
@@ -225,9 +221,7 @@ def _split(run: _Run, sizes: Sequence[Any]) -> tuple[list[Any], list[tuple[Any, 
 
 @dataclass(frozen=True)
 class View:
-    """Where the elements of `shape` lie. Make one with `View.create`, which brings it to its one
-    form.
-    """
+    """Where the elements of `shape` lie, in the one form to which `View.create` brings it."""
 
     shape: Sizes
     strides: Sizes
@@ -410,9 +404,7 @@ class View:
         return self.reshape([run.size for run in runs]) or self
 
     def merge(self, other: View) -> View | None:
-        """One view for `other`, whose positions are the elements of this one; None if there is
-        none.
-        """
+        """One view for `other`, whose positions are this one's elements; None if there is none."""
         if self.contiguous:
             return other
         if other.contiguous and other.size == self.size:

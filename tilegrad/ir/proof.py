@@ -1,0 +1,435 @@
+"""What can be proved of integer expressions: their bounds where a condition holds, and that
+different lanes mean different places.
+
+A proof is by intervals over sums of terms. Where it fails, a search for a counterexample tells a
+wrong expression from one that is only too hard to prove: `find_outside` and `find_collision` give
+values of the variables for which it goes wrong, or None.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilegrad.ir.bounds import bounds_of
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rules.terms import conjuncts
+from tilegrad.ir.text import render
+from tilegrad.ir.uop import UOp, toposort
+
+__all__ = ["are_apart", "bounds_under", "find_collision", "find_outside", "lane_of", "linear"]
+
+Terms = dict[UOp, int]
+Interval = tuple[Any, Any]
+
+# A search tries every point of a grid up to this size, else this many of them.
+_POINTS = 512
+
+
+def linear(node: UOp) -> tuple[Terms, int]:
+    """`node` as ({factor: coefficient}, constant), before or after `lower.decompose`."""
+    terms: Terms = {}
+    constant = 0
+    stack = [(node, 1)]
+    while stack:
+        part, scale = stack.pop()
+        op, src = part.op, part.src
+        if op is Ops.CONST:
+            constant += part.arg * scale
+        elif _may_wrap(part):
+            terms[part] = terms.get(part, 0) + scale
+        elif op is Ops.ADD:
+            stack += [(src[1], scale), (src[0], scale)]
+        elif op is Ops.SUB:
+            stack += [(src[1], -scale), (src[0], scale)]
+        elif op is Ops.NEG:
+            stack.append((src[0], -scale))
+        elif op is Ops.MUL and src[1].op is Ops.CONST:
+            stack.append((src[0], scale * src[1].arg))
+        elif op is Ops.SHL and src[1].op is Ops.CONST:
+            stack.append((src[0], scale << src[1].arg))
+        elif op is Ops.MULACC and src[1].op is Ops.CONST:
+            stack += [(src[2], scale), (src[0], scale * src[1].arg)]
+        elif op is Ops.CAST and _keeps_value(part):
+            stack.append((src[0], scale))
+        else:
+            terms[part] = terms.get(part, 0) + scale
+    return {factor: scale for factor, scale in terms.items() if scale}, constant
+
+
+def _may_wrap(node: UOp) -> bool:
+    """Whether a fixed-width integer may wrap around, so that no law of sums is sure."""
+    return node.dtype.kind != "index" and node.bounds == (node.dtype.min, node.dtype.max)
+
+
+def _keeps_value(cast: UOp) -> bool:
+    """Whether an integer cast changes no value that its source can take."""
+    inner = cast.src[0]
+    if not (inner.dtype.is_int and cast.dtype.is_int):
+        return False
+    low, high = inner.bounds
+    return bool(cast.dtype.kind == "index" or (low >= cast.dtype.min and high <= cast.dtype.max))
+
+
+# bounds under a condition
+
+
+@dataclass
+class _Fact:
+    """A sum of terms lies between `low` and `high`; None is unbounded."""
+
+    terms: Terms
+    low: int | None
+    high: int | None
+
+
+def _facts(condition: UOp) -> list[_Fact]:
+    """What the comparisons in a conjunction say, one fact per sum."""
+    found: dict[frozenset[tuple[UOp, int]], _Fact] = {}
+    for part in conjuncts(condition):
+        negated = part.op is Ops.XOR and part.src[1].op is Ops.CONST and part.src[1].arg is True
+        test = part.src[0] if negated else part
+        if test.op not in (Ops.CMPLT, Ops.CMPEQ) or not test.src[0].dtype.is_int:
+            continue
+        if test.op is Ops.CMPEQ and negated:
+            continue
+        left, right = linear(test.src[0]), linear(test.src[1])
+        terms = dict(left[0])
+        for factor, scale in right[0].items():
+            terms[factor] = terms.get(factor, 0) - scale
+        terms = {factor: scale for factor, scale in terms.items() if scale}
+        if not terms:
+            continue
+        limit = right[1] - left[1]
+        # The sum is below the limit, at least the limit, or equal to it.
+        low, high = (limit, None) if negated else (None, limit - 1)
+        if test.op is Ops.CMPEQ:
+            low, high = limit, limit
+        if next(iter(terms.values())) < 0:
+            terms = {factor: -scale for factor, scale in terms.items()}
+            low, high = (None if high is None else -high), (None if low is None else -low)
+        fact = found.setdefault(frozenset(terms.items()), _Fact(terms, None, None))
+        fact.low = low if fact.low is None else fact.low if low is None else max(low, fact.low)
+        fact.high = (
+            high if fact.high is None else fact.high if high is None else min(high, fact.high)
+        )
+    return sorted(found.values(), key=lambda fact: -len(fact.terms))
+
+
+class _Narrowed:
+    """A node as `bounds_of` sees it, with sources narrowed by the condition."""
+
+    __slots__ = ("arg", "bounds", "dtype", "op", "src", "vmax", "vmin")
+
+    def __init__(self, node: UOp, src: tuple[_Narrowed, ...]):
+        self.op, self.dtype, self.arg, self.src = node.op, node.dtype, node.arg, src
+
+    def set(self, interval: Interval) -> None:
+        self.bounds = interval
+        self.vmin, self.vmax = interval
+
+
+def bounds_under(node: UOp, condition: UOp) -> Interval:
+    """(smallest, largest) value of the integer `node` where `condition` holds; (1, 0) if it never
+    does.
+
+    Used are comparisons of sums in a conjunction: `0 <= i + k - 1` and `i + k < n` bound `i + k`
+    wherever it stands, also as a part of a longer sum.
+    """
+    facts = _facts(condition)
+    if not facts:
+        return node.bounds
+    known: dict[UOp, Interval] = {}
+    narrowed: dict[UOp, _Narrowed] = {}
+    limits = _limits(facts)
+    for part in toposort([node], stop=lambda part: not _is_arithmetic(part)):
+        interval = part.bounds
+        is_inner = _is_arithmetic(part)
+        seen = _Narrowed(part, tuple([narrowed[source] for source in part.src]) if is_inner else ())
+        if is_inner and any(known[source] != source.bounds for source in part.src):
+            interval = _meet(interval, bounds_of(seen))
+        if part in limits:
+            interval = _meet(interval, limits[part])
+        if part.op in _SUMS and part.dtype.is_int:
+            interval = _meet(interval, _sum_bounds(part, facts, known))
+        if interval[0] > interval[1]:
+            return (1, 0)
+        seen.set(interval)
+        narrowed[part], known[part] = seen, interval
+    return known[node]
+
+
+_SUMS = (Ops.ADD, Ops.SUB, Ops.MULACC)
+
+
+def _is_arithmetic(node: UOp) -> bool:
+    return node.op.is_alu or node.op is Ops.CAST
+
+
+def _meet(a: Interval, b: Interval) -> Interval:
+    return max(a[0], b[0]), min(a[1], b[1])
+
+
+def _limits(facts: Sequence[_Fact]) -> dict[UOp, Interval]:
+    """What the facts say of each single factor, whatever the others are."""
+    found: dict[UOp, Interval] = {}
+    for fact in facts:
+        for factor, scale in fact.terms.items():
+            rest = {other: by for other, by in fact.terms.items() if other is not factor}
+            least, most = _spread(rest, {other: other.bounds for other in rest})
+            low = -math.inf if fact.low is None else fact.low - most
+            high = math.inf if fact.high is None else fact.high - least
+            if scale < 0:
+                low, high = -high, -low
+            step = abs(scale)
+            bounds = (
+                low if low == -math.inf else -(-low // step),
+                high if high == math.inf else high // step,
+            )
+            found[factor] = _meet(found.get(factor, factor.bounds), bounds)
+    return found
+
+
+def _spread(terms: Terms, known: Mapping[UOp, Interval]) -> Interval:
+    """Interval of a sum of terms."""
+    low = high = 0
+    for factor, scale in terms.items():
+        a, b = known[factor]
+        low += scale * (a if scale > 0 else b)
+        high += scale * (b if scale > 0 else a)
+    return low, high
+
+
+def _sum_bounds(node: UOp, facts: Sequence[_Fact], known: Mapping[UOp, Interval]) -> Interval:
+    """Interval of a sum, the known facts standing for the terms they are about, longest first."""
+    terms, constant = linear(node)
+    if any(factor not in known for factor in terms):
+        return node.bounds
+    low = high = constant
+    for fact in facts:
+        first, by = next(iter(fact.terms.items()))
+        scale, remainder = divmod(terms.get(first, 0), by)
+        if scale == 0 or remainder:
+            continue
+        if any(terms.get(factor, 0) != scale * inner for factor, inner in fact.terms.items()):
+            continue
+        if any(factor not in known for factor in fact.terms):
+            continue
+        least, most = _spread(fact.terms, known)
+        least = least if fact.low is None else max(least, fact.low)
+        most = most if fact.high is None else min(most, fact.high)
+        low += scale * (least if scale > 0 else most)
+        high += scale * (most if scale > 0 else least)
+        terms = {factor: inner for factor, inner in terms.items() if factor not in fact.terms}
+    rest = _spread(terms, known)
+    return low + rest[0], high + rest[1]
+
+
+def lane_of(node: UOp, lane: int) -> UOp:
+    """Lane number `lane` of a vector expression, with the choice pushed down to its leaves."""
+    made: dict[UOp, UOp] = {}
+    stack = [node]
+    while stack:
+        part = stack[-1]
+        is_inner = part.dtype.lanes > 1 and (part.op.is_alu or part.op is Ops.CAST)
+        missing = [source for source in part.src if is_inner and source not in made]
+        if missing:
+            stack += missing
+            continue
+        stack.pop()
+        if is_inner:
+            src = tuple(made[source] for source in part.src)
+            made[part] = UOp(part.op, part.dtype.scalar, src, part.arg)
+        else:
+            made[part] = part if part.dtype.lanes == 1 else part.gep(lane)
+    return made[node]
+
+
+# places of lanes
+
+
+def are_apart(index: UOp, axes: Collection[UOp], width: int = 1) -> bool:
+    """Whether it is proved that points which differ on `axes` never meet in the `width` places from
+    `index` on.
+
+    The terms must be like the digits of a number: each step larger than all that the smaller ones
+    add up to.
+    """
+    terms, _ = linear(index)
+    if any(axis not in terms for axis in axes):
+        return False
+    reach = width - 1
+    has_axis = False
+    for factor, scale in sorted(terms.items(), key=lambda item: abs(item[1])):
+        is_axis = factor in axes
+        if (is_axis or has_axis) and abs(scale) <= reach:
+            return False
+        has_axis = has_axis or is_axis
+        low, high = factor.bounds
+        reach += abs(scale) * (high - low)
+    return True
+
+
+# counterexamples
+
+_LEAVES = (Ops.RANGE, Ops.SPECIAL, Ops.DEFINE_VAR)
+
+
+def _is_opaque(node: UOp) -> bool:
+    return not _is_arithmetic(node) and node.op is not Ops.CONST
+
+
+def _variables(nodes: Sequence[UOp]) -> list[UOp] | None:
+    """The variables of scalar integer expressions; None if these are more than arithmetic."""
+    found: list[UOp] = []
+    for node in toposort(nodes, stop=_is_opaque):
+        if node.dtype.lanes > 1 or node.dtype.kind not in ("int", "uint", "index", "bool"):
+            return None
+        if node.op is Ops.CAST and not _keeps_value(node):
+            return None
+        if not _is_opaque(node):
+            continue
+        # The extent of a loop may hold variables: they come first.
+        inner = _variables(node.src) if node.op is Ops.RANGE else []
+        if inner is None or node.dtype.kind == "bool":
+            return None
+        found += [other for other in (*inner, node) if other not in found]
+    return found
+
+
+def _names(variables: Sequence[UOp]) -> dict[UOp, str]:
+    return {node: f"v{number}" for number, node in enumerate(variables)}
+
+
+_GLOBALS: dict[str, Any] = {
+    "__builtins__": {},
+    "max": max,
+    "int": int,
+    "long": int,
+    "index": int,
+    "idiv": Ops.IDIV.evaluate,
+    "imod": Ops.MOD.evaluate,
+}
+
+
+def _compiled(expressions: Sequence[UOp], names: Mapping[UOp, str]) -> Callable[..., Any] | None:
+    """A Python function of the variables; None if an operation has no plain text."""
+    body = ", ".join(render(expression, names) for expression in expressions)
+    scope = {f"{kind}{bits}": int for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
+    scope |= dict.fromkeys(("char", "uchar", "short", "ushort", "uint", "ulong"), int)
+    try:
+        function = eval(f"lambda {', '.join(names.values())}: ({body},)", {**_GLOBALS, **scope})
+    except (SyntaxError, MemoryError, RecursionError):
+        return None
+    return function  # type: ignore[no-any-return]
+
+
+def _points(variables: Sequence[UOp], wanted: Sequence[int] = ()) -> Iterator[tuple[int, ...]]:
+    """Values of the variables: all if they are few, else corners and a fixed random choice."""
+    spans = [node.bounds for node in variables]
+    if math.prod(high - low + 1 for low, high in spans) <= _POINTS:
+        yield from itertools.product(*(range(low, high + 1) for low, high in spans))
+        return
+    rng = random.Random(len(variables))
+    corners = itertools.product(*spans)
+    yield from itertools.islice(corners, _POINTS // 4)
+    for _ in range(_POINTS):
+        yield tuple(
+            rng.choice((low, high, *[value for value in wanted if low <= value <= high]))
+            if rng.random() < 0.5
+            else rng.randint(low, high)
+            for low, high in spans
+        )
+
+
+def _admissible(variables: Sequence[UOp], names: Mapping[UOp, str]) -> Callable[..., bool]:
+    """Whether every range lies below its extent, where that is not a constant."""
+    tests = [
+        node.alu(Ops.CMPLT, node.src[0].cast(node.dtype))
+        for node in variables
+        if node.op is Ops.RANGE and node.src[0].op is not Ops.CONST
+    ]
+    test = _compiled(tests, names) if tests else None
+    return (lambda *point: True) if test is None else (lambda *point: all(test(*point)))
+
+
+def _failures(function: Callable[..., Any], *point: int) -> Any:
+    """The value at a point; None where Python cannot say, as for a division by zero."""
+    try:
+        return function(*point)
+    except (ArithmeticError, ValueError):
+        return None
+
+
+def find_outside(index: UOp, gate: UOp | None, size: int) -> str | None:
+    """Values of the variables for which `gate` holds and `index` is not below `size`, as text.
+
+    None if a search found none; then there may be some, or not.
+    """
+    expressions = [index] if gate is None else [index, gate]
+    variables = _variables(expressions)
+    if variables is None:
+        return None
+    names = _names(variables)
+    function = _compiled(expressions, names)
+    if function is None:
+        return None
+    is_admissible = _admissible(variables, names)
+    for point in _points(variables, (-1, 0, size - 1, size)):
+        value = _failures(function, *point)
+        if value is None or not all(value[1:]) or 0 <= value[0] < size:
+            continue
+        if is_admissible(*point):
+            return _said(variables, point)
+    return None
+
+
+def find_collision(
+    index: UOp, gate: UOp | None, axes: Collection[UOp], width: int = 1
+) -> str | None:
+    """Two points that differ on `axes`, both let through by `gate`, that meet in the `width` places
+    from `index` on, as text.
+
+    None if a search found none.
+    """
+    expressions = [index] if gate is None else [index, gate]
+    variables = _variables([*expressions, *axes])
+    if variables is None or any(node.op not in _LEAVES for node in variables):
+        return None
+    names = _names(variables)
+    function = _compiled(expressions, names)
+    if function is None:
+        return None
+    is_admissible = _admissible(variables, names)
+    places: dict[int, tuple[int, ...]] = {}
+    chosen = [number for number, node in enumerate(variables) if node in axes]
+    for point in _grid(variables, chosen):
+        value = _failures(function, *point)
+        if value is None or not all(value[1:]) or not is_admissible(*point):
+            continue
+        for place in range(value[0], value[0] + width):
+            other = places.setdefault(place, point)
+            if any(other[number] != point[number] for number in chosen):
+                return f"{_said(variables, other)} and {_said(variables, point)}"
+    return None
+
+
+def _grid(variables: Sequence[UOp], chosen: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Points in order; where they are too many, the axes in question move and the others rest."""
+    spans = [range(node.vmin, node.vmax + 1) for node in variables]
+    if math.prod(len(span) for span in spans) > _POINTS:
+        spans = [s if number in chosen else s[:1] for number, s in enumerate(spans)]
+    while math.prod(len(span) for span in spans) > _POINTS:
+        longest = max(range(len(spans)), key=lambda number: len(spans[number]))
+        spans[longest] = spans[longest][: len(spans[longest]) // 2]
+    return itertools.product(*spans)
+
+
+def _said(variables: Sequence[UOp], point: Sequence[int]) -> str:
+    return (
+        ", ".join(f"{render(node)} = {value}" for node, value in zip(variables, point)) or "always"
+    )
