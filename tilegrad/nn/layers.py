@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import ConfigError, DTypeError, ShapeError
 from tilegrad.nn.checks import check_size, positive, tuple_of
 from tilegrad.tensor.core import describe
 from tilegrad.tensor.sizes import here
@@ -206,7 +206,7 @@ class Dropout:
 
     def __init__(self, p: float = 0.5):
         if not 0 <= p <= 1:
-            raise ShapeError(f"Dropout: a probability lies between 0 and 1, not {p!r}", line=here())
+            raise ConfigError(f"Dropout: p must be between 0 and 1, not {p!r}", line=here())
         self.p = p
 
     def __call__(self, x: Tensor) -> Tensor:

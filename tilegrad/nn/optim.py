@@ -44,6 +44,7 @@ class Optimizer:
         for tensor in self.params:
             tensor.requires_grad = True
             dtype = promote(dtype, tensor.dtype)
+        self._in_range(lr=(lr, math.inf))
         self._lr = Tensor([lr], device=self.params[0].device, dtype=dtype, requires_grad=False)
 
     @property

@@ -1,0 +1,245 @@
+"""Finding tensors, and carrying them to files and back."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilegrad import Tensor, dtypes, nn
+from tilegrad.base.errors import DataError, DTypeError, ShapeError
+from tilegrad.io.safetensors import Entry, read_safetensors, write_safetensors
+from tilegrad.nn.state import (
+    get_parameters,
+    get_state_dict,
+    load_state_dict,
+    safe_load,
+    safe_load_metadata,
+    safe_save,
+)
+
+
+class Net:
+    def __init__(self) -> None:
+        self.layers = [nn.Linear(3, 4), Tensor.relu, nn.BatchNorm(4)]
+        self.head = {"out": nn.Linear(4, 2, bias=False)}
+        self.name = "net"
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.head["out"](x.sequential(self.layers))
+
+
+NAMES = [
+    "layers.0.weight", "layers.0.bias", "layers.2.weight", "layers.2.bias", "layers.2.running_mean",
+    "layers.2.running_var", "layers.2.num_batches_tracked", "head.out.weight",
+]  # fmt: skip
+
+
+def test_names_are_the_way_to_a_tensor() -> None:
+    net = Net()
+    found = get_state_dict(net)
+    assert sorted(found) == sorted(NAMES)
+    assert found["head.out.weight"] is net.head["out"].weight
+    assert list(get_state_dict(net, "model")) == [f"model.{name}" for name in found]
+    assert get_state_dict(net.head["out"].weight, "w") == {"w": net.head["out"].weight}
+
+
+def test_tuples_named_tuples_and_slots() -> None:
+    class Slotted:
+        __slots__ = ("absent", "weight")
+
+        def __init__(self) -> None:
+            self.weight = Tensor.ones(1)
+
+    Pair = namedtuple("Pair", ["left", "right"])
+    model = (Pair(Tensor.ones(2), [Tensor.ones(3)]), Slotted())
+    assert list(get_state_dict(model)) == ["0.left", "0.right.0", "1.weight"]
+
+
+def test_cycles_and_shared_parts() -> None:
+    """An object is walked once; a tensor of two objects has two names and is one parameter."""
+
+    class Node:
+        def __init__(self, parent: Any = None):
+            self.parent, self.weight = parent, Tensor.ones(1)
+
+    root = Node()
+    root.child = Node(root)  # type: ignore[attr-defined]
+    root.child.tied = root.weight  # type: ignore[attr-defined]
+    assert sorted(get_state_dict(root)) == ["child.tied", "child.weight", "weight"]
+    assert len(get_parameters(root)) == 2
+    nested: list[Any] = [Tensor.ones(1)]
+    nested.append(nested)
+    assert list(get_state_dict(nested)) == ["0"]
+
+
+def test_a_deep_model_needs_no_recursion() -> None:
+    model: Any = Tensor.ones(1)
+    for _ in range(5000):
+        model = [model]
+    assert len(get_parameters(model)) == 1
+
+
+def test_two_tensors_of_one_name() -> None:
+    with pytest.raises(DataError, match=r"two tensors are called 'a\.b'"):
+        get_state_dict({"a": {"b": Tensor.ones(1)}, "a.b": Tensor.zeros(1)})
+
+
+def test_functions_classes_and_modules_are_not_walked() -> None:
+    class Model:
+        kind = Tensor.ones(1)
+
+    assert get_state_dict([Model, lambda x: x, np, "text", 3, None, np.ones(3)]) == {}
+
+
+def filled(net: Net) -> dict[str, np.ndarray[Any, Any]]:
+    """Arrays that fit the model."""
+    rng = np.random.default_rng(5)
+    return {
+        name: rng.integers(0, 9, tensor.shape)
+        if name.endswith("tracked")
+        else rng.normal(size=tensor.shape)
+        for name, tensor in get_state_dict(net).items()
+    }
+
+
+def values(net: Net) -> dict[str, Any]:
+    return {name: tensor.tolist() for name, tensor in get_state_dict(net).items()}
+
+
+def test_load_writes_in_place() -> None:
+    net = Net()
+    tensors = get_state_dict(net)
+    arrays = filled(net)
+    assert load_state_dict(net, arrays) == ([], [])
+    assert get_state_dict(net) == tensors
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(tensor.numpy(), arrays[name].astype(tensor.dtype.name))
+    assert tensors["layers.0.weight"].requires_grad
+
+
+def test_missing_and_unexpected_names() -> None:
+    net = Net()
+    arrays = filled(net)
+    before = values(net)
+    arrays["tail.weight"] = arrays.pop("head.out.weight")
+    with pytest.raises(DataError, match="1 names are missing, 1 are unexpected") as caught:
+        load_state_dict(net, arrays)
+    assert "missing:    head.out.weight" in str(caught.value)
+    assert "unexpected: tail.weight" in str(caught.value)
+    assert values(net) == before
+    unmatched = load_state_dict(net, arrays, strict=False)
+    assert unmatched.missing == ["head.out.weight"]
+    assert unmatched.unexpected == ["tail.weight"]
+    np.testing.assert_allclose(net.layers[0].bias.numpy(), arrays["layers.0.bias"], rtol=1e-6)  # type: ignore[union-attr]
+    assert values(net)["head.out.weight"] == before["head.out.weight"]
+
+
+def test_other_shapes_load_nothing() -> None:
+    net = Net()
+    before = values(net)
+    arrays = filled(net)
+    arrays["layers.2.bias"] = np.zeros((4, 1))
+    arrays["head.out.weight"] = np.zeros((2, 5))
+    with pytest.raises(ShapeError, match="2 tensors have another shape") as caught:
+        load_state_dict(net, arrays, strict=False)
+    assert "head.out.weight: (2, 5) for (2, 4)" in str(caught.value)
+    assert values(net) == before
+
+
+def test_other_kinds_of_dtype_load_nothing() -> None:
+    net = Net()
+    before = values(net)
+    arrays = filled(net)
+    arrays["layers.0.bias"] = np.zeros(4, np.int32)
+    with pytest.raises(DTypeError, match="1 tensors have another kind of dtype") as caught:
+        load_state_dict(net, arrays)
+    assert "layers.0.bias: int32 for float32" in str(caught.value)
+    assert values(net) == before
+
+
+def test_a_file_there_and_back(tmp_path: Path) -> None:
+    """A trained model and its optimizer: what is loaded goes on as what was saved."""
+
+    def step(net: Net, optimizer: nn.optim.Optimizer) -> None:
+        x = Tensor(np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32))
+        with Tensor.train():
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+
+    first, second = Net(), Net()
+    optimizers = [nn.optim.Adam(get_parameters(net)) for net in (first, second)]
+    for _ in range(3):
+        step(first, optimizers[0])
+    path = tmp_path / "model.safetensors"
+    safe_save(get_state_dict([first, optimizers[0]]), path, {"steps": "3"})
+    assert safe_load_metadata(path) == {"steps": "3"}
+    load_state_dict([second, optimizers[1]], safe_load(path))
+    assert values(second) == values(first)
+    for net, optimizer in zip((first, second), optimizers, strict=True):
+        step(net, optimizer)
+    assert values(second) == values(first)
+
+
+@pytest.mark.parametrize("dtype", dtypes.all, ids=lambda dtype: dtype.name)
+def test_every_dtype(tmp_path: Path, dtype: Any) -> None:
+    tensors = {
+        "some": Tensor([0, 1, 1, 0]).cast(dtype),
+        "one": Tensor(1).cast(dtype),
+        "none": Tensor.zeros(0, 3, dtype=dtype),
+        "view": Tensor([[0, 1], [1, 1]]).cast(dtype).transpose(),
+    }
+    safe_save(tensors, tmp_path / "all")
+    loaded = safe_load(tmp_path / "all")
+    assert sorted(loaded) == sorted(tensors)
+    for name, tensor in tensors.items():
+        assert loaded[name].dtype is dtype
+        assert loaded[name].shape == tensor.shape
+        assert loaded[name].tolist() == tensor.tolist()
+
+
+def test_bfloat16_keeps_its_bits(tmp_path: Path) -> None:
+    path = tmp_path / "bits"
+    safe_save({"x": Tensor([1.0, -2.5, 3.14159]).cast(dtypes.bfloat16)}, path)
+    entry = read_safetensors(path)["x"]
+    assert entry.dtype_name == "bfloat16"
+    assert [hex(bits) for bits in entry.data.tolist()] == ["0x3f80", "0xc020", "0x4049"]
+
+
+def test_dtypes_that_tensors_lack(tmp_path: Path) -> None:
+    path = tmp_path / "f8"
+    write_safetensors(path, {"x": Entry("float8_e4m3", (2,), np.zeros(2, np.uint8))})
+    with pytest.raises(DTypeError, match="safe_load: the file holds dtypes") as caught:
+        safe_load(path)
+    assert "x: float8_e4m3" in str(caught.value)
+
+
+def test_what_is_no_tensor_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(DTypeError, match="safe_save: 'x' is a list, not a Tensor"):
+        safe_save({"x": [1.0]}, tmp_path / "x")  # type: ignore[dict-item]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_file_changes_nothing(tmp_path: Path) -> None:
+    net = Net()
+    path = tmp_path / "model"
+    safe_save(get_state_dict(net), path)
+    before = values(net)
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(DataError, match="the file is truncated"):
+        load_state_dict(net, safe_load(path))
+    assert values(net) == before
+
+
+def test_saving_into_the_file_that_was_loaded(tmp_path: Path) -> None:
+    """Loaded tensors hold copies: the file may be replaced under them."""
+    path = tmp_path / "x"
+    safe_save({"x": Tensor([1.0, 2.0])}, path)
+    loaded = safe_load(path)
+    safe_save({"x": loaded["x"] + 1}, path)
+    assert loaded["x"].tolist() == [1.0, 2.0]
+    assert safe_load(path)["x"].tolist() == [2.0, 3.0]
