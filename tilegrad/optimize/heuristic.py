@@ -148,7 +148,7 @@ class _Shaper:
             if loop.arg[1] is Axis.LOOP and _stride(store.src[1], loop) == 1 and loop.src[0].op is Ops.CONST:
                 if any(loop in fold.ranges for fold in folds if _is_lane_fold(self.ast, loop)):
                     break
-                self.vectorize_output(loop, width, bool(folds))
+                self.vectorize_output(loop, width)
                 break
 
     def vectorize_fold(self, fold: UOp, width: int) -> None:
@@ -177,9 +177,9 @@ class _Shaper:
                     self.move(OptOps.UPCAST, loop, amount)
                 return
 
-    def vectorize_output(self, loop: UOp, width: int, has_folds: bool) -> None:
+    def vectorize_output(self, loop: UOp, width: int) -> None:
         extent = loop.src[0].arg
-        amount = _lane_amount(extent, width, 1 if has_folds else 4)
+        amount = _lane_amount(extent, width, 4)
         if amount > 1:
             self.split_to(loop, OptOps.UPCAST, amount)
 

@@ -1,0 +1,224 @@
+"""What the target lacks, said with what it has: functions, dtypes, masks; and the forms that machines like best.
+
+A missing dtype (bfloat16 on most processors) is a storage format: values of it are held in float32 and rounded after every
+operation, so that results are those of a machine that has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilegrad.base.dtype import DType, Pointer, dtypes
+from tilegrad.base.errors import CompileError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat, graph_rewrite
+from tilegrad.ir.rules import FOLDING, IDENTITIES
+from tilegrad.ir.uop import UOp
+from tilegrad.lower import transcendental
+from tilegrad.target import Target
+
+
+_INTEGERS = (*dtypes.signed, *dtypes.unsigned)
+x, y = UPat.wilds("x y")
+minus_one = UPat(Ops.CONST, arg=-1)
+
+FORMS = PatternMatcher("forms", [
+    Rule("to-difference",  UPat(Ops.ADD, src=(x, UPat(Ops.MUL, src=(y, minus_one)))), x - y),
+    Rule("to-negation",    UPat(Ops.MUL, src=(x, minus_one)),                         -x),
+])  # fmt: skip
+
+
+@FORMS.rule("to-shift", UPat(Ops.MUL, dtype=_INTEGERS, src=(x, UPat(Ops.CONST, name="c"))))
+def to_shift(x: UOp, c: UOp) -> UOp | None:
+    """A multiple by a power of two is a shift."""
+    if c.arg > 1 and c.arg & (c.arg - 1) == 0:
+        return x << (c.arg.bit_length() - 1)
+    return None
+
+
+def decompose(ast: UOp, target: Target) -> UOp:
+    """`ast` with nothing that `target` lacks."""
+    for dtype in (dtypes.bfloat16, dtypes.float16):
+        if dtype in target.missing_dtypes:
+            ast = _without(ast, dtype)
+    if dtypes.float64 in target.missing_dtypes:
+        _refuse(ast, dtypes.float64, target)
+    ast = graph_rewrite(ast, _functions(target), name="lower.decompose")
+    if not target.has_mask:
+        ast = graph_rewrite(ast, MASKS, name="lower.decompose.masks")
+    return graph_rewrite(ast, FORMS + FOLDING + IDENTITIES, name="lower.decompose.forms")
+
+
+def _refuse(ast: UOp, dtype: DType, target: Target) -> None:
+    if any(node.dtype.scalar is dtype for node in ast.toposort()):
+        raise CompileError(f"{target.name}: no values of {dtype.name}", remedy="cast to float32")
+
+
+# functions
+
+_BUILDERS: dict[Ops, Callable[[UOp], UOp]] = {
+    Ops.EXP2: transcendental.exp2,
+    Ops.LOG2: transcendental.log2,
+    Ops.SIN: transcendental.sin,
+}
+
+
+def _wide_enough(build: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
+    """The function on float32 or float64, narrower floats by way of float32."""
+
+    def apply(node: UOp) -> UOp:
+        (value,) = node.src
+        if node.dtype.itemsize >= 4:
+            return build(value)
+        return build(value.cast(dtypes.float32)).cast(node.dtype)
+
+    return apply
+
+
+def _reciprocal(node: UOp) -> UOp:
+    return UOp.const(node.dtype, 1.0).alu(Ops.FDIV, node.src[0])
+
+
+def _maximum(node: UOp) -> UOp:
+    left, right = node.src
+    larger = (right < left).where(left, right)
+    return left.ne(left).where(left, larger) if node.dtype.is_float else larger
+
+
+def _multiply_add(node: UOp) -> UOp:
+    left, right, total = node.src
+    return left * right + total
+
+
+def _functions(target: Target) -> PatternMatcher:
+    """The rules for the ops that the target lacks."""
+    made = {op: _wide_enough(build) for op, build in _BUILDERS.items()}
+    made |= {Ops.RECIP: _reciprocal, Ops.MAX: _maximum}
+    rules = [
+        Rule(f"no-{op.name.lower()}", UPat(op, name="node"), function=build) for op, build in made.items() if op in target.missing
+    ]
+    if not target.has_fma:
+        rules.append(Rule("no-mulacc", UPat(Ops.MULACC, name="node"), function=_multiply_add))
+    return PatternMatcher(f"functions of {target.name}", rules)
+
+
+# masks
+
+MASKS = PatternMatcher("masks")
+
+
+@MASKS.rule("no-masked-load", UPat(Ops.LOAD, name="load"))
+def no_masked_load(load: UOp) -> UOp | None:
+    """A load with a gate per lane becomes a load for each."""
+    if len(load.src) != 4 or load.src[3].dtype.lanes == 1:
+        return None
+    pointer, index, other, gate = load.src
+    scalar = load.dtype.scalar
+    other = other.broadcast(load.dtype.lanes)
+    return UOp.stack(
+        UOp(Ops.LOAD, scalar, (pointer, index + lane, other.gep(lane), gate.gep(lane))) for lane in range(load.dtype.lanes)
+    )
+
+
+@MASKS.rule("no-masked-store", UPat(Ops.STORE, name="store"))
+def no_masked_store(store: UOp) -> UOp | None:
+    """A store with a gate per lane becomes a store for each."""
+    if len(store.src) != 4 or store.src[3].dtype.lanes == 1:
+        return None
+    pointer, index, value, gate = store.src
+    stores = [
+        UOp(Ops.STORE, dtypes.void, (pointer, index + lane, value.gep(lane), gate.gep(lane)), store.arg)
+        for lane in range(value.dtype.lanes)
+    ]
+    return UOp(Ops.END, dtypes.void, tuple(stores))
+
+
+# dtypes
+
+
+def _without(ast: UOp, dtype: DType) -> UOp:
+    """Values of `dtype` held in float32; memory keeps its bits, as uint16."""
+    done: dict[UOp, UOp] = {}
+    for node in ast.toposort():
+        src = tuple(done[source] for source in node.src)
+        done[node] = _held_wide(node, src, dtype)
+    return done[ast]
+
+
+def _held_wide(node: UOp, src: tuple[UOp, ...], dtype: DType) -> UOp:
+    op, lanes = node.op, node.dtype.lanes
+    if isinstance(node.dtype, Pointer) and node.dtype.base.scalar is dtype:
+        return UOp(op, dtypes.uint16.ptr(node.dtype.size, node.dtype.place), src, node.arg)
+    is_ours = node.dtype.scalar is dtype
+    if op is Ops.LOAD and is_ours:
+        rest = (_to_bits(src[2], dtype), src[3]) if len(src) == 4 else ()
+        return _from_bits(UOp(op, dtypes.uint16.vec(lanes), (*src[:2], *rest)), dtype)
+    if op is Ops.STORE and node.src[2].dtype.scalar is dtype:
+        if node.arg is not None:
+            old = _from_bits(UOp(Ops.LOAD, dtypes.uint16, src[:2]), dtype)
+            total = _round(old.alu(node.arg, src[2]), dtype)
+            return UOp(op, node.dtype, (*src[:2], _to_bits(total, dtype), *src[3:]))
+        return UOp(op, node.dtype, (*src[:2], _to_bits(src[2], dtype), *src[3:]), node.arg)
+    if op is Ops.BITCAST and node.src[0].dtype.scalar is dtype:
+        return _to_bits(src[0], dtype).bitcast(node.dtype)
+    if not is_ours:
+        return node if src == node.src else UOp(op, node.dtype, src, node.arg)
+    wide = dtypes.float32.vec(lanes)
+    if op is Ops.BITCAST:
+        return _from_bits(src[0].bitcast(dtypes.uint16.vec(lanes)), dtype)
+    if op is Ops.CAST:
+        return _round(src[0].cast(dtypes.float32), dtype)
+    made = UOp(op, wide, src, node.arg)
+    rounds = op.is_alu and op not in (Ops.WHERE, Ops.MAX, Ops.NEG, Ops.TRUNC)
+    return _round(made, dtype) if rounds else made
+
+
+def _u32(lanes: int) -> DType:
+    return dtypes.uint32.vec(lanes)
+
+
+def _from_bits(bits: UOp, dtype: DType) -> UOp:
+    """The float32 with the value that 16 bits mean."""
+    lanes = bits.dtype.lanes
+    wide = bits.cast(dtypes.uint32)
+    if dtype is dtypes.bfloat16:
+        return (wide << 16).bitcast(dtypes.float32.vec(lanes))
+    # half: the mantissa moved up, the exponent rebased by a multiplication, which is exact for subnormals too.
+    magnitude = ((wide & 0x7FFF) << 13).bitcast(dtypes.float32.vec(lanes)) * 2.0**112
+    is_special = (wide & 0x7C00).eq(0x7C00)
+    special = (((wide & 0x3FF) << 13) | 0x7F800000).bitcast(dtypes.float32.vec(lanes))
+    value = is_special.where(special, magnitude).bitcast(_u32(lanes))
+    return (value | ((wide & 0x8000) << 16)).bitcast(dtypes.float32.vec(lanes))
+
+
+def _to_bits(value: UOp, dtype: DType) -> UOp:
+    """The 16 bits of a float32 that already is a value of `dtype`."""
+    lanes = value.dtype.lanes
+    wide = value.bitcast(_u32(lanes))
+    if dtype is dtypes.bfloat16:
+        return (wide >> 16).cast(dtypes.uint16)
+    scaled = ((wide & 0x7FFFFFFF).bitcast(dtypes.float32.vec(lanes)) * 2.0**-112).bitcast(_u32(lanes)) >> 13
+    is_special = (wide & 0x7F800000).eq(0x7F800000)
+    special = ((wide >> 13) & 0x3FF) | 0x7C00
+    return (is_special.where(special, scaled) | ((wide >> 16) & 0x8000)).cast(dtypes.uint16)
+
+
+def _round(value: UOp, dtype: DType) -> UOp:
+    """A float32 rounded to the nearest value of `dtype`, ties to even; NaN stays NaN."""
+    if value.op is Ops.CONST:
+        return value
+    lanes = value.dtype.lanes
+    wide = value.bitcast(_u32(lanes))
+    if dtype is dtypes.bfloat16:
+        nearest = (wide + ((wide >> 16) & 1) + 0x7FFF) & 0xFFFF0000
+        quiet = (wide & 0xFFFF0000) | 0x400000
+        return value.ne(value).where(quiet, nearest).bitcast(value.dtype)
+    # half: adding and taking away a number whose last place is half's last place at this exponent rounds once.
+    exponent = wide & 0x7F800000
+    least = UOp.const(exponent.dtype, (127 - 14) << 23)
+    magic = ((exponent < least).where(least, exponent) + (13 << 23)).bitcast(value.dtype)
+    magnitude = (wide & 0x7FFFFFFF).bitcast(value.dtype)
+    rounded = (magnitude + magic) + magic * -1.0
+    limited = (rounded < 65520.0).where(rounded, UOp.const(value.dtype, float("inf")))
+    chosen = magnitude.ne(magnitude).where(magnitude, limited).bitcast(_u32(lanes))
+    return (chosen | (wide & 0x80000000)).bitcast(value.dtype)
