@@ -268,23 +268,6 @@ class Core:
 
     # how operands meet
 
-    def _operand(self, name: str, other: Any) -> Self:
-        """`other` as a tensor on this one's terms: a number takes this tensor's dtype if it can
-        hold its kind.
-        """
-        if isinstance(other, Core):
-            return other  # type: ignore[return-value]  # every tensor is a Tensor
-        dtype = self.uop.dtype
-        if isinstance(other, UOp):
-            free, variables = other.unbound()
-            if free.dtype is not dtypes.index:
-                raise DTypeError(
-                    f"{name}: a {free.op} node is no operand; wrap it in a Tensor", line=here()
-                )
-            wanted = dtype if dtype.is_float or dtype.itemsize >= 4 else dtypes.default_int
-            return self._of(UOp(Ops.CAST, wanted, (free,)), self.device, variables)
-        return self._of(UOp.const(number_dtype(name, dtype, other), other), self.device)
-
     def _meet(self, name: str, *others: Any, unify: bool = True) -> tuple[UOp, ...]:
         """The nodes of this tensor and `others` on one device, in one dtype (unless told not to)
         and of one shape.

@@ -28,9 +28,9 @@ class Elementwise(Arithmetic):
         Example: `(x > 0).where(x, 0)`.
         """
         condition = self.cast(dtypes.bool)
-        if isinstance(yes, Core):
+        if isinstance(yes, Elementwise):
             no = yes._operand("where", no)
-        elif isinstance(no, Core):
+        elif isinstance(no, Elementwise):
             yes = no._operand("where", yes)
         else:
             yes, no = condition._free_number(yes), condition._free_number(no)

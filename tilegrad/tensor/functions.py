@@ -222,7 +222,7 @@ class Functions(Elementwise):
             is_large = (x > 1) | (x < -1)
             small = is_large.where(is_large.where(x, 1).reciprocal(), x)
             angle = small * small.square()._fitted(ATAN)
-            return is_large.where((x > 0).where(math.pi / 2, -math.pi / 2) - angle, angle)
+            return is_large.where(x.sign() * (math.pi / 2) - angle, angle)
 
         return self._in_float(function)
 

@@ -31,8 +31,8 @@ __all__ = [
 # The struct code of each dtype; bfloat16 goes through float32.
 _CODES = {
     dtypes.bool: "?", dtypes.int8: "b", dtypes.uint8: "B", dtypes.int16: "h", dtypes.uint16: "H",
-    dtypes.int32: "i", dtypes.uint32: "I", dtypes.int64: "q", dtypes.uint64: "Q", dtypes.float16: "e",
-    dtypes.float32: "f", dtypes.float64: "d",
+    dtypes.int32: "i", dtypes.uint32: "I", dtypes.int64: "q", dtypes.uint64: "Q",
+    dtypes.float16: "e", dtypes.float32: "f", dtypes.float64: "d",
 }  # fmt: skip
 
 

@@ -9,7 +9,15 @@ from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import host, memory
-from tilegrad.tensor.core import Core, as_dtype, cast_node, compute, describe, is_constant
+from tilegrad.tensor.core import (
+    Core,
+    as_dtype,
+    cast_node,
+    compute,
+    describe,
+    is_constant,
+    number_dtype,
+)
 from tilegrad.tensor.device import canonical
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, is_zero
 
@@ -20,6 +28,8 @@ class Incoming(Core):
     """The constructor, and whether a gradient is wanted."""
 
     __slots__ = ()
+    # Operators of NumPy arrays and scalars leave the work to those of the tensor beside them.
+    __array_priority__ = 1000
 
     def __init__(
         self,
@@ -36,6 +46,27 @@ class Incoming(Core):
         self._set(node, name, variables, None, leaf=True)
         if requires_grad is not None:
             self.requires_grad = requires_grad
+
+    def _operand(self, name: str, other: Any) -> Self:
+        """`other` as a tensor on this one's terms: a number takes this tensor's dtype if it can
+        hold its kind.
+        """
+        if isinstance(other, Core):
+            return other  # type: ignore[return-value]  # every tensor is a Tensor
+        dtype = self.uop.dtype
+        if hasattr(other, "__array__"):
+            if getattr(other, "shape", None) != ():
+                return type(self)(other, device=self.device)
+            other = other.item()
+        if isinstance(other, UOp):
+            free, variables = other.unbound()
+            if free.dtype is not dtypes.index:
+                raise DTypeError(
+                    f"{name}: a {free.op} node is no operand; wrap it in a Tensor", line=here()
+                )
+            wanted = dtype if dtype.is_float or dtype.itemsize >= 4 else dtypes.default_int
+            return self._of(UOp(Ops.CAST, wanted, (free,)), self.device, variables)
+        return self._of(UOp.const(number_dtype(name, dtype, other), other), self.device)
 
     def _as_tensor(self, value: Any) -> Self:
         """`value`, or what it makes on this tensor's device and in its dtype."""
@@ -89,7 +120,7 @@ def _node_of(cls: Any, data: Any, device: str, dtype: DType | None) -> tuple[UOp
         return (free if dtype is None else cast_node(free, dtype)), variables
     if data is None:
         return _filled(UOp.const(dtype or dtypes.default_float, 0), (0,)), NO_VARIABLES
-    if isinstance(data, (bool, int, float)):
+    if type(data) in (bool, int, float):
         kind = dtype or host.dtype_of_numbers([data])
         host.pack([data], kind)  # raises if it does not fit
         return UOp.const(kind, data), NO_VARIABLES

@@ -254,11 +254,11 @@ class Indexing(Creation):
         >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
         [[2], [3]]
         """
-        axis, x = self._aligned("gather", dim, index)
-        return x.flatten()._rows(x._positions(axis, index))
+        axis = self._aligned("gather", dim, index)
+        return self.flatten()._rows(self._positions(axis, index))
 
-    def _aligned(self, name: str, dim: int, index: Self) -> tuple[int, Self]:
-        """The axis, and this tensor cut to the size of `index` beside it."""
+    def _aligned(self, name: str, dim: int, index: Self) -> int:
+        """The axis `dim`, along which `index` fits this tensor."""
         axis = as_axis(name, dim, self.ndim)
         if index.dtype.is_float or index.dtype is dtypes.bool:
             raise DTypeError(
@@ -276,26 +276,23 @@ class Indexing(Creation):
                 right=describe(index.uop),
                 line=here(),
             )
-        window = [None if place == axis else (0, size) for place, size in enumerate(index.shape)]
-        return axis, self.shrink(window)
+        return axis
 
     def _positions(self, axis: int, index: Self) -> Self:
         """The flat positions in this tensor of the elements that `index` names along `axis`."""
         sizes = self._sizes
         wide = _index_dtype(sizes)
-        index = index.cast(wide) if index.dtype.itemsize < 4 or wide is dtypes.int64 else index
-        number = sizes[axis]
-        index = (index < 0).where(index + number, index) if index.dtype.kind == "int" else index
+        if index.dtype.itemsize < 4 or wide is dtypes.int64:
+            index = index.cast(wide)
+        if index.dtype.kind == "int":
+            index = (index < 0).where(index + sizes[axis], index)
         total = index * math.prod(sizes[axis + 1 :])
-        for place, size in enumerate(sizes):
-            if place != axis and size > 1:
-                counted = (
-                    self._places(size)
-                    .cast(wide)
-                    .reshape([size if other == place else 1 for other in range(len(sizes))])
-                )
+        for place, count in enumerate(index._sizes):
+            if place != axis and count > 1:
+                shape = [count if other == place else 1 for other in range(index.ndim)]
+                counted = self._places(count).cast(wide).reshape(shape)
                 total = total + counted * math.prod(sizes[place + 1 :])
-        return ((index >= 0) & (index < number)).where(total, -1)
+        return ((index >= 0) & (index < sizes[axis])).where(total, -1)
 
     def scatter_add(self, dim: int, index: Self, source: Self) -> Self:
         """This tensor with each element of `source` added at the place that `index` names along
@@ -303,7 +300,7 @@ class Indexing(Creation):
 
         Raises as `gather`; and ShapeError unless `source` has at least the sizes of `index`.
         """
-        axis, _ = self._aligned("scatter_add", dim, index)
+        axis = self._aligned("scatter_add", dim, index)
         if source.ndim != index.ndim or any(
             ours < theirs for ours, theirs in zip(source._sizes, index._sizes)
         ):

@@ -70,6 +70,14 @@ class Linear(Indexing):
                 line=here(),
                 rule="the last axis of left must equal the second-to-last of right",
             )
+        if not _batches_fit(self.shape[:-2], other.shape[:-2]):
+            raise ShapeError(
+                f"{name}: axes before the last two do not broadcast: "
+                f"{show_shape(self.shape[:-2])} and {show_shape(other.shape[:-2])}",
+                left=describe(self.uop),
+                right=describe(other.uop),
+                line=here(),
+            )
         # (..., M, 1, K) times (..., 1, N, K), summed over K.
         gap = [1] * min(self.ndim - 1, other.ndim - 1, 1)
         left = self.reshape(*self.shape[:-1], *gap, inner)
@@ -142,6 +150,12 @@ class Linear(Indexing):
         folded = tuple(range(len(output), len(order)))
         total = product.sum(folded, dtype=dtype) if folded else product
         return total.cast(product.dtype) if dtype is None else total
+
+
+def _batches_fit(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
+    """Whether sizes broadcast."""
+    pairs = zip(reversed(left), reversed(right), strict=False)
+    return all(is_one(a) or is_one(b) or same(a, b) for a, b in pairs)
 
 
 def _parse_formula(formula: str, ndims: Sequence[int]) -> tuple[list[str], str]:

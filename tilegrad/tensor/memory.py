@@ -60,7 +60,7 @@ def from_host(device: str, dtype: DType, data: bytes | memoryview, shape: tuple[
 
 
 def owned(node: UOp, device: str) -> UOp:
-    """`node` written to memory of its own, so that no other tensor of the same value is this one."""
+    """`node` written to memory of its own, so that it is one tensor's own."""
     return compute(Ops.ASSIGN, node.dtype, (empty(device, node.dtype, node.shape), node))
 
 

@@ -172,7 +172,7 @@ def ceil_divide(total: sint, part: int) -> sint:
 
 def show_shape(shape: Iterable[Any]) -> str:
     """A shape as users read it: symbolic sizes by their variables' names."""
-    parts = [show_size(size) for size in shape]
+    parts = [show_size(simple(size)) for size in shape]
     return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
 
 

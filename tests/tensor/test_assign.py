@@ -1,0 +1,180 @@
+"""Assignment: in place, after everyone who needs the old value, in part, and refusals."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from tests.tensor.helpers import close, numbers
+
+from tilegrad import Tensor, dtypes
+from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
+from tilegrad.ir import Ops
+from tilegrad.tensor import memory
+
+
+def base(tensor: Tensor) -> object:
+    """The memory of a realized tensor, by its address in the engine."""
+    from tilegrad.engine.memory import buffer_of
+
+    return buffer_of(memory.base_of(tensor.uop))
+
+
+def test_assignment_is_lazy_and_keeps_the_memory() -> None:
+    x = Tensor([1.0, 2.0, 3.0]).realize()
+    before = base(x)
+    assert x.assign(x * 2) is x
+    assert x.uop.op is Ops.ASSIGN
+    assert x.tolist() == [2.0, 4.0, 6.0]
+    assert base(x) is before
+    x.assign(x + 1)
+    x.assign(x * 10)
+    assert x.tolist() == [30.0, 50.0, 70.0]
+    assert base(x) is before
+
+
+def test_pending_readers_get_the_old_value() -> None:
+    x = Tensor([1.0, 2.0]).realize()
+    pending = x + 100
+    x.assign(x * 2).realize()
+    assert pending.tolist() == [101.0, 102.0]
+    assert x.tolist() == [2.0, 4.0]
+
+
+def test_assignment_may_move_its_own_elements() -> None:
+    x = Tensor(np.arange(6, dtype=np.float32)).realize()
+    x.assign(x.flip(0)).realize()
+    assert x.tolist() == [5, 4, 3, 2, 1, 0]
+    y = Tensor(numbers(3, 3)).realize()
+    expected = y.numpy().T.copy()
+    close(y.assign(y.T), expected)
+
+
+def test_what_has_no_memory_takes_the_value() -> None:
+    x = Tensor([1.0, 2.0]) * 2
+    x.assign(Tensor([7.0, 8.0]))
+    assert x.tolist() == [7.0, 8.0]
+    state = Tensor.zeros(2)
+    for _ in range(3):
+        state.assign(state + 1).realize()
+    assert state.tolist() == [3.0, 3.0]
+
+
+def test_equal_tensors_do_not_share_what_is_written() -> None:
+    source = Tensor([1.0, 2.0])
+    a, b = (source * 3).realize(), (source * 3).realize()
+    a.assign(a + 1).realize()
+    assert (a.tolist(), b.tolist()) == ([4.0, 7.0], [3.0, 6.0])
+    c, d = Tensor.zeros(2).contiguous().realize(), Tensor.zeros(2).contiguous().realize()
+    c += 5
+    c.realize()
+    assert (c.tolist(), d.tolist()) == ([5.0, 5.0], [0.0, 0.0])
+    e = (source * 4).realize()
+    f = (source * 4).realize()
+    f.assign(f + 1).realize()
+    assert (e.tolist(), f.tolist()) == ([4.0, 8.0], [5.0, 9.0])
+
+
+def test_clones_and_deep_copies_are_their_own() -> None:
+    x = Tensor([1.0, 2.0]).realize()
+    copies = [x.clone(), x.clone(), copy.deepcopy(x)]
+    copies[0] += 1
+    assert [c.tolist() for c in copies] == [[2.0, 3.0], [1.0, 2.0], [1.0, 2.0]]
+    assert x.tolist() == [1.0, 2.0]
+
+
+def test_in_place_operators() -> None:
+    x = Tensor([8.0, 9.0]).realize()
+    kept = x
+    x += 1
+    x -= 2
+    x *= 3
+    x /= 3
+    x **= 2
+    x //= 2
+    x %= 20
+    assert x is kept
+    assert x.tolist() == [4.0, 12.0]
+    n = Tensor([6, 5]).realize()
+    n &= 4
+    n |= 1
+    n ^= 2
+    n <<= 2
+    n >>= 1
+    assert n.tolist() == [14, 14]
+
+
+def test_writing_in_part() -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    x = Tensor(array)
+    for key, value in [
+        ((slice(1, 3),), -1.0),
+        ((0, 2), 50.0),
+        ((slice(None), slice(None, None, 2)), np.float32([[7, 8]])),
+        ((slice(None, None, -1), 1), np.float32([1, 2, 3])),
+        ((Ellipsis,), 3.0),
+        ((1,), np.arange(4, dtype=np.float32)),
+    ]:
+        x[key] = Tensor(value) if isinstance(value, np.ndarray) else value
+        array[key] = value
+        close(x, array)
+
+
+def test_writing_in_part_reads_before_it_writes() -> None:
+    x = Tensor(np.arange(6, dtype=np.int32)).realize()
+    pending = x * 10
+    x[1:] = x[:-1]
+    assert x.tolist() == [0, 0, 1, 2, 3, 4]
+    assert pending.tolist() == [0, 10, 20, 30, 40, 50]
+
+
+def test_writing_by_integer_tensors_and_masks() -> None:
+    array = np.arange(12, dtype=np.int32).reshape(3, 4)
+    x = Tensor(array)
+    x[Tensor([2, 0])] = Tensor([[100], [200]])
+    array[[2, 0]] = [[100], [200]]
+    close(x, array)
+    x[:, Tensor([1, 3])] = -5
+    array[:, [1, 3]] = -5
+    close(x, array)
+    x[x > 50] = 0
+    array[array > 50] = 0
+    close(x, array)
+    y = Tensor([0, 0, 0]).realize()
+    y[[1, 1, 1]] = Tensor([7, 8, 9])
+    assert y.tolist() == [0, 9, 0]
+
+
+def test_a_window_of_a_realized_tensor_writes_through() -> None:
+    x = Tensor(np.arange(6, dtype=np.int32)).realize()
+    window = x[1:3]
+    other = x.reshape(2, 3)
+    pending = x + 0
+    window.assign(Tensor([70, 80]))
+    assert x.tolist() == [0, 70, 80, 3, 4, 5]
+    assert other.tolist() == [[0, 70, 80], [3, 4, 5]]
+    assert window.tolist() == [70, 80]
+    assert pending.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_does_not_fit_raises_and_changes_nothing() -> None:
+    x = Tensor([1.0, 2.0]).realize()
+    with pytest.raises(ShapeError, match=r"assign: shapes differ: \(2,\) and \(3,\)"):
+        x.assign(Tensor([1.0, 2.0, 3.0]))
+    with pytest.raises(DTypeError, match="assign: dtypes differ: float32 and int32"):
+        x.assign(Tensor([1, 2]))
+    with pytest.raises(DeviceError, match="assign: operands are on two devices: CPU and CPU:1"):
+        x.assign(Tensor([1.0, 2.0], device="CPU:1"))
+    with pytest.raises(ShapeError, match=r"expand: \(3,\) does not stretch to \(2,\)"):
+        x[:] = Tensor([1.0, 2.0, 3.0])
+    n = Tensor([1]).realize()
+    with pytest.raises(DTypeError, match="assign: dtypes differ: int32 and float32"):
+        n += 0.5
+    assert (x.tolist(), n.tolist()) == ([1.0, 2.0], [1])
+
+
+def test_replace_takes_any_graph() -> None:
+    x = Tensor([1.0])
+    x.replace(Tensor([[1, 2]]))
+    assert (x.shape, x.dtype) == ((1, 2), dtypes.int32)

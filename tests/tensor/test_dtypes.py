@@ -1,0 +1,118 @@
+"""The dtype in which two operands meet: the table in docs/dtypes.md, checked and written by this file."""
+
+from __future__ import annotations
+
+import operator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilegrad import Tensor, dtypes
+from tilegrad.base.dtype import promote, sum_dtype
+from tilegrad.base.errors import DTypeError
+
+PAGE = Path(__file__).parents[2] / "docs" / "dtypes.md"
+SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64", "bool": "bool"}
+
+
+def short(name: str) -> str:
+    return SHORT.get(name) or name.replace("uint", "u").replace("int", "i")
+
+
+def table() -> str:
+    """The table as the page has it."""
+    names = [dtype.name for dtype in dtypes.all]
+    rows = ["| | " + " | ".join(short(name) for name in names) + " |", "| --- " * (len(names) + 1) + "|"]
+    for left in dtypes.all:
+        cells = [short(promote(left, right).name) for right in dtypes.all]
+        rows.append(f"| **{short(left.name)}** | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+@pytest.mark.row("X.2")
+def test_the_page_holds_the_table() -> None:
+    assert table() in PAGE.read_text(), f"replace the table in {PAGE} by:\n{table()}"
+
+
+@pytest.mark.row("X.2")
+@pytest.mark.parametrize("left", dtypes.all, ids=lambda d: d.name)
+def test_addition_and_multiplication_meet_by_the_table(left: object) -> None:
+    for right in dtypes.all:
+        a, b = Tensor([1], dtype=left), Tensor([1], dtype=right)  # type: ignore[arg-type]
+        assert (a * b).dtype is promote(left, right)  # type: ignore[arg-type]
+        assert (a + b).dtype is promote(left, right)  # type: ignore[arg-type]
+        assert (a < b).dtype is dtypes.bool
+
+
+@pytest.mark.row("X.2")
+def test_it_is_numpys_table_but_for_what_has_too_many_bits() -> None:
+    """NumPy has no bfloat16, and goes from 32-bit integers with floats to float64; this table does not."""
+    for left in dtypes.all:
+        for right in dtypes.all:
+            if dtypes.bfloat16 in (left, right) or left.is_float or right.is_float:
+                continue
+            theirs = np.result_type(left.name, right.name).name
+            ours = promote(left, right).name
+            assert ours == theirs or (theirs == "float64" and ours == "float32"), (left, right)
+
+
+@pytest.mark.row("X.2")
+@pytest.mark.parametrize("dtype", [d for d in dtypes.all if not d.is_float], ids=lambda d: d.name)
+def test_true_division_gives_floats(dtype: object) -> None:
+    quotient = Tensor([1], dtype=dtype) / Tensor([2], dtype=dtype)  # type: ignore[arg-type]
+    assert quotient.dtype is dtypes.float32
+    assert (Tensor([1], dtype=dtype) / 2).dtype is dtypes.float32  # type: ignore[arg-type]
+
+
+def test_numbers_take_the_tensors_dtype() -> None:
+    half, byte, flag = Tensor([1.0]).half(), Tensor([1], dtype="uint8"), Tensor([True])
+    assert (half + 1).dtype is dtypes.float16
+    assert (1.5 * half).dtype is dtypes.float16
+    assert (byte + 1).dtype is dtypes.uint8
+    assert (byte + 1.5).dtype is dtypes.float32
+    assert (flag + 1).dtype is dtypes.int32
+    assert (flag + 1.5).dtype is dtypes.float32
+    assert (flag + True).dtype is dtypes.bool
+    assert (Tensor([1.0]).double() * 2).dtype is dtypes.float64
+
+
+def test_a_number_that_does_not_fit_raises_or_compares_rightly() -> None:
+    byte = Tensor([5], dtype="uint8")
+    with pytest.raises(DTypeError, match="add: 300 does not fit uint8"):
+        byte + 300
+    assert (byte < 300).item() is True
+    assert (byte > -1).item() is True
+    assert byte.eq(261).item() is False
+    assert (byte <= 2**70).item() is True
+    assert (Tensor([-1]) & 0xFFFFFFFF).item() == -1
+
+
+@pytest.mark.parametrize("op", [operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift])
+def test_bits_of_floats_raise(op: object) -> None:
+    with pytest.raises(DTypeError, match="integers are needed"):
+        op(Tensor([1.0]), 1)  # type: ignore[operator]
+    with pytest.raises(DTypeError):
+        op(Tensor([1]), Tensor([1.0]))  # type: ignore[operator]
+
+
+def test_sums_widen() -> None:
+    for dtype in dtypes.all:
+        total = Tensor([1], dtype=dtype).sum().dtype
+        assert total is (dtype if dtype.is_float else sum_dtype(dtype))
+
+
+def test_operands_of_other_kinds_raise() -> None:
+    with pytest.raises(DTypeError, match="add: cannot use a str as an operand"):
+        Tensor([1]) + "a"
+    with pytest.raises(DTypeError, match="bitcast: float32 has 4 bytes, int64 has 8"):
+        Tensor([1.0]).bitcast(dtypes.int64)
+
+
+def test_numpy_operands_stand_on_either_side() -> None:
+    x = Tensor([1.0, 2.0])
+    assert (x * np.float64(2)).dtype is dtypes.float32
+    assert (np.float32(2) * x).tolist() == [2.0, 4.0]
+    assert isinstance(np.ones(2, np.float32) + x, Tensor)
+    assert (np.ones(2, np.float32) - x).tolist() == [0.0, -1.0]
+    assert (x + np.int64(3)).dtype is dtypes.float32

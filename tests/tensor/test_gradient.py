@@ -1,0 +1,138 @@
+"""`backward` and `gradient` from the user's side; the derivatives themselves are tests/grad's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.tensor.helpers import close, numbers
+
+from tilegrad import Tensor, dtypes
+from tilegrad.base.errors import DTypeError, ShapeError, TilegradError
+
+
+def test_backward_fills_grad_of_leaves_and_adds_up() -> None:
+    w, b = Tensor([1.0, 2.0], requires_grad=True), Tensor([0.5], requires_grad=True)
+    x = Tensor([3.0, 4.0])
+    loss = (w * x + b).sum()
+    assert loss.requires_grad
+    loss.backward()
+    assert w.grad is not None and b.grad is not None
+    assert (w.grad.tolist(), b.grad.tolist(), x.grad) == ([3.0, 4.0], [2.0], None)
+    (w * w).sum().backward()
+    assert w.grad.tolist() == [5.0, 8.0]
+
+
+def test_intermediate_tensors_get_no_grad_but_can_be_asked() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = x * 3
+    loss = (y * y).sum()
+    assert loss.gradient(y)[0].tolist() == [6.0, 12.0]
+    loss.backward()
+    assert y.grad is None
+
+
+def test_a_realized_leaf_is_found_in_graphs_made_before() -> None:
+    x = Tensor.rand(3, requires_grad=True)
+    loss = (x * 2).sum()
+    x.realize()
+    loss.backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 2.0, 2.0]
+    z = x * 5
+    total = (z * z).sum()
+    z.realize()
+    close(total.gradient(z)[0], 2 * z.numpy())
+
+
+def test_equal_constants_have_their_own_gradients() -> None:
+    a, b = Tensor.ones(2, requires_grad=True), Tensor.ones(2, requires_grad=True)
+    number = Tensor(1.0, requires_grad=True)
+    loss = (a * 3 + b * b * 4 + number).sum()
+    loss.backward()
+    assert a.grad is not None and b.grad is not None and number.grad is not None
+    assert (a.grad.tolist(), b.grad.tolist(), number.grad.item()) == ([3.0, 3.0], [8.0, 8.0], 2.0)
+
+
+def test_second_derivatives() -> None:
+    x = Tensor([2.0, 3.0])
+    (first,) = (x**3).sum().gradient(x)
+    (second,) = first.sum().gradient(x)
+    close(second, np.float32([12, 18]))
+
+
+def test_detach_stops_and_requires_grad_false_does_not_ask() -> None:
+    x = Tensor([2.0], requires_grad=True)
+    (x * x.detach()).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0]
+    assert x.detach().requires_grad is False
+
+
+def test_a_gradient_may_be_passed() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    (x * x).backward(gradient=Tensor([10.0, 1.0]))
+    assert x.grad is not None
+    assert x.grad.tolist() == [20.0, 4.0]
+
+
+def test_what_is_not_needed_is_none_or_zeros() -> None:
+    x, y = Tensor([1.0]), Tensor([[2.0, 3.0]])
+    assert x.sum().gradient(y) == [None]
+    assert x.sum().gradient(y, materialize_grads=True)[0].tolist() == [[0.0, 0.0]]
+
+
+def test_a_network_learns() -> None:
+    rng = np.random.default_rng(0)
+    x, target = Tensor(rng.normal(size=(16, 3)).astype(np.float32)), Tensor(rng.normal(size=(16, 1)).astype(np.float32))
+    Tensor.manual_seed(0)
+    w1, w2 = Tensor.glorot_uniform(3, 8, requires_grad=True), Tensor.glorot_uniform(8, 1, requires_grad=True)
+    losses = []
+    for _ in range(6):
+        w1.grad = w2.grad = None
+        loss = ((x @ w1).tanh() @ w2).mse_loss(target)
+        loss.backward()
+        for w in (w1, w2):
+            assert w.grad is not None
+            w.assign(w.detach() - w.grad * 0.1)
+        losses.append(loss.item())
+        w1.realize(w2)
+    assert losses == sorted(losses, reverse=True)
+
+
+def test_misuse_raises() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(ShapeError, match=r"backward: a loss is one number, the shape is \(2,\)"):
+        (x * 2).backward()
+    with pytest.raises(ShapeError, match=r"backward: the gradient has shape \(3,\), the tensor \(2,\)"):
+        (x * 2).backward(gradient=Tensor([1.0, 2.0, 3.0]))
+    with pytest.raises(TilegradError, match="nothing below this tensor requires a gradient"):
+        Tensor([1.0]).sum().backward()
+    with pytest.raises(DTypeError, match="requires_grad: a int32 tensor has no gradient"):
+        Tensor([1], requires_grad=True)
+    with pytest.raises(DTypeError, match="a tensor that requires a gradient cannot be written in part"):
+        x[0] = 1
+
+
+def test_training_is_a_switch_of_the_block_and_the_thread() -> None:
+    assert Tensor.training is False
+    with Tensor.train():
+        assert Tensor.training is True
+        with Tensor.train(False):
+            assert Tensor.training is False
+        assert Tensor.training is True
+
+    @Tensor.train()
+    def step() -> bool:
+        return Tensor.training
+
+    assert step() is True
+    assert Tensor.training is False
+    Tensor.training = True
+    assert Tensor.training is True
+    Tensor.training = False
+
+
+def test_gradients_of_integers_are_refused_where_the_loss_is_one() -> None:
+    with pytest.raises(DTypeError, match="backward"):
+        Tensor([1], dtype=dtypes.int).sum().gradient(Tensor([1.0]))
+    numbers(1)

@@ -1,0 +1,91 @@
+"""Sizes that are Variables: shapes, moments, movement and products, at each bound value as NumPy has them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.tensor.helpers import close, numbers
+
+from tilegrad import Tensor, Variable
+from tilegrad.base.errors import ShapeError
+from tilegrad.tensor.sizes import show_shape
+
+X = numbers(8, 3)
+
+
+def cut(length: int) -> Tensor:
+    """The first rows of X, as many as a Variable says."""
+    return Tensor(X).shrink(((0, Variable("length", 4, 8).bind(length)), None))
+
+
+@pytest.mark.row("B1.5", "B1.2")
+@pytest.mark.parametrize("length", [4, 6, 8])
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "var", "std"])
+def test_reductions_over_a_symbolic_axis(name: str, length: int) -> None:
+    extra = {"ddof": 1} if name in ("var", "std") else {}
+    close(getattr(cut(length), name)(0), getattr(np, name)(X[:length], axis=0, **extra), rtol=2e-5)
+    close(getattr(cut(length), name)(), getattr(np, name)(X[:length], **extra), rtol=2e-5)
+
+
+@pytest.mark.row("B1.5")
+@pytest.mark.parametrize("length", [4, 8])
+def test_a_symbolic_length_divides(length: int) -> None:
+    variable = Variable("length", 4, 8).bind(length)
+    close(cut(length).sum(0) / variable, X[:length].sum(0) / np.float32(length))
+
+
+@pytest.mark.parametrize("length", [5, 8])
+def test_values_have_the_bound_shape(length: int) -> None:
+    x = cut(length)
+    assert len(x) == length
+    close(x, X[:length])
+    close(x * 2 + 1, X[:length] * 2 + 1)
+    assert x.tolist() == X[:length].tolist()
+    close(x.T, X[:length].T)
+    close(x[1:], X[1:length])
+    close(x[:, 1], X[:length, 1])
+    close(x.softmax(0), np.exp(X[:length]) / np.exp(X[:length]).sum(0), rtol=2e-5)
+
+
+@pytest.mark.parametrize("length", [4, 7])
+def test_products_over_symbolic_sizes(length: int) -> None:
+    x = cut(length)
+    close(x @ Tensor(numbers(3, 2, seed=1)), X[:length] @ numbers(3, 2, seed=1))
+    close(x.T @ x, X[:length].T @ X[:length], rtol=2e-5, atol=1e-5)
+    close(x.reshape(-1), X[:length].reshape(-1))
+    close(x.argmax(0), X[:length].argmax(0).astype(np.int32))
+    close(Tensor.arange(Variable("length", 4, 8).bind(length)), np.arange(length, dtype=np.int32))
+
+
+@pytest.mark.parametrize("length", [4, 7])
+def test_attention_over_a_symbolic_length(length: int) -> None:
+    """The decode step: one query against the keys so far, whose number is a Variable."""
+    keys = Tensor(X).reshape(1, 8, 3).shrink((None, (0, Variable("length", 4, 8).bind(length)), None))
+    query = Tensor(numbers(1, 1, 3, seed=5))
+    scores = numbers(1, 1, 3, seed=5) @ X[None, :length].swapaxes(1, 2) / np.sqrt(np.float32(3))
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    close(query.scaled_dot_product_attention(keys, keys), weights @ X[None, :length], rtol=2e-5)
+
+
+def test_symbolic_positions_pick_and_write() -> None:
+    place = Variable("place", 0, 7)
+    for at in (0, 3, 7):
+        close(Tensor(X)[place.bind(at)], X[at])
+        cache = Tensor(X).realize()
+        cache[place.bind(at)] = Tensor([1.0, 2.0, 3.0])
+        expected = X.copy()
+        expected[at] = [1, 2, 3]
+        close(cache, expected)
+
+
+def test_shapes_print_by_the_names_of_their_variables() -> None:
+    assert show_shape(cut(5).shape) == "(length, 3)"
+    assert show_shape(cut(5)[1:].shape) == "((length + -1), 3)"
+    assert "(length, 3) float" in repr(cut(5))
+
+
+def test_sizes_that_cannot_be_told_raise() -> None:
+    with pytest.raises(ShapeError, match="add: shapes do not broadcast"):
+        cut(5) + Tensor(X)
+    with pytest.raises(ShapeError, match="rand: sizes must be numbers"):
+        Tensor.rand(Variable("length", 4, 8).bind(5))
