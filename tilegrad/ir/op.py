@@ -224,7 +224,7 @@ class Ops(Enum):
     IDIV = op(2, "Quotient of integers rounded toward zero, as in C; 0 for a zero divisor.", evaluate=_c_divide, symbol="/")
     MOD = op(2, "Remainder of IDIV: it has the sign of the dividend.", evaluate=lambda x, y: x - y * _c_divide(x, y), symbol="%")
     MAX = op(
-        2, "The larger of the two; NaN if either is.", evaluate=_maximum, symbol="max", commutes=True, identity=lambda d: d.min
+        2, "The larger of the two; NaN if either is. Of 0.0 and -0.0 either.", evaluate=_maximum, symbol="max", commutes=True, identity=lambda d: d.min
     )
     CMPLT = op(2, "x < y.", evaluate=operator.lt, symbol="<", boolean=True)
     CMPNE = op(2, "x != y.", evaluate=operator.ne, symbol="!=", commutes=True, boolean=True)
