@@ -20,6 +20,8 @@ _INTEGERS = (*dtypes.signed, *dtypes.unsigned)
 def order_sums(ast: UOp) -> UOp:
     """Index sums with the terms of outer loops first, so that their parts are computed outside.
 
+    Positions in the launch stand first, in one order everywhere, so that sums share their parts.
+
     before   k + (i*64 + j)             i outermost, k innermost
     after    (i*64 + j) + k
     """
@@ -28,6 +30,13 @@ def order_sums(ast: UOp) -> UOp:
     def depth(term: UOp) -> int:
         return max((place.get(loop.arg[0], len(place) + loop.arg[0]) for loop in term.ranges), default=-1)
 
+    positions: dict[UOp, tuple[str, ...]] = {}
+
+    def rank(term: UOp) -> tuple[int, tuple[str, ...]]:
+        if term not in positions:
+            positions[term] = tuple(sorted({node.arg[0] for node in term.toposort() if node.op is Ops.SPECIAL}))
+        return depth(term), positions[term]
+
     done: dict[UOp, UOp] = {}
     for node in ast.toposort():
         src = tuple(done[source] for source in node.src)
@@ -35,7 +44,7 @@ def order_sums(ast: UOp) -> UOp:
         if node.op in (Ops.LOAD, Ops.STORE) and node.src[1].op is Ops.ADD and node.src[1].dtype.lanes == 1:
             found = terms_of(node.src[1])
             if found is not None:
-                terms = sorted(found[0].items(), key=lambda item: depth(item[0]))
+                terms = sorted(found[0].items(), key=lambda item: rank(item[0]))
                 index = UOp.const(dtypes.index, 0)
                 for number, (factor, scale) in enumerate(terms):
                     part = done[factor] if scale == 1 else done[factor] * scale

@@ -46,6 +46,9 @@ def fold_to_accumulator(fold: UOp, ctx: _Context) -> UOp:
 
 
 def _step(fold: UOp, total: UOp, value: UOp, target: Target) -> UOp:
+    if value.op is Ops.WMMA:
+        # A matrix unit adds to what it is given; the graph gives it zero.
+        return value.replace(src=(*value.src[:2], total))
     if fold.arg is Ops.ADD and value.op is Ops.MUL and fold.dtype.is_float and target.has_fma:
         return UOp(Ops.MULACC, fold.dtype, (*value.src, total))
     return total.alu(fold.arg, value)

@@ -1,15 +1,288 @@
-"""TC: a sum of products runs on a matrix unit."""
+"""TC: a sum of products runs on a matrix unit.
+
+The lanes of a group hold the operands together: which element each lane holds is a table in the
+target (`MatrixUnit`). A table is a sum over the bits of the lane number, so a group of 32 lanes
+becomes five axes of two, and the place of an element an index expression of them. The fold then
+runs over what is left of the three axes.
+
+    before   REDUCE(a[m,k] * b[k,n], k)                              stored at (m, n)
+    after    REDUCE(WMMA(VECTORIZE(a[..]...), VECTORIZE(b[..]...), 0), k / unit.k)
+             stored at (m / unit.m * unit.m + row, n / unit.n * unit.n + column), row and column
+             sums of lane bits and of the axis that counts a lane's results
+
+In mode 2 the axes are the same, and products and sums stay as they are: what the layout alone does
+to a kernel can be seen, and its values tested, on any device with blocks.
+"""
 
 from __future__ import annotations
 
-from tilegrad.base.errors import OptError
-from tilegrad.ir.uop import UOp
-from tilegrad.optimize.opt import Opt
-from tilegrad.target import Target
+from collections.abc import Sequence
+from typing import NamedTuple
 
-__all__ = ["use_matrix_unit"]
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import InternalError, OptError
+from tilegrad.ir.args import KernelInfo
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import simplify, terms_of
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.opt import Opt, axes_of, loop_order
+from tilegrad.optimize.split import next_number
+from tilegrad.target import MatrixUnit, Target
+
+__all__ = ["find_products", "use_matrix_unit"]
+
+Layout = tuple[tuple[tuple[int, int], ...], ...]
+
+
+class _Product(NamedTuple):
+    """A fold of products, its operands in the unit's dtype, and the axes the unit would run."""
+
+    fold: UOp
+    left: UOp
+    right: UOp
+    rows: UOp
+    columns: UOp
+    depth: UOp
+
+
+def find_products(ast: UOp, unit: MatrixUnit) -> list[tuple[UOp, UOp, UOp]]:
+    """The axes (rows, columns, depth) that `unit` could run, best first: an Opt names one by its
+    place. They need not be divisible.
+    """
+    return [(each.rows, each.columns, each.depth) for each in _products(ast, unit)]
 
 
 def use_matrix_unit(ast: UOp, opt: Opt, target: Target) -> UOp:
-    """Give three axes of a sum of products to a matrix unit of the target."""
-    raise OptError(f"tc: {target.name} has no matrix unit for this kernel", opt=opt)
+    """`Opt(TC, choice, (unit, mode))`: give three axes of a sum of products to a matrix unit.
+
+    The parts of the axes outside the unit get the next three numbers, in the order rows, columns,
+    depth.
+
+    Raises OptError if there is no such unit or product, or an axis is no multiple of its size.
+    """
+    unit, mode = _unit(opt, target)
+    products = _products(ast, unit)
+    if opt.axis is None or not 0 <= opt.axis < len(products):
+        raise OptError(
+            f"tc: {len(products)} products fit {unit.name}, not number {opt.axis}", opt=opt
+        )
+    product = products[opt.axis]
+    sizes = {product.rows: unit.m, product.columns: unit.n, product.depth: unit.k}
+    for loop, size in sizes.items():
+        if loop.src[0].arg % size:
+            raise OptError(
+                f"tc: {unit.name} takes {size} at a time, the axis has {loop.src[0].arg}",
+                opt=opt,
+                fix=f"PADTO({axes_of(ast).index(loop)}, {size}) first",
+            )
+    _check_room(ast, unit, opt, target)
+    return _Tiling(ast, unit, product).run(mode)
+
+
+def _unit(opt: Opt, target: Target) -> tuple[MatrixUnit, int]:
+    if not isinstance(opt.arg, tuple) or len(opt.arg) != 2 or opt.arg[1] not in (1, 2):
+        raise OptError("tc: it takes (number of the unit, mode 1 or 2)", opt=opt)
+    number, mode = opt.arg
+    if not 0 <= number < len(target.matrix_units):
+        raise OptError(
+            f"tc: {target.name} has {len(target.matrix_units)} matrix units, not number {number}",
+            opt=opt,
+        )
+    return target.matrix_units[number], mode
+
+
+def _check_room(ast: UOp, unit: MatrixUnit, opt: Opt, target: Target) -> None:
+    taken = [part for part in axes_of(ast) if part.arg[1] in (Axis.LOCAL, Axis.GROUP)]
+    lanes = unit.lanes * int(prod(part.src[0].arg for part in taken))
+    if unit.lanes > 1 and lanes > target.block_lanes:
+        raise OptError(
+            f"tc: a block of {lanes} lanes, {target.name} has at most {target.block_lanes}", opt=opt
+        )
+    if any(part.arg[1] is Axis.GROUP for part in taken):
+        raise OptError("tc: lanes share the fold already", opt=opt)
+
+
+# which axes
+
+
+def _products(ast: UOp, unit: MatrixUnit) -> list[_Product]:
+    found: list[_Product] = []
+    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    if len(folds) != 1 or folds[0].arg is not Ops.ADD or folds[0].dtype is not unit.dtype_out:
+        return found
+    (fold,) = folds
+    operands = _operands(fold.src[0], unit)
+    if operands is None:
+        return found
+    outputs = [part for part in axes_of(ast) if part.arg[1] in (Axis.GLOBAL, Axis.LOOP)]
+    outputs = [part for part in outputs if part.src[0].op is Ops.CONST and part in fold.ranges]
+    depths = [
+        part
+        for part in fold.src[1:]
+        if part.arg[1] is Axis.REDUCE
+        and part.src[0].op is Ops.CONST
+        and all(part in operand.ranges for operand in operands)
+    ]
+    for left, right in (operands, operands[::-1]):
+        only_left = [part for part in outputs if part in left.ranges and part not in right.ranges]
+        only_right = [part for part in outputs if part in right.ranges and part not in left.ranges]
+        for rows in only_left:
+            for columns in only_right:
+                found += [_Product(fold, left, right, rows, columns, part) for part in depths]
+    stores = [node for node in ast.toposort() if node.op is Ops.STORE]
+    return sorted(found, key=lambda each: _preference(each, stores))
+
+
+def _operands(value: UOp, unit: MatrixUnit) -> tuple[UOp, UOp] | None:
+    """The two factors in the unit's dtype. A product rounded before it is added is not rounded by
+    the unit, which keeps it whole; that is within what the dtype of the sum promises.
+    """
+    if value.op is Ops.CAST and value.src[0].op is Ops.MUL:
+        value = value.src[0]
+    if value.op is not Ops.MUL:
+        return None
+    left, right = (
+        part.src[0] if part.op is Ops.CAST and part.dtype is unit.dtype_out else part
+        for part in value.src
+    )
+    is_fit = left.dtype is unit.dtype_in and right.dtype is unit.dtype_in
+    return (left, right) if is_fit else None
+
+
+def _preference(product: _Product, stores: Sequence[UOp]) -> tuple[bool, int, int, int, int]:
+    """Neighbouring results in neighbouring columns first; then long axes, and inner ones."""
+    found = terms_of(stores[0].src[1]) if stores else None
+    is_contiguous = found is not None and found[0].get(product.columns) == 1
+    extents = [part.src[0].arg for part in (product.depth, product.rows, product.columns)]
+    return (not is_contiguous, -extents[0], -extents[1], -extents[2], -product.rows.arg[0])
+
+
+# what becomes of them
+
+
+class _Tiling:
+    """One rewrite: the axes of the unit, and the fold and the stores in terms of them."""
+
+    def __init__(self, ast: UOp, unit: MatrixUnit, product: _Product):
+        self.ast, self.unit, self.product = ast, unit, product
+        number = next_number(ast)
+        loops = (product.rows, product.columns, product.depth)
+        sizes = (unit.m, unit.n, unit.k)
+        self.outer = [
+            UOp.range(loop.src[0].arg // size, number + place, loop.arg[1])
+            for place, (loop, size) in enumerate(zip(loops, sizes, strict=True))
+        ]
+        bits = unit.lanes.bit_length() - 1
+        self.lanes = [UOp.range(2, number + 3 + bit, Axis.LOCAL) for bit in range(bits)]
+        self.inner = UOp.range(unit.k, number + 3 + bits, Axis.UNROLL)
+        self.result = UOp.range(len(unit.c_layout[0]), number + 4 + bits, Axis.UPCAST)
+        for layout in (unit.a_layout, unit.b_layout, unit.c_layout):
+            _check_layout(unit, layout)
+
+    def run(self, mode: int) -> UOp:
+        unit, product = self.unit, self.product
+        row, column = self._place(unit.c_layout, self.result)
+        rows, columns = self._axis(0, row), self._axis(1, column)
+        outputs = {product.rows: rows, product.columns: columns}
+        if mode == 1:
+            value = _pick(self._folded(self._multiplied()), self.result)
+        else:
+            whole = {**outputs, product.depth: self._axis(2, self.inner)}
+            value = self._folded(product.fold.src[0].substitute(whole), self.inner)
+        stand_in = UOp.variable("matrix", 0, 0, product.fold.dtype)
+        rest = self.ast.substitute({product.fold: stand_in}).substitute(outputs)
+        return simplify(rest.substitute({stand_in: value})).replace(arg=self._info(mode))
+
+    def _axis(self, which: int, inside: UOp | int) -> UOp:
+        """Position `inside` the unit's part of the axis, as a position in the whole axis."""
+        size = (self.unit.m, self.unit.n, self.unit.k)[which]
+        outer = self.outer[which]
+        return outer * size + inside if outer.src[0].arg > 1 else 0 * outer + inside
+
+    def _place(self, layout: Layout, element: UOp | int) -> tuple[UOp, UOp]:
+        """(row, column) of a lane's element as sums over the bits of both numbers."""
+        count = len(layout[0])
+        if isinstance(element, int):
+            element = UOp.const(dtypes.index, element)
+        parts = []
+        for axis in (0, 1):
+            total = UOp.const(dtypes.index, layout[0][0][axis])
+            for bit, lane in enumerate(reversed(self.lanes)):
+                total = lane * (layout[1 << bit][0][axis] - layout[0][0][axis]) + total
+            for bit in range(count.bit_length() - 1):
+                step = layout[0][1 << bit][axis] - layout[0][0][axis]
+                total = element // (1 << bit) % 2 * step + total
+            parts.append(simplify(total))
+        return parts[0], parts[1]
+
+    def _multiplied(self) -> UOp:
+        """The unit's result: each lane's elements of both operands as vectors."""
+        unit, product = self.unit, self.product
+        left, right = [], []
+        for element in range(len(unit.a_layout[0])):
+            row, depth = self._place(unit.a_layout, element)
+            mapping = {product.rows: self._axis(0, row), product.depth: self._axis(2, depth)}
+            left.append(simplify(product.left.substitute(mapping)))
+        for element in range(len(unit.b_layout[0])):
+            depth, column = self._place(unit.b_layout, element)
+            mapping = {product.columns: self._axis(1, column), product.depth: self._axis(2, depth)}
+            right.append(simplify(product.right.substitute(mapping)))
+        dtype = unit.dtype_out.vec(len(unit.c_layout[0]))
+        nothing = UOp.const(unit.dtype_out, 0).broadcast(dtype.lanes)
+        return UOp(Ops.WMMA, dtype, (UOp.stack(left), UOp.stack(right), nothing), unit)
+
+    def _folded(self, value: UOp, *inner: UOp) -> UOp:
+        """`value` folded over what the unit leaves of the fold's axes."""
+        depth = self.outer[2]
+        loops = [part for part in self.product.fold.src[1:] if part is not self.product.depth]
+        if depth.src[0].arg > 1:
+            place = self.product.fold.src[1:].index(self.product.depth)
+            loops.insert(place, depth)
+        loops += inner
+        return UOp(Ops.REDUCE, value.dtype, (value, *loops), Ops.ADD) if loops else value
+
+    def _info(self, mode: int) -> KernelInfo:
+        """The lanes stand before the first reduce axis; what is written out comes last."""
+        info: KernelInfo = self.ast.arg
+        product = self.product
+        loops = loop_order(self.ast)
+        first = next(part.arg[0] for part in loops if part.arg[1] is Axis.REDUCE)
+        order: list[int] = []
+        replaced = zip((product.rows, product.columns, product.depth), self.outer, strict=True)
+        new = {old.arg[0]: outer for old, outer in replaced}
+        for number in info.order:
+            if number == first:
+                order += [lane.arg[0] for lane in self.lanes]
+            if number not in new:
+                order.append(number)
+            elif new[number].src[0].arg > 1:
+                order.append(new[number].arg[0])
+        written = [self.result.arg[0]] if mode == 1 else [self.inner.arg[0], self.result.arg[0]]
+        # The name shows the part of the fold that the unit runs, though it is no axis any more.
+        name = info.name + (f"#{self.unit.k}" if mode == 1 else "")
+        return KernelInfo(name, (*order, *written), info.opts)
+
+
+def _check_layout(unit: MatrixUnit, layout: Layout) -> None:
+    """Every place is the sum of what each bit of the lane and of the element adds."""
+    base = layout[0][0]
+    for lane, places in enumerate(layout):
+        for element, place in enumerate(places):
+            for axis in (0, 1):
+                total = base[axis]
+                for bit in range(len(layout).bit_length() - 1):
+                    total += (lane >> bit & 1) * (layout[1 << bit][0][axis] - base[axis])
+                for bit in range(len(places).bit_length() - 1):
+                    total += (element >> bit & 1) * (layout[0][1 << bit][axis] - base[axis])
+                if total != place[axis]:
+                    raise InternalError(
+                        f"{unit.name}: its layout is no sum over bits", lane=lane, element=element
+                    )
+
+
+def _pick(vector: UOp, lane: UOp) -> UOp:
+    """Lane number `lane` of `vector`. The number is constant once the axis is written out."""
+    value = vector.gep(0)
+    for number in range(1, vector.dtype.lanes):
+        value = lane.eq(number).where(vector.gep(number), value)
+    return value

@@ -35,11 +35,12 @@ def kernel_name(ast: UOp) -> tuple[str, str]:
     magenta the same written out, yellow written-out outputs. The loops and chunks of a processor
     count as a grid.
     """
-    letter, *gone = ast.arg.name.split(":")
+    label, *in_unit = ast.arg.name.split("#")
+    letter, *gone = label.split(":")
     outputs = {node.src[0] for node in _stores(ast)}
     head = letter[:1] + (str(len(outputs)) if len(outputs) > 1 else "") + "_"
     parts = _parts(ast)
-    # Loops that a closed form replaced still count.
+    # Loops that a closed form replaced still count, and what a matrix unit runs.
     place = next(
         (
             number
@@ -49,6 +50,7 @@ def kernel_name(ast: UOp) -> tuple[str, str]:
         len(parts),
     )
     parts[place:place] = [(extent, Axis.REDUCE) for extent in gone]
+    parts[place + len(gone) : place + len(gone)] = [(extent, Axis.UNROLL) for extent in in_unit]
     has_lanes = any(axis in (Axis.LOCAL, Axis.GROUP) for _, axis in parts)
     grid = _BLUE if has_lanes else _BRIGHT_BLUE
     colours = {**_COLOURS, Axis.STAGE: _WHITE}

@@ -45,12 +45,14 @@ class Opt:
         return f"Opt(op={self.op!r}, axis={self.axis!r}, arg={self.arg!r})"
 
 
-# The printed order of a kernel's axes, which its name shows.
+# The printed order of a kernel's axes, which its name shows. Written-out axes, whose rank is one, stand in the order in
+# which they were made.
 PRINT_ORDER = (
     Axis.THREAD, Axis.GLOBAL, Axis.LOOP, Axis.LOCAL, Axis.GROUP, Axis.REDUCE, Axis.UPCAST, Axis.UNROLL,
 )  # fmt: skip
 _RANK = {axis: rank for rank, axis in enumerate(PRINT_ORDER)}
 _RANK[Axis.THREAD] = _RANK[Axis.GLOBAL] = _RANK[Axis.LOOP] = 0
+_RANK[Axis.UNROLL] = _RANK[Axis.UPCAST]
 
 
 def loop_order(ast: UOp) -> list[UOp]:

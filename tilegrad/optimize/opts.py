@@ -25,12 +25,24 @@ __all__ = ["apply_opt", "apply_opts", "start"]
 
 
 def start(ast: UOp, target: Target) -> UOp:
-    """The kernel as Opts find it: on a target with blocks, the output loops are the grid."""
+    """The kernel as Opts find it: on a target with blocks, the output loops are the grid.
+
+    An output loop that a fold does not depend on stays a loop: as part of the grid, each of its
+    iterations would fold again.
+    """
     if not target.has_locals or ast.arg.opts:
         return ast
-    folded = {part for node in ast.toposort() if node.op in (Ops.REDUCE, Ops.END) for part in node.src[1:]}
-    loops = [part for part in loop_order(ast) if part.arg[1] is Axis.LOOP and part not in folded]
-    return ast.substitute({loop: loop.replace(arg=(loop.arg[0], Axis.GLOBAL)) for loop in loops})
+    nodes = ast.toposort()
+    folded = {part for node in nodes if node.op in (Ops.REDUCE, Ops.END) for part in node.src[1:]}
+    folds = [node for node in nodes if node.op is Ops.REDUCE]
+    mapping = {
+        loop: loop.replace(arg=(loop.arg[0], Axis.GLOBAL))
+        for loop in loop_order(ast)
+        if loop.arg[1] is Axis.LOOP
+        and loop not in folded
+        and all(loop in fold.ranges for fold in folds)
+    }
+    return ast.substitute(mapping)
 
 
 def apply_opts(ast: UOp, opts: Sequence[Opt], target: Target) -> UOp:
