@@ -12,6 +12,7 @@ import pytest
 from tests.grad.numeric import Array, check, evaluate
 from tilegrad import Tensor, dtypes
 from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
 
 RANDOM = np.random.default_rng(0)
 
@@ -57,6 +58,24 @@ def test_backward_of_conv2d_is_movement_products_and_sums(options: dict[str, Any
     for gradient in x.conv2d(w, **options).square().sum().gradient(x, w):
         ops = {node.op for node in gradient.uop.toposort()}
         assert ops <= movement | {Ops.BUFFER, Ops.CONST, Ops.ADD, Ops.MUL, Ops.REDUCE_AXIS}
+
+
+def longest_row_of_sums(root: UOp) -> int:
+    """The most reductions that stand on one path to the leaves."""
+    depth: dict[UOp, int] = {}
+    for node in root.toposort():
+        below = max((depth[source] for source in node.src), default=0)
+        depth[node] = below + (node.op is Ops.REDUCE_AXIS)
+    return depth[root]
+
+
+@pytest.mark.parametrize("options", CONVOLUTIONS, ids=str)
+def test_each_gradient_of_conv2d_is_one_sum(options: dict[str, Any]) -> None:
+    """The sums over channels and over the places of the kernel are one, so that none is stored."""
+    x, w = Tensor.empty(2, 4, 8, 8), Tensor.empty(4, 4 // options.get("groups", 1), 3, 3)
+    y = x.conv2d(w, **options)
+    for gradient in y.gradient(x, w, gradient=Tensor.empty(*y.shape)):
+        assert longest_row_of_sums(gradient.uop) == 1
 
 
 def test_conv_transpose2d() -> None:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 
 from tilegrad.base.errors import DTypeError, InternalError, ShapeError
-from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, filled, sum_axes
+from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, filled
+from tilegrad.grad.sums import sum_axes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 

@@ -17,10 +17,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes, sum_dtype
+from tilegrad.grad.sums import sum_axes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 
-__all__ = ["DERIVATIVES", "NO_DERIVATIVE", "Derivative", "filled", "sum_axes"]
+__all__ = ["DERIVATIVES", "NO_DERIVATIVE", "Derivative", "filled"]
 
 Derivative = Callable[[UOp, UOp], tuple[UOp | None, ...]]
 
@@ -146,20 +147,6 @@ NO_DERIVATIVE = frozenset({
     Ops.BITCAST, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR,
     Ops.TRUNC, Ops.FLOORDIV, Ops.IDIV, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ,
 })  # fmt: skip
-
-
-def sum_axes(x: UOp, axes: tuple[int, ...]) -> UOp:
-    """The sum over `axes`, which keep size 1; half and bfloat16 are summed in float32.
-
-    Terms that were narrowed just before are taken as they were: to round each would waste the wide
-    sum.
-    """
-    if not axes:
-        return x
-    wide = sum_dtype(x.dtype)
-    narrowed = x.op is Ops.CAST and x.src[0].dtype is wide
-    terms = x.src[0] if narrowed else x.cast(wide)
-    return UOp(Ops.REDUCE_AXIS, wide, (terms,), (Ops.ADD, axes)).cast(x.dtype)
 
 
 def filled(shape: tuple[Any, ...], value: float, dtype: DType) -> UOp:
