@@ -174,3 +174,29 @@ def and_implied(condition: UOp) -> UOp | None:
 
 def _is_limit(part: UOp) -> bool:
     return part.op is Ops.CMPLT and part.src[1].op is Ops.CONST and part.src[0].dtype.scalar.is_int
+
+
+@BOOLEANS.rule("open-gate", UPat((Ops.LOAD, Ops.STORE), name="access"))
+def open_gate(access: UOp) -> UOp | None:
+    """An access whose gate is always true needs none; a load whose gate is never true is its alternative."""
+    gate = access.src[-1]
+    if len(access.src) != 4 or gate.op is not Ops.CONST:
+        return None
+    if gate.arg:
+        return access.replace(src=access.src[: 2 if access.op is Ops.LOAD else 3])
+    return access.src[2].broadcast(access.dtype.lanes) if access.op is Ops.LOAD else None
+
+
+@BOOLEANS.rule("shut-stores", UPat((Ops.SINK, Ops.END, Ops.BARRIER), name="node"))
+def shut_stores(node: UOp) -> UOp | None:
+    """A store whose gate is never true does not happen; the last effect of a node is kept, so that it stays one."""
+    effects = [part for part in node.src if part.op is not Ops.RANGE]
+    shut = [part for part in effects if _is_shut(part)]
+    if not shut or len(shut) == len(effects) == 1:
+        return None
+    shut = shut[: len(effects) - 1]
+    return node.replace(src=tuple(part for part in node.src if part not in shut))
+
+
+def _is_shut(node: UOp) -> bool:
+    return node.op is Ops.STORE and len(node.src) == 4 and node.src[3].op is Ops.CONST and not node.src[3].arg
