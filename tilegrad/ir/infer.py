@@ -26,9 +26,10 @@ def shape_of(node: Any) -> Shape:
     if op is Ops.PERMUTE:
         return tuple(src[0].shape[axis] for axis in arg)
     if op is Ops.PAD:
-        return tuple(size + before + after for size, (before, after) in zip(src[0].shape, arg, strict=True))
+        padded = zip(src[0].shape, arg, strict=True)
+        return tuple(_plus(_plus(size, before), after) for size, (before, after) in padded)
     if op is Ops.SHRINK:
-        return tuple(end - start for start, end in arg)
+        return tuple(_plus(end, -1 * start) for start, end in arg)
     if op is Ops.REDUCE_AXIS:
         axes = arg[1]
         return tuple(1 if axis in axes else size for axis, size in enumerate(src[0].shape))
@@ -46,6 +47,11 @@ def shape_of(node: Any) -> Shape:
 _AS_SOURCE = frozenset(
     {Ops.CAST, Ops.BITCAST, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.ASSIGN, Ops.FLIP, Ops.SCATTER_ADD}
 )
+
+
+def _plus(size: Any, amount: Any) -> Any:
+    """The sum, without a node for adding nothing: `n` stays the identical node."""
+    return size if isinstance(amount, int) and amount == 0 else size + amount
 
 
 def _widest(src: tuple[Any, ...]) -> Shape:

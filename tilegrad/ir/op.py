@@ -285,6 +285,9 @@ class Ops(Enum):
     def __hash__(self) -> int:
         return self.serial
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return getattr, (Ops, self.name)
+
     def __lt__(self, other: Ops) -> bool:
         return self.serial < other.serial
 
