@@ -230,7 +230,7 @@ class _Writer:
         if tests:
             self.emit(depth, f"if {' and '.join(tests)}:")
             depth += 1
-        if pattern.src is None:
+        if not pattern.src:
             return depth
         children = [self.fresh() for _ in pattern.src]
         swaps = pattern.op is not None and all(op.commutes for op in pattern.op) and len(pattern.src) == 2
