@@ -81,13 +81,12 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], live: Callable[[], Itera
         if node.op is Ops.ASSIGN:
             continue
         _known[node] = _shaped(leaf(buffer), node)
-    written: dict[UOp, UOp] = {}
-    for node in sink.src:
-        if node.op is Ops.ASSIGN:
-            target = _target(node)
-            if target not in written:
-                written[target] = overwrite(target)
-            _known[node] = _view_of(node.src[0], target, written[target])
+    # All targets first: an assignment to what another one wrote must find the leaf that both overwrite.
+    places = {node: _place(node) for node in sink.src if node.op is Ops.ASSIGN}
+    written = {target: overwrite(target) for target in dict.fromkeys(base_of(place) for place in places.values())}
+    for node, place in places.items():
+        target = base_of(place)
+        _known[node] = place.substitute({target: written[target]})
     # A root was rewritten where its graph held known values: its own name must find the result too.
     for name, node, request in zip(wanted, sources, requested, strict=True):
         for key in (name, node):
@@ -122,31 +121,18 @@ def _assigns(roots: Sequence[UOp]) -> list[UOp]:
     return [node for node in toposort(roots, stop=lambda node: node in _known) if node.op is Ops.ASSIGN and node not in _known]
 
 
-def _target(assign: UOp) -> UOp:
-    """The BUFFER that an ASSIGN writes."""
-    node = assign.src[0]
-    while True:
-        base = base_of(node)
-        if base.op is Ops.BUFFER:
-            return base
+def _place(assign: UOp) -> UOp:
+    """What an ASSIGN writes: [movement of] a BUFFER."""
+    place = assign.src[0]
+    while (base := base_of(place)).op is not Ops.BUFFER:
         known = _known.get(base)
-        node = known if known is not None else base.src[0]
-
-
-def _view_of(place: UOp, target: UOp, fresh: UOp) -> UOp:
-    """The target of an assignment over the memory's new leaf."""
-    base = base_of(place)
-    while base is not target:
-        known = _known.get(base)
-        inner = known if known is not None else base.src[0]
-        place = place.substitute({base: inner})
-        base = base_of(place)
-    return place.substitute({target: fresh})
+        place = place.substitute({base: known if known is not None else base.src[0]})
+    return place
 
 
 def _readers(assigns: Sequence[UOp], live: Callable[[], Iterable[UOp]], todo: set[UOp]) -> list[UOp]:
     """Live nodes that need the old value of a buffer that is about to be overwritten."""
-    targets = {_target(node) for node in assigns}
+    targets = {base_of(_place(node)) for node in assigns}
     skip = set(assigns)
     needs: dict[UOp, bool] = {}
     found: list[UOp] = []

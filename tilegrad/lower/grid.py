@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype import Place, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
@@ -12,6 +12,7 @@ from tilegrad.ir.uop import UOp, prod
 __all__ = ["use_grid"]
 
 _GRID_AXES = 3
+_LANES = (Axis.LOCAL, Axis.GROUP)
 # A launch may have many more blocks along its first axis than along the others, and fewest lanes
 # along the last.
 _MOST_BLOCKS, _MOST_DEEP = 65535, 64
@@ -27,6 +28,7 @@ def use_grid(ast: UOp) -> UOp:
     before   RANGE(16, GLOBAL)
     after    SPECIAL("gidx0", 16)
     """
+    ast = _spread_shared(ast)
     place = {number: rank for rank, number in enumerate(ast.arg.order)}
     ranges = sorted(
         (node for node in ast.toposort() if node.op is Ops.RANGE),
@@ -35,7 +37,7 @@ def use_grid(ast: UOp) -> UOp:
     chunks = [part for part in ranges if part.arg[1] is Axis.THREAD]
     mapping: dict[UOp, UOp] = {part: _special("chunk", part.src[0]) for part in chunks}
     blocks = [part for part in ranges if part.arg[1] is Axis.GLOBAL]
-    lanes = [part for part in ranges if part.arg[1] in (Axis.LOCAL, Axis.GROUP)]
+    lanes = [part for part in ranges if part.arg[1] in _LANES]
     fits = all(part.src[0].vmax <= _MOST_BLOCKS for part in blocks[-(_GRID_AXES - 1) :])
     crowded = max(len(blocks) - _GRID_AXES + 1, 1) if fits else len(blocks)
     for number, parts in enumerate([blocks[:crowded], *([part] for part in blocks[crowded:])]):
@@ -48,6 +50,33 @@ def use_grid(ast: UOp) -> UOp:
     ):
         mapping |= _share(f"lidx{number}", parts)
     return simplify(ast.substitute(mapping))
+
+
+def _spread_shared(ast: UOp) -> UOp:
+    """Shared memory that lives inside lanes becomes one array of the block, a part for each lane."""
+    done: dict[UOp, UOp] = {}
+    offsets: dict[UOp, UOp] = {}
+    for node in ast.toposort():
+        src = tuple([done[source] for source in node.src])
+        pointer = node.dtype
+        lanes = [part for part in node.src if node.op is Ops.DEFINE_LOCAL and part.arg[1] in _LANES]
+        if lanes and isinstance(pointer, Pointer) and pointer.place is Place.SHARED:
+            size, offset = pointer.size, UOp.const(dtypes.index, 0)
+            for part in lanes:
+                offset = part * size + offset
+                size *= part.src[0].arg
+            src = tuple(part for part in src if part not in lanes)
+            done[node] = UOp(node.op, pointer.base.ptr(size, pointer.place), src, node.arg)
+            offsets[node] = simplify(offset)
+            continue
+        if node.op is Ops.AFTER and node.src[0] in offsets:
+            offsets[node] = offsets[node.src[0]]
+            done[node] = src[0].after(*src[1:])
+            continue
+        if node.op in (Ops.LOAD, Ops.STORE) and node.src[0] in offsets:
+            src = (src[0], simplify(src[1] + offsets[node.src[0]]), *src[2:])
+        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+    return done[ast]
 
 
 def _share(name: str, parts: Sequence[UOp]) -> dict[UOp, UOp]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
@@ -34,30 +35,13 @@ def use_lanes(ast: UOp, target: Target) -> UOp:
         extent = axis.src[0].arg
         lane = UOp.range(width, number, axis.arg[1])
         if extent == width:
-            ast = _replace(ast, axis, lane, (lane,))
+            ast = replace_ranges(ast, {axis: (lane, (lane,))})
         else:
             part = UOp.range(extent // width, number + 1, axis.arg[1])
-            ast = _replace(ast, axis, part * width + lane, (part, lane))
+            ast = replace_ranges(ast, {axis: (part * width + lane, (part, lane))})
         ast = _vectorize(ast, lane, width)
         number += 2
     return ast
-
-
-def _replace(ast: UOp, loop: UOp, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
-    """As optimize.split's replace_range: ranges where a fold or a nest runs, the value elsewhere."""
-    done: dict[UOp, UOp] = {loop: value}
-    for node in ast.toposort():
-        if node is loop:
-            continue
-        src: list[UOp] = []
-        for place, source in enumerate(node.src):
-            if source is loop and node.op in (Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL) and (place or node.op is Ops.DEFINE_LOCAL):
-                src += ranges
-            else:
-                src.append(done[source])
-        new = tuple(src)
-        done[node] = node if new == node.src else UOp(node.op, node.dtype, new, node.arg)
-    return simplify(done[ast])
 
 
 def _choose(ast: UOp, target: Target) -> list[UOp]:
@@ -193,13 +177,18 @@ def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
         return UOp(Ops.LOAD, node.dtype.vec(width), (src[0], _at(index, lane, 0), *extra), node.arg)
     if lane not in index.ranges and not private and not extra:
         return UOp(Ops.LOAD, node.dtype, src, node.arg)
-    # Per lane: the index, and where it needs them the vectors computed so far, picked apart.
     parts: list[UOp] = []
     for place in range(width):
-        position = src[1].gep(place) if src[1].dtype.lanes > 1 else src[1]
-        rest = tuple(part.gep(place) for part in extra)
-        parts.append(UOp(Ops.LOAD, node.dtype, (src[0], simplify(position), *(simplify(part) for part in rest)), node.arg))
+        position, *rest = (_lane_of(old, new, lane, place) for old, new in zip(node.src[1:], src[1:], strict=True))
+        parts.append(UOp(Ops.LOAD, node.dtype, (src[0], position, *rest), node.arg))
     return UOp.stack(parts)
+
+
+def _lane_of(scalar: UOp, vector: UOp, lane: UOp, place: int) -> UOp:
+    """One lane of a value: computed for that lane alone where it can be, else picked from the vector."""
+    if all(node.op not in (Ops.AFTER, Ops.REDUCE) for node in scalar.toposort()):
+        return _at(scalar, lane, place)
+    return simplify(vector.gep(place)) if vector.dtype.lanes > 1 else vector
 
 
 def _is_pure(index: UOp) -> bool:
@@ -217,7 +206,7 @@ def _wide_store(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
         return UOp(Ops.STORE, dtypes.void, (src[0], _at(index, lane, 0), value, *gates), node.arg)
     stores = []
     for place in range(width):
-        position = simplify(src[1].gep(place)) if src[1].dtype.lanes > 1 else src[1]
-        rest = tuple(simplify(part.gep(place)) for part in gates)
+        position = _lane_of(index, src[1], lane, place)
+        rest = tuple(_lane_of(old, new, lane, place) for old, new in zip(node.src[3:], src[3:], strict=True))
         stores.append(UOp(Ops.STORE, dtypes.void, (src[0], position, value.gep(place), *rest), node.arg))
     return UOp(Ops.END, dtypes.void, tuple(stores))

@@ -1,17 +1,29 @@
-"""GROUP and GROUPTOP: the lanes of a block share a fold, each a part of it, and meet in shared memory."""
+"""GROUP and GROUPTOP: the lanes of a block share a fold, each takes a part, and they meet in shared
+memory.
+
+Behind the barrier every lane holds the whole sum. What follows is stored by lane 0 alone, or, where
+the outputs have a loop of their own (the row that a softmax writes), by all lanes, each a part.
+Several folds of a kernel are shared by the same lanes.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from tilegrad.base.dtype import Place, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.rules import simplify
-from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.opt import Opt, axes_of, loop_order
+from tilegrad.ir.ranges import replace_ranges
+from tilegrad.ir.rules import simplify, terms_of
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize.opt import Opt, loop_order
 from tilegrad.optimize.split import next_number, reorder, split
 from tilegrad.target import Target
 
 __all__ = ["group"]
+
+# What stands around a fold that lanes share: each runs once per block, lane or written-out copy.
+_PARALLEL = (Axis.GLOBAL, Axis.LOCAL, Axis.UPCAST)
 
 
 def group(ast: UOp, opt: Opt, loop: UOp, target: Target, *, top: bool) -> UOp:
@@ -19,55 +31,138 @@ def group(ast: UOp, opt: Opt, loop: UOp, target: Target, *, top: bool) -> UOp:
 
     GROUP lets neighbouring lanes read neighbours, GROUPTOP gives each lane a run of its own.
 
-    before   REDUCE(x, r)                                       r: 0..n
-    after    REDUCE(LOAD(AFTER(shared, BARRIER(STORE(shared, g, REDUCE(x, r))))), g2), stored by lane g = 0
+    before   REDUCE(x, r)                                          r: 0..n
+    after    REDUCE(LOAD(AFTER(shared, BARRIER(STORE(shared, g, REDUCE(x, r)))), g2), g2)
+             stored by lane g = 0
     """
     name = opt.op.value
     extent = loop.src[0]
     amount = extent.vmax if opt.arg == 0 else opt.arg
     if not target.shared_bytes:
         raise OptError(f"{name}: {target.name} has no shared memory", opt=opt)
-    if extent.op is not Ops.CONST or not isinstance(amount, int) or amount < 2 or extent.arg % amount:
-        raise OptError(f"{name}: {amount} does not divide the reduce axis of {extent.vmax}", opt=opt)
-    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE and loop in node.src]
-    if len(folds) != 1 or any(node.op is Ops.BARRIER for node in ast.toposort()):
-        raise OptError(f"{name}: {len(folds)} folds run over the axis; one is asked for", opt=opt)
-    lanes = [part for part in axes_of(ast) if part.arg[1] is Axis.LOCAL]
-    block = amount * int(prod(part.src[0].arg for part in lanes))
-    written = [part for part in axes_of(ast) if part.arg[1] is Axis.UPCAST]
-    size = block * int(prod(part.src[0].arg for part in written))
-    (fold,) = folds
-    if block > target.block_lanes or size * fold.dtype.itemsize > target.shared_bytes:
-        raise OptError(f"{name}: {block} lanes with {size * fold.dtype.itemsize} shared bytes are too much for {target.name}", opt=opt)
-    # GROUP: r = outer * amount + lane. GROUPTOP: r = lane * (extent / amount) + inner.
-    ast = split(ast, loop, amount, Axis.GROUP, top=top)
-    (lane,) = [part for part in loop_order(ast) if part.arg[1] is Axis.GROUP]
-    fold = next(node for node in ast.toposort() if node.op is Ops.REDUCE and lane in node.src)
-    rest = tuple(part for part in fold.src[1:] if part is not lane)
-    partial = UOp(Ops.REDUCE, fold.dtype, (fold.src[0], *rest), fold.arg) if rest else fold.src[0]
-    places = [part for part in loop_order(ast) if part in fold.ranges and part.arg[1] in (Axis.LOCAL, Axis.UPCAST)]
-    shared = UOp(Ops.DEFINE_LOCAL, fold.dtype.ptr(size, Place.SHARED), (), 1)
-    again = UOp.range(amount, next_number(ast), Axis.REDUCE)
-    written_back = shared.after(UOp(Ops.BARRIER, dtypes.void, (shared.store(_flat([*places, lane]), partial),)))
-    total = UOp(Ops.REDUCE, fold.dtype, (written_back.load(_flat([*places, again]), dtype=fold.dtype), again), fold.arg)
-    result = ast.substitute({fold: total})
-    stores = {node: _only_first(node, lane) for node in result.src}
-    result = simplify(result.replace(src=tuple(stores[node] for node in result.src)))
+    is_divisor = extent.op is Ops.CONST and isinstance(amount, int) and amount > 1
+    if not is_divisor or extent.arg % amount:
+        raise OptError(
+            f"{name}: {amount} does not divide the reduce axis of {extent.vmax}", opt=opt
+        )
+    lane = _known_lane(ast, loop, amount, opt)
     order = list(ast.arg.order)
-    order.insert(order.index(lane.arg[0]) + 1, again.arg[0])
-    return reorder(result, order)
+    before = next_number(ast)
+    ast = split(ast, loop, amount, Axis.GROUP, top=top)
+    made = next(part for part in loop_order(ast) if part.arg[0] == before + 1)
+    if lane is None:
+        lane = made
+    else:
+        ast = replace_ranges(ast, {made: (lane, [lane])})
+    if extent.arg > amount:
+        order[order.index(loop.arg[0])] = before
+    else:
+        order.remove(loop.arg[0])
+    again = UOp.range(amount, before + 2, Axis.REDUCE)
+    ast = _meet(ast, lane, again)
+    place = order.index(before) if before in order else len(order)
+    order[place + (before in order) : place + (before in order)] = [again.arg[0]]
+    if lane is made:
+        order.insert(_place_of_lane(ast, order, top=top), lane.arg[0])
+    ast = reorder(ast, order)
+    return _store_once(ast, lane) if lane is made else ast
 
 
-def _flat(parts: list[UOp]) -> UOp:
-    position, stride = UOp.const(dtypes.index, 0), 1
-    for part in reversed(parts):
-        position = part * stride + position
-        stride *= part.src[0].arg
-    return simplify(position)
+def _known_lane(ast: UOp, loop: UOp, amount: int, opt: Opt) -> UOp | None:
+    """The lanes that share another fold already, once it is sure that `loop` can be shared."""
+    name = opt.op.value
+    nodes = ast.toposort()
+    folds = [node for node in nodes if node.op is Ops.REDUCE and loop in node.src]
+    if not folds or any(node.op is Ops.WMMA for node in nodes):
+        raise OptError(f"{name}: no fold that lanes can share runs over the axis", opt=opt)
+    for fold in folds:
+        around = [part for part in fold.ranges if part.arg[1] not in _PARALLEL]
+        if around:
+            kind = around[0].arg[1].value
+            raise OptError(f"{name}: the fold stands inside a {kind} axis", opt=opt)
+        if any(part.op is Ops.BARRIER for part in fold.src[0].toposort()) and _is_second(fold):
+            raise OptError(f"{name}: the axis is where lanes meet", opt=opt)
+    known = [part for part in loop_order(ast) if part.arg[1] is Axis.GROUP]
+    if known and (len(known) > 1 or known[0].src[0].arg != amount):
+        raise OptError(f"{name}: other folds of the kernel are shared by other lanes", opt=opt)
+    return known[0] if known else None
+
+
+def _is_second(fold: UOp) -> bool:
+    return fold.src[0].op is Ops.LOAD and fold.src[0].src[0].op is Ops.AFTER
+
+
+def _meet(ast: UOp, lane: UOp, again: UOp) -> UOp:
+    """The folds over `lane` in two stages with a barrier between."""
+    nodes = ast.toposort()
+    folds = [node for node in nodes if node.op is Ops.REDUCE and lane in node.src]
+    number = 1 + max((node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL), default=-1)
+    shared: list[UOp] = []
+    stores: list[UOp] = []
+    for place, fold in enumerate(folds):
+        rest = tuple(part for part in fold.src[1:] if part is not lane)
+        partial = fold.replace(src=(fold.src[0], *rest)) if rest else fold.src[0]
+        lives_in = sorted(fold.ranges, key=lambda part: part.arg[0])
+        pointer = fold.dtype.ptr(lane.src[0].arg, Place.SHARED)
+        shared.append(UOp(Ops.DEFINE_LOCAL, pointer, tuple(lives_in), number + place))
+        stores.append(shared[-1].store(lane, partial))
+    barrier = UOp(Ops.BARRIER, dtypes.void, tuple(stores))
+    totals = {
+        fold: fold.replace(src=(memory.after(barrier).load(again), again))
+        for fold, memory in zip(folds, shared, strict=True)
+    }
+    return simplify(ast.substitute(totals))
+
+
+def _place_of_lane(ast: UOp, order: Sequence[int], *, top: bool) -> int:
+    """Where the lane stands among the loops: the last of the lanes, so that neighbours read
+    neighbours; the first where each reads a run of its own.
+    """
+    kinds = {part.arg[0]: part.arg[1] for part in loop_order(reorder(ast, order))}
+    wanted = Axis.LOCAL if top else Axis.REDUCE
+    return next((at for at, number in enumerate(order) if kinds.get(number) is wanted), len(order))
+
+
+def _store_once(ast: UOp, lane: UOp) -> UOp:
+    """Behind the barrier all lanes hold the same values: they share the loop over the outputs if
+    there is one, else lane 0 stores.
+    """
+    loop = _shared_loop(ast, lane)
+    if loop is None:
+        stores = tuple(_only_first(node, lane) for node in ast.src)
+        return simplify(ast.replace(src=stores))
+    amount = lane.src[0].arg
+    rest = loop.src[0].arg // amount
+    order = list(ast.arg.order)
+    place = order.index(loop.arg[0])
+    if rest == 1:
+        ast, order[place : place + 1] = replace_ranges(ast, {loop: (lane, [lane])}), []
+    else:
+        part = UOp.range(rest, next_number(ast), Axis.LOOP)
+        ast = replace_ranges(ast, {loop: (part * amount + lane, [part, lane])})
+        order[place] = part.arg[0]
+    return reorder(ast, order)
+
+
+def _shared_loop(ast: UOp, lane: UOp) -> UOp | None:
+    """A loop over outputs, of which each lane can take a part: the contiguous one if there is."""
+    loops = set(loop_order(ast))
+    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    found: list[tuple[bool, UOp]] = []
+    for loop in loops:
+        if (
+            loop.arg[1] is Axis.LOOP
+            and loop.src[0].op is Ops.CONST
+            and loop.src[0].arg % lane.src[0].arg == 0
+            and all(node.op is Ops.STORE and loop in node.src[1].ranges for node in ast.src)
+            and not any(loop in fold.ranges for fold in folds)
+        ):
+            terms = terms_of(ast.src[0].src[1])
+            found.append((terms is not None and terms[0].get(loop) == 1, loop))
+    return max(found, key=lambda each: (each[0], -each[1].arg[0]))[1] if found else None
 
 
 def _only_first(store: UOp, lane: UOp) -> UOp:
-    """The store, made by lane 0 alone: after the barrier all lanes hold the same value."""
     gate = lane.eq(0)
     if len(store.src) == 4:
         gate = store.src[3] & gate

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import loop_order
 
-__all__ = ["next_number", "reorder", "replace_range", "split"]
+__all__ = ["next_number", "reorder", "split"]
 
 
 def next_number(ast: UOp) -> int:
@@ -22,24 +23,6 @@ def reorder(ast: UOp, order: Sequence[int]) -> UOp:
     """The kernel with the loop order `order`."""
     info = ast.arg
     return ast.replace(arg=KernelInfo(info.name, tuple(order), info.opts))
-
-
-def replace_range(ast: UOp, loop: UOp, value: UOp, ranges: Sequence[UOp]) -> UOp:
-    """`loop` becomes the expression `value` in indices, and `ranges` where a fold or a nest runs over it."""
-    done: dict[UOp, UOp] = {loop: value}
-    for node in ast.toposort():
-        if node is loop:
-            continue
-        src: list[UOp] = []
-        for place, source in enumerate(node.src):
-            runs_over = node.op in (Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL, Ops.DEFINE_ACC) and (place > 0 or node.op is Ops.DEFINE_LOCAL)
-            if source is loop and runs_over:
-                src += ranges
-            else:
-                src.append(done[source])
-        new = tuple(src)
-        done[node] = node if new == node.src else UOp(node.op, node.dtype, new, node.arg)
-    return simplify(done[ast])
 
 
 def split(
@@ -71,7 +54,7 @@ def split(
         order.append(small.arg[0])
     else:
         order[place : place + 1] = [*kept, small.arg[0]]
-    return reorder(replace_range(ast, loop, value, parts), order)
+    return reorder(replace_ranges(ast, {loop: (value, parts)}), order)
 
 
 def _after_tiles(ast: UOp) -> int:

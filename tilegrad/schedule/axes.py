@@ -7,6 +7,7 @@ from typing import Any
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 
@@ -75,12 +76,12 @@ def _merge(ast: UOp, outer: UOp, inner: UOp) -> tuple[UOp, UOp] | None:
         if not _is_part_of_sum(node):
             return None
     joined = UOp.range(sizes[0].arg * sizes[1].arg, outer.arg[0], outer.arg[1])
-    changed = ast.substitute({outer: joined // sizes[1].arg, inner: joined % sizes[1].arg})
-    changed = simplify(changed)
+    parts = {outer: (joined // sizes[1].arg, (joined,)), inner: (joined % sizes[1].arg, (joined,))}
+    changed = replace_ranges(ast, parts)
     for node in changed.toposort():
         if node.op in (Ops.FLOORDIV, Ops.FLOORMOD) and joined in node.ranges and _is_direct(node, joined):
             return None
-    return _with_loops(changed, joined), joined
+    return changed, joined
 
 
 def _is_part_of_sum(node: UOp) -> bool:
@@ -89,30 +90,3 @@ def _is_part_of_sum(node: UOp) -> bool:
 
 def _is_direct(node: UOp, loop: UOp) -> bool:
     return loop in node.src[0].toposort()
-
-
-def _with_loops(ast: UOp, joined: UOp) -> UOp:
-    """Folds and nests over the two old ranges, which became expressions of `joined`, run over `joined`."""
-    mapping: dict[UOp, UOp] = {}
-    for node in ast.toposort():
-        if node.op in (Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL):
-            first = 0 if node.op is Ops.DEFINE_LOCAL else 1
-            kept = [part for part in node.src[first:] if part.op is Ops.RANGE]
-            derived = len(kept) + first < len(node.src)
-            if derived:
-                src = (*node.src[:first], *dict.fromkeys([*kept, joined]))
-                mapping[node] = node.replace(src=tuple(part for part in src))
-    return _substitute_deep(ast, mapping)
-
-
-def _substitute_deep(ast: UOp, mapping: dict[UOp, UOp]) -> UOp:
-    """Substitute nodes that may contain one another, sources first."""
-    done: dict[UOp, UOp] = {}
-    for node in ast.toposort():
-        wanted = mapping.get(node)
-        src = tuple(done[source] for source in node.src)
-        made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-        if wanted is not None:
-            made = UOp(wanted.op, wanted.dtype, tuple(done.get(source, source) for source in wanted.src), wanted.arg)
-        done[node] = made
-    return done[ast]

@@ -150,7 +150,7 @@ class KernelBuilder:
         op = node.op
         if op in (Ops.CONST, Ops.DEFINE_VAR):
             return node
-        if op.is_movement and (found := _tracked(node)) is not None:
+        if op.is_movement and not self.is_stored(node) and (found := _tracked(node)) is not None:
             leaf, tracker = found
             self.reads.setdefault(leaf, []).append(index)
             position, inside = tracker.to_indexed_uops(index)
@@ -169,6 +169,8 @@ class KernelBuilder:
     def compute(self, node: UOp, index: Index, valid: UOp) -> Steps:
         """As `_steps`, for a value that is computed here even if it is stored."""
         op = node.op
+        if op in (Ops.CONST, Ops.DEFINE_VAR):
+            return node
         if op.is_movement:
             return (yield from self._movement(node, index, valid))
         if op is Ops.REDUCE_AXIS:
