@@ -92,6 +92,10 @@ class _Reader:
     def __getattr__(self, name: str) -> Any:
         return getattr(_current.get(), name)
 
+    def current(self) -> Config:
+        """All switches as one value; the same object as long as no context is entered or left."""
+        return _current.get()
+
     def code_key(self) -> tuple[object, ...]:
         """The values of all switches that shape generated code."""
         current = _current.get()

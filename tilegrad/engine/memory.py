@@ -18,7 +18,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 
-__all__ = ["buffer_from_host", "buffer_of", "empty", "leaf"]
+__all__ = ["buffer_from_host", "buffer_of", "buffers", "empty", "is_overwritten", "leaf", "overwrite"]
 
 _slots = itertools.count()
 _memory: dict[int, Buffer] = {}
@@ -47,6 +47,16 @@ def buffer_of(node: UOp) -> Buffer:
     if slot in _stale:
         raise InternalError(f"engine: buffer {slot} is read after it was overwritten", node=repr(node))
     return _memory[slot]
+
+
+def buffers() -> list[Buffer]:
+    """All memory that some leaf stands for now."""
+    return list(_memory.copy().values())
+
+
+def is_overwritten(node: UOp) -> bool:
+    """Whether the memory of a BUFFER node holds another value by now."""
+    return node.arg.slot in _stale
 
 
 def overwrite(node: UOp) -> UOp:

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import method_names
 from tilegrad.base.config import config
 from tilegrad.engine import report
+from tilegrad.engine.known import Known, readers
 from tilegrad.engine.memory import buffer_of, leaf, overwrite
 from tilegrad.engine.plans import Graph, Plan, normalise, plan_for
-from tilegrad.engine.run import run_plan, show_copy
+from tilegrad.engine.run import current_recording, run_plan, show_copy
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 
-__all__ = ["base_of", "read", "realize", "realized"]
+__all__ = ["base_of", "read", "readers_of", "realize", "realized"]
 
-_known: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
+_known = Known()
 _lock = threading.RLock()
 _REMEMBERED = (Ops.COPY, Ops.ASSIGN)
 
@@ -61,6 +61,11 @@ def realize(roots: Sequence[UOp], variables: Mapping[UOp, int], live: Callable[[
         results = [realized(root) for root in roots]
     assert all(result is not None for result in results)
     return [result for result in results if result is not None]
+
+
+def readers_of(leaves: Collection[UOp], roots: Iterable[UOp]) -> list[UOp]:
+    """Those of `roots` whose values are in, or are still to be computed from, the memory of `leaves`."""
+    return readers(roots, leaves, _known)
 
 
 def _run(todo: list[UOp], variables: Mapping[UOp, int], live: Callable[[], Iterable[UOp]]) -> None:
@@ -199,6 +204,9 @@ def read(node: UOp) -> memoryview:
         base = base.src[0]
     if base.op is not Ops.BUFFER:
         raise ShapeError("read: the value is not stored as a whole", remedy="call contiguous() and realize() first")
+    record = current_recording()
+    if record is not None and record.on_read is not None:
+        record.on_read(node)
     buffer = buffer_of(base)
     start = time.perf_counter()
     data = buffer.copy_out()

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,31 +20,55 @@ from tilegrad.device.registry import Device
 from tilegrad.engine import report
 from tilegrad.engine.pipeline import CompiledKernel, binary_of
 from tilegrad.engine.plans import Plan, Step
+from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 
-__all__ = ["Launch", "load_program", "recording", "run_plan", "run_step"]
+__all__ = ["Launch", "Recording", "current_recording", "load_program", "recording", "run_plan", "run_step"]
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One step as it ran: a kernel with its buffers, or a copy of the second buffer into the first."""
+    """One step as it ran: a kernel with its buffers, or a copy of the second buffer into the first.
+
+    `values` are those of the kernel's `variables`, in their order.
+    """
 
     device: str
     kernel: CompiledKernel | None
     buffers: tuple[Buffer, ...]
     variables: tuple[str, ...]
     calls: tuple[str, ...]
+    values: tuple[int, ...] = ()
 
 
-_recorder: contextvars.ContextVar[list[Launch] | None] = contextvars.ContextVar("tilegrad_launches", default=None)
+class Recording(list[Launch]):
+    """The steps of a block, in order.
+
+    A capture asks for two things more. Steps that make what was computed before the block are missing from the record, so
+    with `known` only what the block computed itself counts as computed (engine.known). And `on_read` is called before a
+    value is read by the host, as a replay would not read it.
+    """
+
+    def __init__(self, on_read: Callable[[UOp], None] | None, is_closed: bool):
+        super().__init__()
+        self.on_read = on_read
+        self.known: weakref.WeakKeyDictionary[UOp, UOp] | None = weakref.WeakKeyDictionary() if is_closed else None
+
+
+_recorder: contextvars.ContextVar[Recording | None] = contextvars.ContextVar("tilegrad_launches", default=None)
 _programs: dict[tuple[str, str], Any] = {}
 _lock = threading.Lock()
 
 
+def current_recording() -> Recording | None:
+    """The record that this thread writes, if any."""
+    return _recorder.get()
+
+
 @contextmanager
-def recording() -> Iterator[list[Launch]]:
-    """The steps that this thread runs in the block."""
-    record: list[Launch] = []
+def recording(on_read: Callable[[UOp], None] | None = None, *, is_closed: bool = False) -> Iterator[Recording]:
+    """The steps that this thread runs in the block; `is_closed` if nothing computed before may be used."""
+    record = Recording(on_read, is_closed)
     token = _recorder.set(record)
     try:
         yield record
@@ -76,16 +101,17 @@ def run_plan(plan: Plan, inputs: Sequence[Buffer], variables: Mapping[str, int],
             table.append(Device[memory.device].buffer(memory.size, memory.dtype))
     record = _recorder.get()
     for number, step in enumerate(plan.steps):
-        launch = _bound(step, table, calls[number] if number < len(calls) else ())
+        launch = _bound(step, table, calls[number] if number < len(calls) else (), variables)
         if record is not None:
             record.append(launch)
         run_step(launch, variables)
     return [table[number] for number in plan.outputs]
 
 
-def _bound(step: Step, table: Sequence[Buffer], calls: tuple[str, ...]) -> Launch:
+def _bound(step: Step, table: Sequence[Buffer], calls: tuple[str, ...], variables: Mapping[str, int]) -> Launch:
     names = step.kernel.variables if step.kernel is not None else ()
-    return Launch(step.device, step.kernel, tuple(table[number] for number in step.buffers), names, calls)
+    buffers = tuple([table[number] for number in step.buffers])
+    return Launch(step.device, step.kernel, buffers, names, calls, tuple([variables[name] for name in names]))
 
 
 def run_step(launch: Launch, variables: Mapping[str, int], *, replay: bool = False) -> None:
@@ -125,5 +151,3 @@ def show_copy(target: str, source: str, nbytes: int, seconds: float, *, kind: st
     size = f"{nbytes / 1e6:.2f}M" if nbytes > 1e6 else str(nbytes)
     name = f"{kind} {size:>8s}, {target:>7s} <- {source:7s}"
     report.row(target, name, 2, 0, nbytes, seconds, (), key=f"{kind} {nbytes} {target} {source}", replay=replay)
-
-
