@@ -358,10 +358,10 @@ def _admissible(variables: Sequence[UOp], names: Mapping[UOp, str]) -> Callable[
 
 
 def _failures(function: Callable[..., Any], *point: int) -> Any:
-    """The value at a point; None where Python cannot say, as for a division by zero."""
+    """The value at a point; None where Python cannot say: a division by zero, or a shared part in a branch not taken."""
     try:
         return function(*point)
-    except (ArithmeticError, ValueError):
+    except (ArithmeticError, ValueError, NameError):
         return None
 
 
