@@ -1,0 +1,134 @@
+"""Switches: read in one place, refused if unknown, set per thread."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import fields
+
+import pytest
+
+from tilegrad.base.config import Config, Context, config, getenv
+from tilegrad.base.errors import ConfigError
+
+
+def in_process(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `script` in a process that has only these switches."""
+    clean = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**clean, **environment},
+    )
+
+
+SHOW = "from tilegrad.base.config import config; print(config.DEBUG, config.BEAM, config.DEVICE)"
+
+
+def test_defaults() -> None:
+    assert in_process(SHOW).stdout == "0 0 CPU\n"
+
+
+@pytest.mark.row("X.4")
+def test_environment() -> None:
+    environment = {"DEBUG": "3", "BEAM": "4", "TILEGRAD_DEVICE": "CUDA"}
+    assert in_process(SHOW, **environment).stdout == "3 4 CUDA\n"
+    assert in_process(SHOW, DEBUG="").stdout == "0 0 CPU\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("DEBUG", "loud", "DEBUG: unknown value 'loud'"),
+        ("DEBUG", "6", "DEBUG: unknown value '6'"),
+        ("NOOPT", "-1", "NOOPT: unknown value '-1'"),
+        ("TILEGRAD_SPEED", "1", "TILEGRAD_SPEED: unknown switch in the environment"),
+        ("TILEGRAD_CPU_TARGET", "sse9", "CPU_TARGET: unknown value 'sse9'"),
+    ],
+)
+def test_environment_that_is_refused(name: str, value: str, says: str) -> None:
+    result = in_process(SHOW, **{name: value})
+    assert result.returncode != 0
+    assert says in result.stderr
+
+
+def test_no_color_takes_any_value() -> None:
+    script = "from tilegrad.base.config import config; print(config.NO_COLOR)"
+    assert in_process(script, NO_COLOR="yes").stdout == "1\n"
+    assert in_process(script, NO_COLOR="").stdout == "0\n"
+
+
+def test_context_holds_for_a_block() -> None:
+    before = config.DEBUG
+    with Context(DEBUG=2, NOOPT=1):
+        assert (config.DEBUG, config.NOOPT) == (2, 1)
+        with Context(DEBUG=4):
+            assert (config.DEBUG, config.NOOPT) == (4, 1)
+        assert config.DEBUG == 2
+    assert config.DEBUG == before
+
+
+def test_context_ends_with_an_error() -> None:
+    before = config.BEAM
+    with pytest.raises(ZeroDivisionError), Context(BEAM=3):
+        _ = 1 // 0
+    assert config.BEAM == before
+
+
+def test_context_may_be_entered_again() -> None:
+    again = Context(DEBUG=2)
+    with again:
+        with again:
+            assert config.DEBUG == 2
+        assert config.DEBUG == 2
+    assert config.DEBUG != 2 or os.environ.get("DEBUG") == "2"
+
+
+def test_context_belongs_to_its_thread() -> None:
+    seen: list[int] = []
+    with Context(BEAM=7):
+        thread = threading.Thread(target=lambda: seen.append(config.BEAM))
+        thread.start()
+        thread.join()
+        assert config.BEAM == 7
+    assert seen == [0]
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"SPEED": 1}, "Context: unknown switch 'SPEED'"),
+        ({"DEBUG": 9}, "DEBUG: unknown value 9"),
+        ({"DEBUG": "x"}, "DEBUG: unknown value 'x'"),
+        ({"DEVICE": 3}, "DEVICE: unknown value 3"),
+    ],
+)
+def test_context_refuses(values: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Context(**values)
+
+
+def test_code_key_follows_the_switches_that_shape_code() -> None:
+    plain = config.code_key()
+    for item in fields(Config):
+        if not isinstance(item.default, int) or item.name == "NO_COLOR":
+            continue
+        with Context(**{item.name: 1 - min(item.default, 1)}):
+            assert (config.code_key() != plain) == item.metadata["shapes_code"], item.name
+
+
+def test_every_switch_is_documented() -> None:
+    assert all(item.metadata["doc"] for item in fields(Config))
+
+
+def test_getenv(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEPS", "70")
+    assert getenv("STEPS", 10) == 70
+    assert getenv("STEPS", "ten") == "70"
+    assert getenv("OTHER_STEPS", 10) == 10
+    monkeypatch.setenv("STEPS", "")
+    assert getenv("STEPS", 10) == 10

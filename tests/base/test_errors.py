@@ -1,0 +1,57 @@
+"""Errors: one line of fact, then a labelled line per detail; each is also a built-in error."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilegrad.base import errors
+
+
+def test_layout() -> None:
+    error = errors.ShapeError(
+        "matmul: inner sizes differ: 784 and 512",
+        left="(32, 784)  mnist.py:14",
+        right="(512, 10)  mnist.py:9",
+        rule="the last axis of left must equal the second-to-last of right",
+    )
+    assert str(error).splitlines() == [
+        "matmul: inner sizes differ: 784 and 512",
+        "  left:  (32, 784)  mnist.py:14",
+        "  right: (512, 10)  mnist.py:9",
+        "  rule:  the last axis of left must equal the second-to-last of right",
+    ]
+    assert error.headline.startswith("matmul")
+    assert list(error.details) == ["left", "right", "rule"]
+
+
+def test_fact_alone() -> None:
+    assert str(errors.DataError("load: the file ends early")) == "load: the file ends early"
+
+
+@pytest.mark.parametrize(
+    ("name", "builtin"),
+    [
+        ("ShapeError", ValueError),
+        ("DTypeError", TypeError),
+        ("DeviceError", RuntimeError),
+        ("IndexBoundsError", IndexError),
+        ("ConfigError", ValueError),
+        ("OptError", ValueError),
+        ("CompileError", RuntimeError),
+        ("OutOfMemoryError", MemoryError),
+        ("DataError", ValueError),
+        ("CaptureError", RuntimeError),
+        ("InternalError", AssertionError),
+    ],
+)
+def test_each_is_a_builtin_too(name: str, builtin: type[Exception]) -> None:
+    kind = getattr(errors, name)
+    assert issubclass(kind, builtin)
+    assert issubclass(kind, errors.TilegradError)
+    with pytest.raises(builtin, match="op: fact"):
+        raise kind("op: fact", detail=1)
+
+
+def test_all_are_named() -> None:
+    defined = {name for name, value in vars(errors).items() if isinstance(value, type)}
+    assert defined == set(errors.__all__)
