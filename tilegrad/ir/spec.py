@@ -666,10 +666,16 @@ def _check_store(store: UOp, bits: int, axes: Sequence[UOp]) -> None:
     beside = _BESIDE[_place(pointer) or Place.GLOBAL]
     if store.arg is None and not bits:
         return
+    memory = pointer
+    while memory.op is Ops.AFTER:
+        memory = memory.src[0]
     racing = [
         axis
         for number, axis in enumerate(axes)
-        if (store.arg is not None or bits >> number & 1) and _axis_of(axis) in beside
+        if (store.arg is not None or bits >> number & 1)
+        and _axis_of(axis) in beside
+        # Memory that lives inside a range is another for each of its values.
+        and axis not in memory.src
     ]
     width = 1 if index.dtype.lanes > 1 else store.src[2].dtype.lanes
     if not racing or are_apart(index, racing, width):

@@ -376,6 +376,9 @@ class UOp:
         return -((-self).maximum(-self._other(other)))
 
 
+_MET = (Axis.LOCAL, Axis.GROUP, Axis.UPCAST)
+
+
 def _ranges_of(node: UOp) -> frozenset[UOp]:
     op = node.op
     if op is Ops.SINK:
@@ -386,6 +389,9 @@ def _ranges_of(node: UOp) -> frozenset[UOp]:
     found = frozenset().union(*parts) if len(parts) != 1 else parts[0]
     if op is Ops.END or op is Ops.REDUCE:
         found = found.difference(source for source in node.src if source.op is Ops.RANGE)
+    if op is Ops.BARRIER:
+        # Behind it every lane has been there, and every written-out copy.
+        found = frozenset(part for part in found if part.arg[1] not in _MET)
     return found
 
 

@@ -53,6 +53,9 @@ def _needed(node: UOp, needs: dict[UOp, tuple[UOp, ...]], rank: dict[UOp, int]) 
         found = set() if node.arg is not None else found
     if node.op in (Ops.REDUCE, Ops.END):
         found -= set(node.src)
+    if node.op is Ops.BARRIER:
+        # All copies of what comes before it: lanes meet once.
+        found = set()
     return tuple(sorted(found, key=rank.__getitem__))
 
 
@@ -64,7 +67,7 @@ def _copy(
         return made[source][tuple(where[axis] for axis in needs[source])]
 
     op = node.op
-    if op is Ops.SINK and node.arg is not None:
+    if op is Ops.BARRIER or (op is Ops.SINK and node.arg is not None):
         return node.replace(src=tuple(made[source][p] for source in node.src for p in sorted(made[source])))
     if op in (Ops.REDUCE, Ops.END):
         folded = [axis for axis in node.src if axis.op is Ops.RANGE and axis.arg[1] in _WRITTEN]

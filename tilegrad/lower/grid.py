@@ -53,7 +53,7 @@ def use_grid(ast: UOp) -> UOp:
 
 
 def _spread_shared(ast: UOp) -> UOp:
-    """Shared memory that lives inside lanes becomes one array of the block, a part for each lane."""
+    """Shared memory that lives inside lanes becomes one array of the block, a part for each."""
     done: dict[UOp, UOp] = {}
     offsets: dict[UOp, UOp] = {}
     for node in ast.toposort():

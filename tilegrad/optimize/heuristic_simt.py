@@ -10,6 +10,7 @@ lanes           neighbouring outputs become neighbouring lanes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from tilegrad.base.config import config
@@ -56,11 +57,12 @@ class _Shaper:
         folds = self.folds()
         if len(folds) == 1 and config.TC and self.use_matrix_unit():
             return
-        if len(folds) == 1 and not self.share_fold(folds[0]):
-            self.tile(folds[0])
-            self.unroll()
-        elif not folds:
+        if not folds:
             self.use_vectors()
+        elif not self.share_folds(folds):
+            if len(folds) == 1:
+                self.tile(folds[0])
+            self.unroll()
         self.use_lanes()
 
     # moving
@@ -87,17 +89,24 @@ class _Shaper:
         """The axis of this number, if there is one."""
         return next((part for part in loop_order(self.ast) if part.arg[0] == number), None)
 
-    def move(self, op: OptOps, loop: UOp | None, arg: object) -> UOp | None:
-        """Apply an Opt to `loop`: what is left of it, or None where nothing is or it is refused."""
+    def apply(self, op: OptOps, loop: UOp, arg: object) -> bool:
+        """Apply an Opt to `loop`; False where it is not legal."""
         axes = reduce_axes(self.ast) if op in _FROM_REDUCE else axes_of(self.ast)
-        if loop is None or loop not in axes:
+        if loop not in axes:
+            return False
+        try:
+            self.ast = apply_opt(self.ast, Opt(op, axes.index(loop), arg), self.target)
+        except OptError:
+            return False
+        return True
+
+    def move(self, op: OptOps, loop: UOp, arg: object) -> UOp | None:
+        """As `apply`: what is left of `loop` in its place, or None where nothing is."""
+        if loop.arg[0] not in self.ast.arg.order:
             return None
         place = self.ast.arg.order.index(loop.arg[0])
-        opt = Opt(op, axes.index(loop), arg)
         before = set(self.ast.arg.order)
-        try:
-            self.ast = apply_opt(self.ast, opt, self.target)
-        except OptError:
+        if not self.apply(op, loop, arg):
             return None
         order = self.ast.arg.order
         number = order[place] if place < len(order) and order[place] not in before else None
@@ -134,8 +143,9 @@ class _Shaper:
         """
         left = []
         for part in (rows, columns):
-            amount = _divisor(part, (4, 3, 2)) if part else 0
-            left.append(self.move(OptOps.UPCAST, part, amount) if amount else part)
+            if part is not None and (amount := _divisor(part, (4, 3, 2))):
+                part = self.move(OptOps.UPCAST, part, amount)
+            left.append(part)
         for part in reversed(left):
             blocks = int(prod(axis.src[0].arg for axis in self.grid()))
             if part is not None and part.src[0].arg % 2 == 0 and blocks >= 2 * _WORTH_BLOCKS:
@@ -143,38 +153,73 @@ class _Shaper:
 
     # folds
 
-    def share_fold(self, fold: UOp) -> bool:
-        """Lanes of a block share the fold where its outputs alone would not use the device well."""
-        loads = _loads_of(fold)
-        loops = [part for part in fold.src[1:] if part.src[0].op is Ops.CONST]
-        if not loads or len(loops) != len(fold.src) - 1:
+    def share_folds(self, folds: list[UOp]) -> bool:
+        """Lanes of a block share the folds where outputs alone would not use the device well."""
+        loops = list(dict.fromkeys(self.longest(fold) for fold in folds))
+        known = [loop for loop in loops if loop is not None]
+        if len(known) < len(loops):
             return False
+        loads = [load for fold in folds for load in _loads_of(fold)]
         results = int(prod(part.vmax + 1 for part in self.grid()))
-        depth = int(prod(part.src[0].arg for part in loops))
-        along_outputs = any(_stride(load, part) == 1 for load in loads for part in self.grid())
-        if depth <= _SHORT or results * _WARP > depth * _FEW_RESULTS:
+        depth = int(prod(part.src[0].arg for part in folds[0].src[1:]))
+        if not loads or depth <= _SHORT or results * _WARP > depth * _FEW_RESULTS:
             return False
-        if along_outputs:
-            if results > _FEW_RESULTS or depth < 2 * _SHORT:
+        if any(_stride(load, part) == 1 for load in loads for part in self.grid()):
+            if results > _FEW_RESULTS or depth < 2 * _SHORT or len(folds) > 1:
                 return False
             self.use_lanes(_WARP)
-            loop = max(loops, key=lambda part: part.src[0].arg)
-            amount = _divisor(loop, (8, 16, 4))
-            return self.move(OptOps.GROUPTOP, loop, amount) is not None if amount else False
-        loop = max(loops, key=lambda part: (_count(loads, part), part.src[0].arg))
+            amount = _divisor(known[0], (8, 16, 4))
+            return bool(amount) and self.apply(OptOps.GROUPTOP, known[0], amount)
+        return self.share_rows(known)
+
+    def longest(self, fold: UOp) -> UOp | None:
+        """The axis of a fold to share: the one along which most loads are contiguous."""
+        loops = [part for part in fold.src[1:] if part.op is Ops.RANGE]
+        if any(part.src[0].op is not Ops.CONST for part in loops):
+            return None
+        loads = _loads_of(fold)
+        return max(loops, key=lambda part: (_count(loads, part), part.src[0].arg))
+
+    def share_rows(self, loops: list[UOp]) -> bool:
+        """Lanes read neighbours of a row, each a vector, in every fold and in the loop that
+        stores.
+        """
+        rows = [
+            part
+            for part in axes_of(self.ast)
+            if part.arg[1] is Axis.LOOP
+            and part.src[0].op is Ops.CONST
+            and _stride_in(self.store().src[1], part) == 1
+        ]
+        extents = [part.src[0].arg for part in (*loops, *rows)]
         width = self.target.memory_lanes
-        extent = loop.src[0].arg
-        if _count(loads, loop) and extent % width == 0 and extent > _WARP * width:
-            loop = self.move(OptOps.UNROLL, loop, width) or loop
-        amount = _lanes_of(loop.src[0].arg, _BLOCK)
+        if all(extent % width == 0 and extent > _WARP * width for extent in extents):
+            loops = [self.move(OptOps.UNROLL, loop, width) or loop for loop in loops]
+            for part in rows:
+                self.move(OptOps.UPCAST, part, width)
+            extents = [extent // width for extent in extents]
+        amount = _lanes_of(math.gcd(*extents), _BLOCK)
+        if amount < _WARP // 2 and len(loops) == 1 and not rows:
+            loops = [self.move(OptOps.PADTO, loops[0], _WARP) or loops[0]]
+            amount = _lanes_of(loops[0].src[0].arg, _BLOCK)
         if amount < 2:
-            padded = self.move(OptOps.PADTO, loop, _WARP)
-            if padded is None:
-                return False
-            loop, amount = padded, _lanes_of(padded.src[0].arg, _BLOCK)
-        before = len(self.ast.arg.opts)
-        self.move(OptOps.GROUP, loop, amount)
-        return len(self.ast.arg.opts) > before
+            return False
+        shared = [self.apply(OptOps.GROUP, loop, amount) for loop in loops]
+        if not all(shared):
+            return any(shared)
+        # Where lanes meet, each reads what all have written.
+        for part in reduce_axes(self.ast):
+            if part.arg[1] is Axis.REDUCE and part.src[0].arg == amount and self.meets(part):
+                if step := _divisor(part, (16, 8, 4, 5, 3, 2)):
+                    self.apply(OptOps.UNROLL, part, step)
+        return True
+
+    def meets(self, loop: UOp) -> bool:
+        """Whether `loop` runs over what lanes left in shared memory."""
+        values = [fold.src[0] for fold in self.folds() if loop in fold.src]
+        return bool(values) and all(
+            value.op is Ops.LOAD and value.src[0].op is Ops.AFTER for value in values
+        )
 
     def tile(self, fold: UOp) -> None:
         """A register tile of two axes, each of which moves only some of what the fold reads."""

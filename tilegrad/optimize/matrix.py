@@ -24,7 +24,7 @@ from tilegrad.base.errors import InternalError, OptError
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify, terms_of
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import Opt, axes_of, loop_order
 from tilegrad.optimize.split import next_number
 from tilegrad.target import MatrixUnit, Target
@@ -75,7 +75,8 @@ def use_matrix_unit(ast: UOp, opt: Opt, target: Target) -> UOp:
                 opt=opt,
                 fix=f"PADTO({axes_of(ast).index(loop)}, {size}) first",
             )
-    _check_room(ast, unit, opt, target)
+    if any(part.arg[1] is Axis.GROUP for part in axes_of(ast)):
+        raise OptError("tc: lanes share the fold already", opt=opt)
     return _Tiling(ast, unit, product).run(mode)
 
 
@@ -89,17 +90,6 @@ def _unit(opt: Opt, target: Target) -> tuple[MatrixUnit, int]:
             opt=opt,
         )
     return target.matrix_units[number], mode
-
-
-def _check_room(ast: UOp, unit: MatrixUnit, opt: Opt, target: Target) -> None:
-    taken = [part for part in axes_of(ast) if part.arg[1] in (Axis.LOCAL, Axis.GROUP)]
-    lanes = unit.lanes * int(prod(part.src[0].arg for part in taken))
-    if unit.lanes > 1 and lanes > target.block_lanes:
-        raise OptError(
-            f"tc: a block of {lanes} lanes, {target.name} has at most {target.block_lanes}", opt=opt
-        )
-    if any(part.arg[1] is Axis.GROUP for part in taken):
-        raise OptError("tc: lanes share the fold already", opt=opt)
 
 
 # which axes

@@ -68,19 +68,19 @@ def _stores(ast: UOp) -> list[UOp]:
 
 def _parts(ast: UOp) -> list[tuple[str, Axis]]:
     """The text and the kind of each axis; STAGE stands for one between two stages of a fold."""
-    folded: set[UOp] = set()
-    second: set[UOp] = set()
-    for node in ast.toposort():
-        if node.op is Ops.REDUCE:
-            folded.update(node.src[1:])
-            if _reads_shared(node.src[0]):
-                second.update(node.src[1:])
+    second = {
+        part
+        for node in ast.toposort()
+        if node.op is Ops.REDUCE and _reads_shared(node.src[0])
+        for part in node.src[1:]
+    }
+    stored = {part for store in _stores(ast) for part in store.src[1].ranges}
     parts = []
     for axis in axes_of(ast):
         kind = axis.arg[1]
         if axis in second:
             continue
-        if kind is Axis.UNROLL and axis not in folded:
+        if kind is Axis.UPCAST and axis not in stored:
             kind = Axis.STAGE
         parts.append((render(axis.src[0]), kind))
     return parts

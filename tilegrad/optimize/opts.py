@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilegrad.base.dtype import Pointer
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.group import group
 from tilegrad.optimize.matrix import use_matrix_unit
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
@@ -22,6 +23,9 @@ from tilegrad.optimize.stage import stage
 from tilegrad.target import Target
 
 __all__ = ["apply_opt", "apply_opts", "start"]
+
+# What shared memory that lives inside such an axis has a copy for.
+_PER_BLOCK = (Axis.LOCAL, Axis.UPCAST)
 
 
 def start(ast: UOp, target: Target) -> UOp:
@@ -58,7 +62,31 @@ def apply_opt(ast: UOp, opt: Opt, target: Target) -> UOp:
     Raises OptError where the move is not legal here.
     """
     moved = _MOVES[opt.op](ast, opt, target)
+    if target.has_locals:
+        _check_block(moved, opt, target)
     return moved.replace(arg=_with_opt(moved.arg, opt))
+
+
+def _check_block(ast: UOp, opt: Opt, target: Target) -> None:
+    """A block must not have more lanes or shared memory than the target offers."""
+    axes = axes_of(ast)
+    lanes = prod(part.src[0].arg for part in axes if part.arg[1] in (Axis.LOCAL, Axis.GROUP))
+    if lanes > target.block_lanes:
+        raise OptError(
+            f"{opt.op.value}: a block of {lanes} lanes, {target.name} has at most {target.block_lanes}",
+            opt=opt,
+        )
+    nbytes = 0
+    for node in ast.toposort():
+        if isinstance(node.dtype, Pointer) and node.op is Ops.DEFINE_LOCAL:
+            inside = (part.src[0].arg for part in node.src if part.arg[1] in _PER_BLOCK)
+            nbytes += node.dtype.size * node.dtype.itemsize * int(prod(inside))
+    if nbytes > target.shared_bytes:
+        raise OptError(
+            f"{opt.op.value}: {nbytes} bytes of shared memory, {target.name} has "
+            f"{target.shared_bytes}",
+            opt=opt,
+        )
 
 
 def _with_opt(info: Any, opt: Opt) -> Any:
@@ -99,13 +127,18 @@ def _upcast(ast: UOp, opt: Opt, target: Target) -> UOp:
     after    i*4 + j, j: upcast 0..4
     """
     loop = _axis(ast, opt, (Axis.LOOP, Axis.GLOBAL, Axis.LOCAL))
+    if loop.arg[1] is Axis.LOCAL and any(done.op is OptOps.TC for done in ast.arg.opts):
+        raise OptError("upcast: the lanes of a matrix unit stay lanes", opt=opt)
     return split(ast, loop, _amount(loop, opt), Axis.UPCAST, last=True)
 
 
 def _unroll(ast: UOp, opt: Opt, target: Target) -> UOp:
-    """Write out part of a reduce axis."""
+    """Write out part of a reduce axis. What lanes that share a fold have of their own is an output
+    until they meet.
+    """
     loop = _axis(ast, opt, (Axis.REDUCE, Axis.GROUP), from_reduce=True)
-    return split(ast, loop, _amount(loop, opt), Axis.UNROLL, last=True)
+    inner = Axis.UNROLL if loop.arg[1] is Axis.REDUCE else Axis.UPCAST
+    return split(ast, loop, _amount(loop, opt), inner, last=True)
 
 
 def _local(ast: UOp, opt: Opt, target: Target) -> UOp:
@@ -113,14 +146,7 @@ def _local(ast: UOp, opt: Opt, target: Target) -> UOp:
     if not target.has_locals:
         raise OptError(f"local: {target.name} has no blocks of lanes", opt=opt)
     loop = _axis(ast, opt, (Axis.GLOBAL,))
-    amount = _amount(loop, opt)
-    lanes = amount
-    for part in axes_of(ast):
-        if part.arg[1] in (Axis.LOCAL, Axis.GROUP):
-            lanes *= part.src[0].arg
-    if lanes > target.block_lanes:
-        raise OptError(f"local: a block of {lanes} lanes, {target.name} has at most {target.block_lanes}", opt=opt)
-    return split(ast, loop, amount, Axis.LOCAL)
+    return split(ast, loop, _amount(loop, opt), Axis.LOCAL)
 
 
 def _thread(ast: UOp, opt: Opt, target: Target) -> UOp:
