@@ -1,4 +1,4 @@
-"""NumPy as the oracle of tensor methods: the same function, or its NumPy twin, on the same arrays."""
+"""NumPy as the oracle: the same function, or its NumPy twin, on the same arrays."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ import copy
 
 import numpy as np
 import pytest
-from tests.tensor.helpers import close, numbers
 
+from tests.tensor.helpers import close, numbers
 from tilegrad import Tensor, dtypes
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
 from tilegrad.ir import Ops

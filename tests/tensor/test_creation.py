@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.tensor.helpers import close, numbers
 
+from tests.tensor.helpers import close, numbers
 from tilegrad import GlobalCounters, Tensor, Variable, dtypes
 from tilegrad.base.errors import DeviceError, DTypeError, IndexBoundsError, ShapeError
 from tilegrad.ir import Ops
@@ -37,7 +37,9 @@ INPUTS: list[tuple[Any, str, tuple[int, ...], Any]] = [
 
 
 @pytest.mark.row("X.1")
-@pytest.mark.parametrize(("data", "dtype", "shape", "values"), INPUTS, ids=lambda part: repr(part)[:24])
+@pytest.mark.parametrize(
+    ("data", "dtype", "shape", "values"), INPUTS, ids=lambda part: repr(part)[:24]
+)
 def test_input_rules(data: Any, dtype: str, shape: tuple[int, ...], values: Any) -> None:
     tensor = Tensor(data)
     assert tensor.dtype.name == dtype
@@ -61,12 +63,18 @@ def test_bfloat16_lists_go_through_float32() -> None:
 @pytest.mark.row("R8.1")
 @pytest.mark.parametrize("dtype", [d.name for d in dtypes.all if d is not dtypes.bfloat16])
 def test_arrays_of_every_dtype_come_back_the_same(dtype: str) -> None:
-    array = (np.arange(12).reshape(3, 4) % 2).astype(dtype) if dtype == "bool" else np.arange(12).reshape(3, 4).astype(dtype)
+    array = (
+        (np.arange(12).reshape(3, 4) % 2).astype(dtype)
+        if dtype == "bool"
+        else np.arange(12).reshape(3, 4).astype(dtype)
+    )
     for layout in (array, array.T, array[::-1, ::2], np.asfortranarray(array)):
         found = Tensor(layout).numpy()
         assert found.dtype == layout.dtype
         np.testing.assert_array_equal(found, layout)
-    np.testing.assert_array_equal(Tensor(array.astype(array.dtype.newbyteorder(">"))).numpy(), array)
+    np.testing.assert_array_equal(
+        Tensor(array.astype(array.dtype.newbyteorder(">"))).numpy(), array
+    )
     assert Tensor(array).tolist() == array.tolist()
 
 
@@ -140,11 +148,26 @@ def test_filled_tensors() -> None:
 
 @pytest.mark.row("R3.4", "R3.5")
 @pytest.mark.parametrize(
-    "args", [(15,), (5, 50, 3), (50, 5, -3), (0,), (5, 5), (3, 4), (0.0, 1.0, 0.25), (1, 2, 0.3), (5, 0.5, -1), (-3, 3)]
+    "args",
+    [
+        (15,),
+        (5, 50, 3),
+        (50, 5, -3),
+        (0,),
+        (5, 5),
+        (3, 4),
+        (0.0, 1.0, 0.25),
+        (1, 2, 0.3),
+        (5, 0.5, -1),
+        (-3, 3),
+    ],
 )
 def test_arange(args: tuple[Any, ...]) -> None:
     expected = np.arange(*args)
-    close(Tensor.arange(*args), expected.astype(np.int32 if expected.dtype.kind == "i" else np.float32))
+    close(
+        Tensor.arange(*args),
+        expected.astype(np.int32 if expected.dtype.kind == "i" else np.float32),
+    )
 
 
 @pytest.mark.row("R3.5")
@@ -171,7 +194,10 @@ def test_eye(n: int, m: int | None) -> None:
 def test_meshgrid() -> None:
     a, b = np.arange(3), np.arange(2, dtype=np.float32)
     for indexing in ("ij", "xy"):
-        for ours, theirs in zip(Tensor.meshgrid(Tensor(a), Tensor(b), indexing=indexing), np.meshgrid(a, b, indexing=indexing)):
+        for ours, theirs in zip(
+            Tensor.meshgrid(Tensor(a), Tensor(b), indexing=indexing),
+            np.meshgrid(a, b, indexing=indexing),
+        ):
             close(ours, theirs)
 
 
@@ -223,7 +249,9 @@ def test_printing_says_what_is_pending_and_runs_nothing() -> None:
     a, b = Tensor.empty(4, 4), Tensor.empty(4, 4)
     text = repr(a + b)
     number = Ops.ADD.serial
-    assert text == f"<Tensor <UOp CPU (4, 4) float (<Ops.ADD: {number}>, None)> on CPU with grad None>"
+    assert (
+        text == f"<Tensor <UOp CPU (4, 4) float (<Ops.ADD: {number}>, None)> on CPU with grad None>"
+    )
     assert GlobalCounters.kernel_count == before
 
 

@@ -1,4 +1,6 @@
-"""The dtype in which two operands meet: the table in docs/dtypes.md, checked and written by this file."""
+"""The dtype in which two operands meet: the table in docs/dtypes.md, checked and written by this
+file.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ def short(name: str) -> str:
 def table() -> str:
     """The table as the page has it."""
     names = [dtype.name for dtype in dtypes.all]
-    rows = ["| | " + " | ".join(short(name) for name in names) + " |", "| --- " * (len(names) + 1) + "|"]
+    rows = [
+        "| | " + " | ".join(short(name) for name in names) + " |",
+        "| --- " * (len(names) + 1) + "|",
+    ]
     for left in dtypes.all:
         cells = [short(promote(left, right).name) for right in dtypes.all]
         rows.append(f"| **{short(left.name)}** | " + " | ".join(cells) + " |")
@@ -47,7 +52,9 @@ def test_addition_and_multiplication_meet_by_the_table(left: object) -> None:
 
 @pytest.mark.row("X.2")
 def test_it_is_numpys_table_but_for_what_has_too_many_bits() -> None:
-    """NumPy has no bfloat16, and goes from 32-bit integers with floats to float64; this table does not."""
+    """NumPy has no bfloat16, and goes from 32-bit integers with floats to float64; this table does
+    not.
+    """
     for left in dtypes.all:
         for right in dtypes.all:
             if dtypes.bfloat16 in (left, right) or left.is_float or right.is_float:
@@ -88,7 +95,9 @@ def test_a_number_that_does_not_fit_raises_or_compares_rightly() -> None:
     assert (Tensor([-1]) & 0xFFFFFFFF).item() == -1
 
 
-@pytest.mark.parametrize("op", [operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift])
+@pytest.mark.parametrize(
+    "op", [operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift]
+)
 def test_bits_of_floats_raise(op: object) -> None:
     with pytest.raises(DTypeError, match="integers are needed"):
         op(Tensor([1.0]), 1)  # type: ignore[operator]

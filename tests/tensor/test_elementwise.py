@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.tensor.helpers import check, close, numbers
 
+from tests.tensor.helpers import check, close, numbers
 from tilegrad import Tensor, dtypes
 
 INF, NAN = float("inf"), float("nan")
@@ -122,21 +122,38 @@ def test_rounding_and_tests(name: str) -> None:
 
 
 def test_round_goes_to_the_even_half() -> None:
-    values = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 0.49999997, 1e8, -0.3, 3.7, INF, NAN], np.float32)
+    values = np.array(
+        [-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 0.49999997, 1e8, -0.3, 3.7, INF, NAN], np.float32
+    )
     check(lambda x: x.round(), np.round, values)
 
 
 def test_abs_and_copysign() -> None:
     check(abs, np.abs, SPECIAL)
     check(abs, np.abs, INTEGERS)
-    check(lambda x, y: x.copysign(y), np.copysign, numbers(10), SPECIAL[[0, 1, 2, 3, 4, 5, 6, 7, 8, 0]])
+    check(
+        lambda x, y: x.copysign(y),
+        np.copysign,
+        numbers(10),
+        SPECIAL[[0, 1, 2, 3, 4, 5, 6, 7, 8, 0]],
+    )
 
 
 def test_lerp_square_reciprocal_isclose() -> None:
-    check(lambda x, y: x.lerp(y, 0.25), lambda x, y: x + (y - x) * np.float32(0.25), numbers(4), numbers(4, seed=1))
+    check(
+        lambda x, y: x.lerp(y, 0.25),
+        lambda x, y: x + (y - x) * np.float32(0.25),
+        numbers(4),
+        numbers(4, seed=1),
+    )
     check(lambda x: x.square(), np.square, numbers(4))
     check(lambda x: x.reciprocal(), lambda x: 1 / x, numbers(4))
-    check(lambda x, y: x.isclose(y, equal_nan=True), lambda x, y: np.isclose(x, y, equal_nan=True), SPECIAL, SPECIAL + np.float32(1e-9))
+    check(
+        lambda x, y: x.isclose(y, equal_nan=True),
+        lambda x, y: np.isclose(x, y, equal_nan=True),
+        SPECIAL,
+        SPECIAL + np.float32(1e-9),
+    )
 
 
 def test_isinf_by_sign() -> None:

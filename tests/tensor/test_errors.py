@@ -1,4 +1,6 @@
-"""Errors name the op, both values and the user's own line, when the node is made; nodes remember the lines."""
+"""Errors name the op, both values and the user's own line, when the node is made; nodes remember
+the lines.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tilegrad.tensor.core import live
 def line_of(text: str) -> str:
     """The place in this file of the first line that holds `text`."""
     with open(__file__) as file:
-        number = next(at for at, line in enumerate(file, 1) if text in line and "line_of" not in line)
+        number = next(
+            at for at, line in enumerate(file, 1) if text in line and "line_of" not in line
+        )
     return f"test_errors.py:{number}"
 
 
@@ -30,14 +34,19 @@ def test_the_layout_of_an_error() -> None:
     lines = str(error.value).splitlines()
     assert lines[0] == "matmul: inner sizes differ: 784 and 512"
     assert lines[1] == f"  left:  (32, 784)  float32  x * 2  {line_of('(x * 2).flatten(1) @ head')}"
-    assert lines[2] == f"  right: (512, 10)  float32  Tensor.rand(512, 10) + 1  {line_of('head = Tensor.rand')}"
+    assert (
+        lines[2]
+        == f"  right: (512, 10)  float32  Tensor.rand(512, 10) + 1  {line_of('head = Tensor.rand')}"
+    )
     assert lines[3] == f"  line:  {line_of('(x * 2).flatten(1) @ head')}"
     assert lines[4] == "  rule:  the last axis of left must equal the second-to-last of right"
 
 
 def test_two_devices_in_one_op() -> None:
     a, b = Tensor([1.0]), Tensor([1.0], device="CPU:1")
-    with pytest.raises(DeviceError, match="add: operands are on two devices: CPU and CPU:1") as error:
+    with pytest.raises(
+        DeviceError, match="add: operands are on two devices: CPU and CPU:1"
+    ) as error:
         a + b
     assert "remedy: move one with .to('CPU')" in str(error.value)
     with pytest.raises(DeviceError, match="where: operands"):
@@ -61,7 +70,9 @@ def test_a_node_knows_the_line_and_the_method() -> None:
     assert user_expression(y.uop.origin) == "x + 1234.5"
     assert method_names(y.uop.origin) == ["__add__"]
     total = x.softmax()
-    assert {name for node in total.uop.toposort() for name in method_names(node.origin)} >= {"softmax"}
+    assert {name for node in total.uop.toposort() for name in method_names(node.origin)} >= {
+        "softmax"
+    }
 
 
 def test_a_node_made_on_several_lines_lists_at_most_four() -> None:
@@ -104,10 +115,16 @@ def test_dead_tensors_are_forgotten() -> None:
 
 def test_importing_is_cheap() -> None:
     """`import tilegrad` loads neither NumPy nor the compiler."""
-    code = "import sys, tilegrad; print(sorted({'numpy', 'llvmlite', 'tilegrad.engine'} & set(sys.modules)))"
+    code = (
+        "import sys, tilegrad\n"
+        "print(sorted({'numpy', 'llvmlite', 'tilegrad.engine'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-    code = "import sys; from tilegrad import Tensor; Tensor([1.0]) + 1; print('numpy' in sys.modules, 'llvmlite' in sys.modules)"
+    code = (
+        "import sys; from tilegrad import Tensor\n"
+        "Tensor([1.0]) + 1; print('numpy' in sys.modules, 'llvmlite' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False False"
 

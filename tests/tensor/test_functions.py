@@ -1,4 +1,6 @@
-"""Functions of one element, against NumPy and SciPy in float64: values, errors and finite derivatives."""
+"""Functions of one element, against NumPy and SciPy in float64: values, errors and finite
+derivatives.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.special
-from tests.tensor.helpers import check, close, numbers
 
+from tests.tensor.helpers import check, close, numbers
 from tilegrad import Tensor, dtypes
 
 INF, NAN = float("inf"), float("nan")
-X = np.concatenate([numbers(24, low=-6, high=6), numbers(8, low=-0.01, high=0.01), np.float32([0, 1, -1])])
+X = np.concatenate(
+    [numbers(24, low=-6, high=6), numbers(8, low=-0.01, high=0.01), np.float32([0, 1, -1])]
+)
 POSITIVE = np.abs(X) + np.float32(1e-3)
 
 
@@ -56,7 +60,11 @@ CASES: list[tuple[str, Callable[[Any], Any], np.ndarray]] = [
     ("leaky_relu", lambda x: np.where(x > 0, x, 0.01 * x), X),
     ("elu", lambda x: np.where(x > 0, x, np.expm1(x)), X),
     ("celu", lambda x: np.where(x > 0, x, np.expm1(x)), X),
-    ("selu", lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)), X),
+    (
+        "selu",
+        lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)),
+        X,
+    ),
     ("silu", lambda x: x * sigmoid(x), X),
     ("swish", lambda x: x * sigmoid(x), X),
     ("gelu", lambda x: x * scipy.special.ndtr(x), X),
@@ -71,13 +79,17 @@ CASES: list[tuple[str, Callable[[Any], Any], np.ndarray]] = [
 
 
 @pytest.mark.parametrize(("name", "reference", "values"), CASES, ids=[case[0] for case in CASES])
-def test_function_agrees_in_float32(name: str, reference: Callable[[Any], Any], values: np.ndarray) -> None:
+def test_function_agrees_in_float32(
+    name: str, reference: Callable[[Any], Any], values: np.ndarray
+) -> None:
     expected = reference(values.astype(np.float64)).astype(np.float32)
     close(getattr(Tensor(values), name)(), expected, rtol=4e-6, atol=4e-7)
 
 
 @pytest.mark.parametrize(("name", "reference", "values"), CASES, ids=[case[0] for case in CASES])
-def test_function_agrees_in_float64(name: str, reference: Callable[[Any], Any], values: np.ndarray) -> None:
+def test_function_agrees_in_float64(
+    name: str, reference: Callable[[Any], Any], values: np.ndarray
+) -> None:
     wide = values.astype(np.float64)
     close(getattr(Tensor(wide), name)(), reference(wide), rtol=2e-13, atol=1e-14)
 
@@ -102,21 +114,34 @@ def test_gelu_by_tanh() -> None:
     close(Tensor(X).gelu("tanh"), (0.5 * X * (1 + np.tanh(inner))).astype(np.float32), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["tanh", "sigmoid", "erf", "atan", "relu", "gelu", "log1p", "elu", "softplus"])
+@pytest.mark.parametrize(
+    "name", ["tanh", "sigmoid", "erf", "atan", "relu", "gelu", "log1p", "elu", "softplus"]
+)
 def test_limits_and_nan(name: str) -> None:
-    reference = dict((case[0], case[1]) for case in CASES)[name]
+    reference = {case[0]: case[1] for case in CASES}[name]
     values = np.float32([INF, NAN, 80, 0])
-    expected = np.float32([INF if name in ("relu", "gelu", "log1p", "elu", "softplus") else reference(np.float64(90)), NAN, 0, 0])
+    expected = np.float32(
+        [
+            INF
+            if name in ("relu", "gelu", "log1p", "elu", "softplus")
+            else reference(np.float64(90)),
+            NAN,
+            0,
+            0,
+        ]
+    )
     if name == "atan":
         expected[0] = math.pi / 2
     expected[2:] = reference(values[2:].astype(np.float64))
     close(getattr(Tensor(values), name)(), expected)
 
 
-@pytest.mark.parametrize("name", [case[0] for case in CASES if case[2] is X])
+# exp and its kin overflow themselves.
+GENTLE = [case[0] for case in CASES if case[2] is X and case[0][:3] not in ("exp", "sin", "cos")]
+
+
+@pytest.mark.parametrize("name", GENTLE)
 def test_derivative_is_finite_far_out(name: str) -> None:
-    if name in ("exp", "exp2", "expm1", "sinh", "cosh", "sin", "cos"):
-        pytest.skip("the function itself overflows, or is not monotone")
     x = Tensor([-200.0, -90.0, 0.0, 90.0, 200.0])
     (gradient,) = getattr(x, name)().sum().gradient(x)
     assert np.isfinite(gradient.numpy()).all()
@@ -125,7 +150,11 @@ def test_derivative_is_finite_far_out(name: str) -> None:
 @pytest.mark.parametrize("exponent", [0, 1, 2, 3, 7, -1, -2, 0.5, -0.5, 1.5, 2.5, -0.3, 70])
 def test_power_by_a_number(exponent: float) -> None:
     base = np.abs(numbers(6, low=0.5)) + np.float32(0.1)
-    close(Tensor(base) ** exponent, (base.astype(np.float64) ** exponent).astype(np.float32), rtol=3e-5)
+    close(
+        Tensor(base) ** exponent,
+        (base.astype(np.float64) ** exponent).astype(np.float32),
+        rtol=3e-5,
+    )
 
 
 def test_power_of_negative_and_zero_bases() -> None:
@@ -149,4 +178,9 @@ def test_number_to_the_power_of_a_tensor() -> None:
 
 
 def test_logaddexp_does_not_overflow() -> None:
-    check(lambda x, y: x.logaddexp(y), np.logaddexp, np.float32([100, -INF, 0, -200]), np.float32([100, -INF, 1, -190]))
+    check(
+        lambda x, y: x.logaddexp(y),
+        np.logaddexp,
+        np.float32([100, -INF, 0, -200]),
+        np.float32([100, -INF, 1, -190]),
+    )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.tensor.helpers import close, numbers
 
+from tests.tensor.helpers import close, numbers
 from tilegrad import Tensor, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError, TilegradError
 
@@ -83,9 +83,15 @@ def test_what_is_not_needed_is_none_or_zeros() -> None:
 
 def test_a_network_learns() -> None:
     rng = np.random.default_rng(0)
-    x, target = Tensor(rng.normal(size=(16, 3)).astype(np.float32)), Tensor(rng.normal(size=(16, 1)).astype(np.float32))
+    x, target = (
+        Tensor(rng.normal(size=(16, 3)).astype(np.float32)),
+        Tensor(rng.normal(size=(16, 1)).astype(np.float32)),
+    )
     Tensor.manual_seed(0)
-    w1, w2 = Tensor.glorot_uniform(3, 8, requires_grad=True), Tensor.glorot_uniform(8, 1, requires_grad=True)
+    w1, w2 = (
+        Tensor.glorot_uniform(3, 8, requires_grad=True),
+        Tensor.glorot_uniform(8, 1, requires_grad=True),
+    )
     losses = []
     for _ in range(6):
         w1.grad = w2.grad = None
@@ -103,13 +109,17 @@ def test_misuse_raises() -> None:
     x = Tensor([1.0, 2.0], requires_grad=True)
     with pytest.raises(ShapeError, match=r"backward: a loss is one number, the shape is \(2,\)"):
         (x * 2).backward()
-    with pytest.raises(ShapeError, match=r"backward: the gradient has shape \(3,\), the tensor \(2,\)"):
+    with pytest.raises(
+        ShapeError, match=r"backward: the gradient has shape \(3,\), the tensor \(2,\)"
+    ):
         (x * 2).backward(gradient=Tensor([1.0, 2.0, 3.0]))
     with pytest.raises(TilegradError, match="nothing below this tensor requires a gradient"):
         Tensor([1.0]).sum().backward()
     with pytest.raises(DTypeError, match="requires_grad: a int32 tensor has no gradient"):
         Tensor([1], requires_grad=True)
-    with pytest.raises(DTypeError, match="a tensor that requires a gradient cannot be written in part"):
+    with pytest.raises(
+        DTypeError, match="a tensor that requires a gradient cannot be written in part"
+    ):
         x[0] = 1
 
 

@@ -1,4 +1,6 @@
-"""Indexing by numbers, slices and integer tensors, gathering, scattering and writing in part, against NumPy."""
+"""Indexing by numbers, slices and integer tensors, gathering, scattering and writing in part,
+against NumPy.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tensor.helpers import close, numbers
 
+from tests.tensor.helpers import close, numbers
 from tilegrad import Tensor, dtypes
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 
@@ -70,7 +72,10 @@ TENSOR_KEYS: list[Any] = [
 def test_integer_tensors(key: Any) -> None:
     parts = key if isinstance(key, tuple) else (key,)
     ours = tuple(Tensor(part) if isinstance(part, np.ndarray) else part for part in parts)
-    theirs = tuple(np.asarray(part, np.intp) if isinstance(part, (np.ndarray, list)) else part for part in parts)
+    theirs = tuple(
+        np.asarray(part, np.intp) if isinstance(part, (np.ndarray, list)) else part
+        for part in parts
+    )
     close(Tensor(X)[ours], X[theirs])
 
 
@@ -105,7 +110,9 @@ def test_rows_of_a_table() -> None:
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
 def test_gather(axis: int) -> None:
     index = np.random.default_rng(0).integers(0, 4, (3, 4, 2))
-    window = X[tuple(slice(None) if a == axis % 3 else slice(0, n) for a, n in enumerate(index.shape))]
+    window = X[
+        tuple(slice(None) if a == axis % 3 else slice(0, n) for a, n in enumerate(index.shape))
+    ]
     close(Tensor(X).gather(axis, Tensor(index)), np.take_along_axis(window, index, axis))
 
 
@@ -152,7 +159,9 @@ def test_indices_that_do_not_fit_raise() -> None:
         x[x > 3]
     with pytest.raises(ShapeError, match=r"getitem: shapes do not broadcast: \(2,\) and \(3,\)"):
         x[Tensor([0, 1]), Tensor([0, 1, 2])]
-    with pytest.raises(ShapeError, match=r"gather: index \(9, 1\) does not fit \(4, 5\) beside axis 1"):
+    with pytest.raises(
+        ShapeError, match=r"gather: index \(9, 1\) does not fit \(4, 5\) beside axis 1"
+    ):
         x[:, :, 0].gather(1, Tensor.zeros(9, 1, dtype=dtypes.int))
     with pytest.raises(DTypeError, match="gather: an index must be an integer, not float32"):
         x.gather(0, Tensor.zeros(1, 1, 1))

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 import scipy.special
-from tests.tensor.helpers import check, close, numbers
 
+from tests.tensor.helpers import check, close, numbers
 from tilegrad import Tensor, dtypes
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
 
@@ -86,7 +86,11 @@ FORMULAS = [
 def test_einsum(case: tuple[str, tuple[int, ...]]) -> None:
     formula, *shapes = case
     arrays = [numbers(*shape, seed=seed) for seed, shape in enumerate(shapes)]
-    close(Tensor.einsum(formula, *[Tensor(array) for array in arrays]), np.einsum(formula, *arrays), atol=1e-5)
+    close(
+        Tensor.einsum(formula, *[Tensor(array) for array in arrays]),
+        np.einsum(formula, *arrays),
+        atol=1e-5,
+    )
 
 
 def test_attention() -> None:
@@ -100,11 +104,19 @@ def test_attention() -> None:
     close(tq.scaled_dot_product_attention(tk, tv), expected(0), rtol=2e-5)
     causal = np.where(np.tril(np.ones((5, 5), bool)), 0, -np.inf).astype(np.float32)
     close(tq.scaled_dot_product_attention(tk, tv, is_causal=True), expected(causal), rtol=2e-5)
-    close(tq.scaled_dot_product_attention(tk, tv, attn_mask=Tensor(causal == 0)), expected(causal), rtol=2e-5)
+    close(
+        tq.scaled_dot_product_attention(tk, tv, attn_mask=Tensor(causal == 0)),
+        expected(causal),
+        rtol=2e-5,
+    )
     added = numbers(5, 5, seed=9)
-    close(tq.scaled_dot_product_attention(tk, tv, attn_mask=Tensor(added)), expected(added), rtol=2e-5)
+    close(
+        tq.scaled_dot_product_attention(tk, tv, attn_mask=Tensor(added)), expected(added), rtol=2e-5
+    )
     shared = tq.scaled_dot_product_attention(tk[:, :1], tv[:, :1], enable_gqa=True)
-    repeated = tq.scaled_dot_product_attention(tk[:, :1].expand(2, 3, 5, 4), tv[:, :1].expand(2, 3, 5, 4))
+    repeated = tq.scaled_dot_product_attention(
+        tk[:, :1].expand(2, 3, 5, 4), tv[:, :1].expand(2, 3, 5, 4)
+    )
     close(shared, repeated.numpy())
     with pytest.raises(ShapeError, match="is_causal and attn_mask are both given"):
         tq.scaled_dot_product_attention(tk, tv, attn_mask=Tensor(added), is_causal=True)
@@ -116,18 +128,30 @@ def test_cross_entropy() -> None:
     picked = -logs[np.arange(4), y]
     ours = Tensor(x)
     assert ours.cross_entropy(Tensor(y)).item() == pytest.approx(picked.mean(), rel=1e-5)
-    assert ours.sparse_categorical_crossentropy(Tensor(y)).item() == pytest.approx(picked.mean(), rel=1e-5)
+    assert ours.sparse_categorical_crossentropy(Tensor(y)).item() == pytest.approx(
+        picked.mean(), rel=1e-5
+    )
     close(ours.cross_entropy(Tensor(y), reduction="none"), picked.astype(np.float32))
-    assert ours.cross_entropy(Tensor(y), reduction="sum").item() == pytest.approx(picked.sum(), rel=1e-5)
+    assert ours.cross_entropy(Tensor(y), reduction="sum").item() == pytest.approx(
+        picked.sum(), rel=1e-5
+    )
     smooth = 0.9 * picked.mean() + 0.1 * -logs.mean()
-    assert ours.cross_entropy(Tensor(y), label_smoothing=0.1).item() == pytest.approx(smooth, rel=1e-5)
+    assert ours.cross_entropy(Tensor(y), label_smoothing=0.1).item() == pytest.approx(
+        smooth, rel=1e-5
+    )
     kept = picked[y != 3]
-    assert ours.cross_entropy(Tensor(y), ignore_index=3).item() == pytest.approx(kept.mean(), rel=1e-5)
+    assert ours.cross_entropy(Tensor(y), ignore_index=3).item() == pytest.approx(
+        kept.mean(), rel=1e-5
+    )
     soft = scipy.special.softmax(numbers(4, 5, seed=1), 1)
-    assert ours.cross_entropy(Tensor(soft)).item() == pytest.approx(-(logs * soft).sum(1).mean(), rel=1e-5)
+    assert ours.cross_entropy(Tensor(soft)).item() == pytest.approx(
+        -(logs * soft).sum(1).mean(), rel=1e-5
+    )
     weight = np.float32([1, 2, 3, 4, 5])
     expected = (picked * weight[y]).sum() / weight[y].sum()
-    assert ours.cross_entropy(Tensor(y), weight=Tensor(weight)).item() == pytest.approx(expected, rel=1e-5)
+    assert ours.cross_entropy(Tensor(y), weight=Tensor(weight)).item() == pytest.approx(
+        expected, rel=1e-5
+    )
     rows = Tensor(x.reshape(2, 2, 5)).sparse_categorical_crossentropy(Tensor(y.reshape(2, 2)))
     assert rows.item() == pytest.approx(picked.mean(), rel=1e-5)
 
@@ -136,10 +160,16 @@ def test_losses() -> None:
     x, t = numbers(3, 4), numbers(3, 4, seed=1)
     p, y = scipy.special.expit(x.astype(np.float64)), (t > 0).astype(np.float32)
     entropy = -(y * np.log(p) + (1 - y) * np.log(1 - p))
-    assert Tensor(p.astype(np.float32)).binary_crossentropy(Tensor(y)).item() == pytest.approx(entropy.mean(), rel=1e-5)
-    assert Tensor(x).binary_crossentropy_logits(Tensor(y)).item() == pytest.approx(entropy.mean(), rel=1e-5)
+    assert Tensor(p.astype(np.float32)).binary_crossentropy(Tensor(y)).item() == pytest.approx(
+        entropy.mean(), rel=1e-5
+    )
+    assert Tensor(x).binary_crossentropy_logits(Tensor(y)).item() == pytest.approx(
+        entropy.mean(), rel=1e-5
+    )
     close(Tensor(x).mse_loss(Tensor(t), "none"), (x - t) ** 2)
-    assert Tensor(x).l1_loss(Tensor(t), "sum").item() == pytest.approx(np.abs(x - t).sum(), rel=1e-5)
+    assert Tensor(x).l1_loss(Tensor(t), "sum").item() == pytest.approx(
+        np.abs(x - t).sum(), rel=1e-5
+    )
     big = Tensor([1000.0, -1000.0]).binary_crossentropy_logits(Tensor([0.0, 1.0]), "none")
     assert big.tolist() == [1000.0, 1000.0]
 
@@ -149,7 +179,9 @@ def test_what_does_not_fit_raises() -> None:
         Tensor.zeros(32, 784) @ Tensor.zeros(512, 10)
     with pytest.raises(ShapeError, match="dot: both sides need an axis"):
         Tensor(1.0).dot(Tensor([1.0]))
-    with pytest.raises(ShapeError, match=r"matmul: axes before the last two do not broadcast: \(2,\) and \(5,\)"):
+    with pytest.raises(
+        ShapeError, match=r"matmul: axes before the last two do not broadcast: \(2,\) and \(5,\)"
+    ):
         Tensor.zeros(2, 3, 4) @ Tensor.zeros(5, 4, 6)
     with pytest.raises(DeviceError, match="matmul: operands are on two devices: CPU and CPU:1"):
         Tensor([[1.0]]) @ Tensor([[1.0]], device="CPU:1")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.tensor.helpers import check, close, numbers
 
+from tests.tensor.helpers import check, close, numbers
 from tilegrad import Tensor
 from tilegrad.base.errors import IndexBoundsError, ShapeError
 
@@ -62,12 +62,16 @@ def test_pad_counts_from_the_last_axis_or_per_axis() -> None:
     close(Tensor(X).pad((1, 2)), np.pad(X, ((0, 0), (0, 0), (1, 2))))
     close(Tensor(X).pad((1, 2, 0, 1)), np.pad(X, ((0, 0), (0, 1), (1, 2))))
     close(Tensor(X).pad(((1, 0), None, (0, 2))), np.pad(X, ((1, 0), (0, 0), (0, 2))))
-    close(Tensor(X).pad((1, 2), value=-1.5), np.pad(X, ((0, 0), (0, 0), (1, 2)), constant_values=-1.5))
+    close(
+        Tensor(X).pad((1, 2), value=-1.5), np.pad(X, ((0, 0), (0, 0), (1, 2)), constant_values=-1.5)
+    )
     close(Tensor(X).pad((-1, 1)), np.pad(X[:, :, 1:], ((0, 0), (0, 0), (0, 1))))
     close(Tensor(X).pad(1), np.pad(X, 1))
 
 
-@pytest.mark.parametrize(("mode", "twin"), [("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")])
+@pytest.mark.parametrize(
+    ("mode", "twin"), [("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")]
+)
 def test_pad_with_itself(mode: str, twin: str) -> None:
     close(Tensor(X).pad((2, 1, 0, 2), mode=mode), np.pad(X, ((0, 0), (0, 2), (2, 1)), mode=twin))
 
@@ -159,7 +163,9 @@ def test_chains_of_movement_agree(data: st.DataObject) -> None:
     tensor = Tensor(array)
     for _ in range(6):
         axis = data.draw(st.integers(0, array.ndim - 1))
-        kind = data.draw(st.sampled_from(["flip", "swap", "pad", "shrink", "flat", "stride", "tile"]))
+        kind = data.draw(
+            st.sampled_from(["flip", "swap", "pad", "shrink", "flat", "stride", "tile"])
+        )
         size = array.shape[axis]
         if kind == "flip":
             array, tensor = np.flip(array, axis), tensor.flip(axis)
@@ -173,7 +179,9 @@ def test_chains_of_movement_agree(data: st.DataObject) -> None:
         elif kind == "flat" and array.ndim > 1:
             array, tensor = array.reshape(array.shape[0], -1), tensor.flatten(1)
         elif kind == "stride":
-            key = (slice(None),) * axis + (slice(None, None, data.draw(st.sampled_from([2, -2, 3]))),)
+            key = (slice(None),) * axis + (
+                slice(None, None, data.draw(st.sampled_from([2, -2, 3]))),
+            )
             array, tensor = array[key], tensor[key]
         elif kind == "tile" and array.size < 200:
             counts = [2 if a == axis else 1 for a in range(array.ndim)]
@@ -186,7 +194,9 @@ def test_movement_that_does_not_fit_raises() -> None:
     x = Tensor(X)
     with pytest.raises(ShapeError, match=r"reshape: \(2, 3, 4\) has 24 elements, \(5, 5\) has 25"):
         x.reshape(5, 5)
-    with pytest.raises(ShapeError, match=r"reshape: \(2, 3, 4\) has 24 elements, \(-1, 7\) has a multiple of 7"):
+    with pytest.raises(
+        ShapeError, match=r"reshape: \(2, 3, 4\) has 24 elements, \(-1, 7\) has a multiple of 7"
+    ):
         x.reshape(-1, 7)
     with pytest.raises(ShapeError, match="more than one size is -1"):
         x.reshape(-1, -1)
@@ -198,7 +208,9 @@ def test_movement_that_does_not_fit_raises() -> None:
         x.expand(2, 5, 4)
     with pytest.raises(IndexBoundsError, match="flip: axis 3 is out of range for 3 axes"):
         x.flip(3)
-    with pytest.raises(ShapeError, match=r"shrink: window \(1, 5\) of axis 1 is not inside its size 3"):
+    with pytest.raises(
+        ShapeError, match=r"shrink: window \(1, 5\) of axis 1 is not inside its size 3"
+    ):
         x.shrink((None, (1, 5), None))
     with pytest.raises(ShapeError, match="pad: 3 amounts for 3 axes"):
         x.pad((1, 2, 3))
@@ -208,5 +220,7 @@ def test_movement_that_does_not_fit_raises() -> None:
         x.cat(Tensor(X[:, :2]))
     with pytest.raises(ShapeError, match=r"stack: shapes differ: \(2, 3, 4\) and \(2, 2, 4\)"):
         x.stack(Tensor(X[:, :2]))
-    with pytest.raises(ShapeError, match=r"split: \[1, 1\] does not add up to the size 3 of axis 1"):
+    with pytest.raises(
+        ShapeError, match=r"split: \[1, 1\] does not add up to the size 3 of axis 1"
+    ):
         x.split([1, 1], dim=1)

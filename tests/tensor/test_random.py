@@ -1,4 +1,4 @@
-"""Random tensors: fixed when made, the same in any order and on any device, and fairly distributed."""
+"""Random tensors: fixed when made, the same in any order and on any device, fairly drawn."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import threading
 
 import numpy as np
 import pytest
-from tests.tensor.helpers import close
 
+from tests.tensor.helpers import close
 from tilegrad import Tensor, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.ir import Ops
@@ -110,7 +110,7 @@ def test_dropout_scales_what_it_keeps_and_only_in_training() -> None:
         dropped = x.dropout(0.25).numpy()
     assert set(np.unique(dropped)) == {np.float32(0), np.float32(1 / 0.75)}
     assert 0.65 < (dropped > 0).mean() < 0.85
-    with pytest.raises(ShapeError, match="dropout: 1.5 is no probability"):
+    with pytest.raises(ShapeError, match=r"dropout: 1\.5 is no probability"):
         x.dropout(1.5)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.special
-from tests.tensor.helpers import check, close, numbers
 
+from tests.tensor.helpers import check, close, numbers
 from tilegrad import Tensor, dtypes
 
 X = numbers(3, 4, 5)
@@ -33,7 +33,14 @@ def test_any_and_all(name: str, axis: Any) -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "expected"),
-    [("bool", "int32"), ("int8", "int32"), ("uint8", "uint32"), ("int32", "int32"), ("int64", "int64"), ("float16", "float16")],
+    [
+        ("bool", "int32"),
+        ("int8", "int32"),
+        ("uint8", "uint32"),
+        ("int32", "int32"),
+        ("int64", "int64"),
+        ("float16", "float16"),
+    ],
 )
 def test_dtype_of_a_sum(dtype: str, expected: str) -> None:
     assert Tensor(np.ones(3, dtype)).sum().dtype.name == expected
@@ -71,7 +78,11 @@ def test_extremes_keep_nan_and_infinity() -> None:
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
 def test_positions(name: str, axis: Any) -> None:
-    for values in (X, np.int32([[3, 9, 9], [1, 0, 0], [7, 7, 7]]), np.float32([[1, np.nan, 2], [np.nan, 0, np.nan]])):
+    for values in (
+        X,
+        np.int32([[3, 9, 9], [1, 0, 0], [7, 7, 7]]),
+        np.float32([[1, np.nan, 2], [np.nan, 0, np.nan]]),
+    ):
         close(getattr(Tensor(values), name)(axis), getattr(np, name)(values, axis).astype(np.int32))
 
 
@@ -104,7 +115,9 @@ def test_layernorm_and_batchnorm() -> None:
     close(Tensor(X).layernorm(), (X - mean) / np.sqrt(variance + 1e-5), rtol=2e-5)
     weight, bias = numbers(4, seed=3), numbers(4, seed=4)
     mean, variance = X.mean((0, 2)), X.var((0, 2))
-    ours = Tensor(X).batchnorm(Tensor(weight), Tensor(bias), Tensor(mean), (Tensor(variance) + 1e-5).rsqrt())
+    ours = Tensor(X).batchnorm(
+        Tensor(weight), Tensor(bias), Tensor(mean), (Tensor(variance) + 1e-5).rsqrt()
+    )
 
     def column(v: np.ndarray) -> np.ndarray:
         return v.reshape(1, 4, 1)

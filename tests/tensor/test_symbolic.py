@@ -1,11 +1,13 @@
-"""Sizes that are Variables: shapes, moments, movement and products, at each bound value as NumPy has them."""
+"""Sizes that are Variables: shapes, moments, movement and products, at each bound value as NumPy
+has them.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.tensor.helpers import close, numbers
 
+from tests.tensor.helpers import close, numbers
 from tilegrad import Tensor, Variable
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor.sizes import show_shape
@@ -60,7 +62,9 @@ def test_products_over_symbolic_sizes(length: int) -> None:
 @pytest.mark.parametrize("length", [4, 7])
 def test_attention_over_a_symbolic_length(length: int) -> None:
     """The decode step: one query against the keys so far, whose number is a Variable."""
-    keys = Tensor(X).reshape(1, 8, 3).shrink((None, (0, Variable("length", 4, 8).bind(length)), None))
+    keys = (
+        Tensor(X).reshape(1, 8, 3).shrink((None, (0, Variable("length", 4, 8).bind(length)), None))
+    )
     query = Tensor(numbers(1, 1, 3, seed=5))
     scores = numbers(1, 1, 3, seed=5) @ X[None, :length].swapaxes(1, 2) / np.sqrt(np.float32(3))
     weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)

@@ -7,23 +7,35 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.tensor.helpers import check, close, numbers
 
+from tests.tensor.helpers import check, close, numbers
 from tilegrad import Tensor
 from tilegrad.base.errors import ShapeError
 
 
-def convolved(x: Any, w: Any, stride: Any = (1, 1), padding: Any = (0, 0), dilation: Any = (1, 1), groups: int = 1) -> Any:
+def convolved(
+    x: Any,
+    w: Any,
+    stride: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    groups: int = 1,
+) -> Any:
     """Convolution over any number of axes, straight from its definition, in float64."""
     count = w.ndim - 2
     x = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *[(p, p) for p in padding]])
     kernel = w.shape[2:]
-    sizes = [(x.shape[2 + a] - dilation[a] * (kernel[a] - 1) - 1) // stride[a] + 1 for a in range(count)]
+    sizes = [
+        (x.shape[2 + a] - dilation[a] * (kernel[a] - 1) - 1) // stride[a] + 1 for a in range(count)
+    ]
     result = np.zeros((x.shape[0], w.shape[0], *sizes))
     inputs, each = w.shape[1], w.shape[0] // groups
     for out, place in itertools.product(range(w.shape[0]), itertools.product(*map(range, sizes))):
         group = out // each
-        cut = tuple(slice(p * s, p * s + d * (k - 1) + 1, d) for p, s, d, k in zip(place, stride, dilation, kernel))
+        cut = tuple(
+            slice(p * s, p * s + d * (k - 1) + 1, d)
+            for p, s, d, k in zip(place, stride, dilation, kernel)
+        )
         window = x[(slice(None), slice(group * inputs, (group + 1) * inputs), *cut)]
         result[(slice(None), out, *place)] = (window * w[out]).reshape(x.shape[0], -1).sum(1)
     return result.astype(np.float32)
@@ -48,7 +60,11 @@ def test_windows_of_the_notes() -> None:
     x = Tensor.arange(16).reshape(4, 4)
     assert x._windows("pool", (2, 2), (2, 2), (1, 1))[0, 0].tolist() == [[0, 1], [4, 5]]
     assert x._windows("pool", (2, 2), (1, 1), (2, 2))[0, 0].tolist() == [[0, 2], [8, 10]]
-    assert x._windows("pool", (3, 3), (1, 1), (1, 1))[1, 1].tolist() == [[5, 6, 7], [9, 10, 11], [13, 14, 15]]
+    assert x._windows("pool", (3, 3), (1, 1), (1, 1))[1, 1].tolist() == [
+        [5, 6, 7],
+        [9, 10, 11],
+        [13, 14, 15],
+    ]
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
@@ -91,41 +107,76 @@ def test_grouped_convolution_with_bias(groups: int) -> None:
 
 def test_convolution_over_one_and_three_axes() -> None:
     x, w = numbers(2, 3, 8), numbers(4, 3, 3, seed=1)
-    close(Tensor(x).conv2d(Tensor(w), stride=2, padding=1), convolved(x, w, (2,), (1,), (1,)), rtol=2e-5, atol=2e-6)
+    close(
+        Tensor(x).conv2d(Tensor(w), stride=2, padding=1),
+        convolved(x, w, (2,), (1,), (1,)),
+        rtol=2e-5,
+        atol=2e-6,
+    )
     x, w = numbers(1, 2, 4, 4, 4), numbers(3, 2, 2, 2, 2, seed=1)
-    close(Tensor(x).conv2d(Tensor(w)), convolved(x, w, (1,) * 3, (0,) * 3, (1,) * 3), rtol=2e-5, atol=2e-6)
+    close(
+        Tensor(x).conv2d(Tensor(w)),
+        convolved(x, w, (1,) * 3, (0,) * 3, (1,) * 3),
+        rtol=2e-5,
+        atol=2e-6,
+    )
 
 
 def test_padding_of_each_side() -> None:
     x, w = numbers(1, 1, 4, 4), numbers(1, 1, 3, 3, seed=1)
     padded = np.pad(x, ((0, 0), (0, 0), (0, 1), (2, 0)))
-    close(Tensor(x).conv2d(Tensor(w), padding=(2, 0, 0, 1)), convolved(padded, w), rtol=2e-5, atol=2e-6)
+    close(
+        Tensor(x).conv2d(Tensor(w), padding=(2, 0, 0, 1)),
+        convolved(padded, w),
+        rtol=2e-5,
+        atol=2e-6,
+    )
 
 
 @pytest.mark.parametrize(
     ("stride", "padding", "dilation", "extra", "groups"),
     [(1, 0, 1, 0, 1), (2, 0, 1, 0, 1), (2, 1, 1, 1, 1), (1, 1, 2, 0, 1), (3, 2, 1, 1, 2)],
 )
-def test_transposed_convolution_is_the_transpose(stride: int, padding: int, dilation: int, extra: int, groups: int) -> None:
+def test_transposed_convolution_is_the_transpose(
+    stride: int, padding: int, dilation: int, extra: int, groups: int
+) -> None:
     """<y, conv(x)> = <conv_transpose(y), x> for the convolution with the same weight."""
     size = (4 - 1) * stride - 2 * padding + dilation * 2 + extra + 1
     y, x = numbers(2, 4, 4, 4), numbers(2, 2 * groups, size, size, seed=1)
     w = numbers(4, 2, 3, 3, seed=2)
     back = Tensor(y).conv_transpose2d(
-        Tensor(w), stride=stride, padding=padding, dilation=dilation, output_padding=extra, groups=groups
+        Tensor(w),
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        output_padding=extra,
+        groups=groups,
     )
     assert back.shape == x.shape
-    options = {"stride": (stride,) * 2, "padding": (padding,) * 2, "dilation": (dilation,) * 2, "groups": groups}
+    options = {
+        "stride": (stride,) * 2,
+        "padding": (padding,) * 2,
+        "dilation": (dilation,) * 2,
+        "groups": groups,
+    }
     forward = convolved(x, w, **options)[:, :, :4, :4]
-    assert float((back.numpy().astype(np.float64) * x).sum()) == pytest.approx(float((forward.astype(np.float64) * y).sum()), rel=1e-4)
+    assert float((back.numpy().astype(np.float64) * x).sum()) == pytest.approx(
+        float((forward.astype(np.float64) * y).sum()), rel=1e-4
+    )
 
 
-@pytest.mark.parametrize(("kernel", "stride", "padding"), [((2, 2), (2, 2), (0, 0)), ((3, 2), (1, 2), (1, 1)), ((3, 3), (2, 2), (1, 1))])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding"),
+    [((2, 2), (2, 2), (0, 0)), ((3, 2), (1, 2), (1, 1)), ((3, 3), (2, 2), (1, 1))],
+)
 def test_pooling(kernel: Any, stride: Any, padding: Any) -> None:
     x = numbers(2, 3, 6, 7)
     highest = windows_of(x, kernel, stride, padding, -np.inf).max((-2, -1))
     close(Tensor(x).max_pool2d(kernel, stride, padding=padding), highest)
-    close(Tensor(x).avg_pool2d(kernel, stride, padding=padding), windows_of(x, kernel, stride, padding).mean((-2, -1)))
+    close(
+        Tensor(x).avg_pool2d(kernel, stride, padding=padding),
+        windows_of(x, kernel, stride, padding).mean((-2, -1)),
+    )
     inside = windows_of(np.ones_like(x), kernel, stride, padding).sum((-2, -1))
     expected = windows_of(x, kernel, stride, padding).sum((-2, -1)) / inside
     close(Tensor(x).avg_pool2d(kernel, stride, padding=padding, count_include_pad=False), expected)
@@ -156,7 +207,9 @@ def test_what_does_not_fit_raises() -> None:
         x.conv2d(Tensor.zeros(8, 3, 7, 7))
     with pytest.raises(ShapeError, match="conv2d: the input needs as many axes as the weight"):
         Tensor.zeros(3, 5, 5).conv2d(Tensor.zeros(8, 3, 3, 3))
-    with pytest.raises(ShapeError, match="max_pool2d: kernel 0, stride 1 and dilation 1 must be positive"):
+    with pytest.raises(
+        ShapeError, match="max_pool2d: kernel 0, stride 1 and dilation 1 must be positive"
+    ):
         x.max_pool2d((0, 2), stride=1)
     with pytest.raises(ShapeError, match="conv2d: stride has 3 values for 2 axes"):
         x.conv2d(Tensor.zeros(8, 3, 3, 3), stride=(1, 2, 3))

@@ -1,76 +1,99 @@
 """Which of the user's lines, and which public method called there, made a node.
 
-A node's `origin` stands beside the graph, never in its key: a tuple of entries (code object,
-instruction offset, method name), at most four, one for each line that asked for the node. An entry
-is cheap to take, as nothing is looked up; the line and its text are found only when an error or a
-row of a report is printed.
+A node's `origin` stands beside the graph, never in its key: a tuple of entries, at most four, one
+for each line that asked for the node. An entry is cheap to take, as it holds code objects and an
+offset; lines, their text and names are found only when an error or a row of a report is printed.
 """
 
 from __future__ import annotations
 
+import functools
 import linecache
 import os
 import sys
-from collections.abc import Iterable
-from types import CodeType
-from typing import Any
+import threading
+from collections.abc import Callable, Iterable
+from types import CodeType, FrameType
+from typing import Any, ParamSpec, TypeVar
 
 __all__ = [
-    "Entry",
-    "call_site",
-    "mark",
-    "method_names",
-    "user_expression",
-    "user_line",
+    "Entry", "call_site", "composed", "mark", "method_names", "user_expression", "user_line",
     "user_lines",
-]
+]  # fmt: skip
 
-Entry = tuple[CodeType, int, str]
+# The user's code object, the offset of the call in it, and the code object of what was called.
+Entry = tuple[CodeType, int, CodeType]
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 _MOST = 4
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_TENSOR = _PACKAGE + "tensor" + os.sep
-_USER, _INSIDE, _METHOD = range(3)
-# The kind of each file met so far: a frame is looked up by its file's name, which hashes once.
-_kinds: dict[str, int] = {}
+_METHODS = _PACKAGE + "tensor" + os.sep
+# Names of files met so far. A frame is looked up by its file's name, whose hash is kept.
+_inside: set[str] = set()
+_users: set[str] = set()
 
 
-def _kind_of(filename: str) -> int:
-    path = os.path.abspath(filename)
-    kind = _METHOD if path.startswith(_TENSOR) else _INSIDE if path.startswith(_PACKAGE) else _USER
-    _kinds[filename] = kind
-    return kind
+class _Call(threading.local):
+    """The outermost call of a `composed` method that this thread is in."""
+
+    entry: Entry | None = None
 
 
-def call_site() -> Entry:
-    """The innermost frame outside tilegrad, with the name of the tensor method that was called
-    there.
-    """
-    frame = sys._getframe(1)
-    method = ""
+_call = _Call()
+
+
+def _classify(filename: str) -> None:
+    is_inside = os.path.abspath(filename).startswith(_PACKAGE)
+    (_inside if is_inside else _users).add(filename)
+
+
+def call_site(frame: FrameType | None = None, called: CodeType | None = None) -> Entry:
+    """The innermost frame outside tilegrad, from `frame` on, and what was `called` there."""
+    here = frame or sys._getframe(1)
+    code = here.f_code
     while True:
-        code = frame.f_code
-        kind = _kinds.get(code.co_filename)
-        if kind is None:
-            kind = _kind_of(code.co_filename)
-        if kind == _METHOD:
-            method = code.co_name
-        elif kind == _USER:
-            return code, frame.f_lasti, method
-        outer = frame.f_back
+        filename = code.co_filename
+        if filename in _inside:
+            called = code
+        elif filename in _users:
+            break
+        else:
+            _classify(filename)
+            continue
+        outer = here.f_back
         if outer is None:
-            return code, frame.f_lasti, method
-        frame = outer
+            break
+        here = outer
+        code = here.f_code
+    return code, here.f_lasti, called or code
 
 
 def mark(node: Any) -> None:
     """Add the user's line of this moment to `node`."""
-    entry = call_site()
+    entry = _call.entry or call_site(sys._getframe(2))
     origin = node.origin
     if not origin:
         node.origin = (entry,)
-    elif len(origin) < _MOST and entry not in origin:
+    elif entry not in origin and len(origin) < _MOST:
         node.origin = (*origin, entry)
+
+
+def composed(method: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Look for the user's line once for all nodes that `method` makes, instead of once for each."""
+    code = method.__code__
+
+    @functools.wraps(method)
+    def outermost(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+        if _call.entry is not None:
+            return method(*args, **kwargs)
+        _call.entry = call_site(sys._getframe(1), code)
+        try:
+            return method(*args, **kwargs)
+        finally:
+            _call.entry = None
+
+    return outermost
 
 
 def _position(entry: Entry) -> tuple[int, int, int, int]:
@@ -114,5 +137,9 @@ def user_expression(origin: Iterable[Entry]) -> str:
 
 
 def method_names(origin: Iterable[Entry]) -> list[str]:
-    """The public methods that made a node, each once, as in ["__add__"]."""
-    return list(dict.fromkeys(entry[2] for entry in origin if entry[2]))
+    """What was called to make a node, each once: "__add__", or "Linear.__call__" for a layer."""
+    names: list[str] = []
+    for _, _, called in origin:
+        is_method = called.co_filename.startswith(_METHODS)
+        names.append(called.co_name if is_method else called.co_qualname)
+    return list(dict.fromkeys(names))

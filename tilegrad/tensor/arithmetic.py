@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError
+from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.core import (
@@ -118,6 +119,7 @@ class Arithmetic(Windows):
     def _true_divide(self, other: Operand, *, swap: bool = False) -> Self:
         return self._floating()._binary("div", Ops.FDIV, other, swap=swap)
 
+    @composed
     def _divide_toward_zero(self, other: Operand) -> Self:
         left, right = self._pair("div", other)
         if left.dtype.is_float:
@@ -144,12 +146,14 @@ class Arithmetic(Windows):
         whole = self.trunc()
         return whole + (whole < self).cast(self.dtype)
 
+    @composed
     def _floor_divide(self, other: Operand, *, swap: bool = False) -> Self:
         left, right = self._pair("floordiv", other, swap=swap)
         if left.dtype.is_float:
             return left._true_divide(right).floor()
         return left._binary("floordiv", Ops.FLOORDIV, right)
 
+    @composed
     def _floor_modulo(self, other: Operand, *, swap: bool = False) -> Self:
         left, right = self._pair("mod", other, swap=swap)
         if left.dtype.is_float:
@@ -213,6 +217,7 @@ class Arithmetic(Windows):
                 other = float(other) if x.dtype.is_float else other
         return x._binary(name, op, other, swap=swap)
 
+    @composed
     def _at_most(self, name: str, other: Operand, *, swap: bool = False) -> Self:
         other = self._operand(name, other) if not isinstance(other, int) else other
         if (

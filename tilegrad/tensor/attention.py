@@ -7,6 +7,7 @@ from typing import Self
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
+from tilegrad.base.origin import composed
 from tilegrad.tensor.random import Random
 from tilegrad.tensor.sizes import here
 
@@ -18,6 +19,7 @@ class Attention(Random):
 
     __slots__ = ()
 
+    @composed
     def scaled_dot_product_attention(
         self,
         key: Self,

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from tilegrad.base.dtype import DType, promote
 from tilegrad.base.errors import ShapeError
+from tilegrad.base.origin import composed
 from tilegrad.tensor.core import check_devices, describe
 from tilegrad.tensor.linear import Linear
 from tilegrad.tensor.sizes import as_int, here, show_shape
@@ -41,6 +42,7 @@ class Convolution(Linear):
 
     __slots__ = ()
 
+    @composed
     def conv2d(
         self,
         weight: Self,
@@ -101,6 +103,7 @@ class Convolution(Linear):
             rule="input (batch, channels, *sizes), weight (outputs, channels / groups, *kernel)",
         )  # fmt: skip
 
+    @composed
     def conv_transpose2d(
         self,
         weight: Self,
@@ -181,6 +184,7 @@ class Convolution(Linear):
         padded = self.pad([(0, 0)] * (self.ndim - count) + around, value=value)
         return padded._windows(name, kernel, strides, dilations), tuple(range(-count, 0))
 
+    @composed
     def max_pool2d(
         self,
         kernel_size: Sizes = (2, 2),
@@ -197,6 +201,7 @@ class Convolution(Linear):
         )
         return windows.max(axes)
 
+    @composed
     def avg_pool2d(
         self,
         kernel_size: Sizes = (2, 2),

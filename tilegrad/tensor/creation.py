@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.origin import composed
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor import memory
 from tilegrad.tensor.core import as_dtype
@@ -133,6 +134,7 @@ class Creation(Scan):
         )
 
     @classmethod
+    @composed
     def arange(
         cls,
         start: Any,
@@ -189,6 +191,7 @@ class Creation(Scan):
         return (places if start == 0 else places + start).cast(wanted)._wanting(requires_grad)
 
     @classmethod
+    @composed
     def linspace(
         cls,
         start: float,
@@ -252,12 +255,14 @@ class Creation(Scan):
             )
         return tuple(found)
 
+    @composed
     def tril(self, diagonal: int = 0) -> Self:
         """The last two axes with zeros above the diagonal (or the one `diagonal` places to its
         right).
         """
         return self._below(diagonal).where(self, 0)
 
+    @composed
     def triu(self, diagonal: int = 0) -> Self:
         """The last two axes with zeros below the diagonal (or the one `diagonal` places to its
         right).
@@ -273,6 +278,7 @@ class Creation(Scan):
             rows, 1
         )
 
+    @composed
     def one_hot(self, num_classes: int) -> Self:
         """For each integer a row of `num_classes` zeros with a 1 at its place, as int32; none
         outside the range.

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes, promote
 from tilegrad.base.errors import DTypeError
+from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.arithmetic import Arithmetic
@@ -57,6 +58,7 @@ class Elementwise(Arithmetic):
         """The larger of the two; NaN if either is."""
         return self._binary("maximum", Ops.MAX, other)
 
+    @composed
     def minimum(self, other: Operand) -> Self:
         """The smaller of the two; NaN if either is."""
         left, right = self._same_dtype("minimum", other)
@@ -73,6 +75,7 @@ class Elementwise(Arithmetic):
         """
         return self._unary(Ops.MUL, -1) if self.dtype.is_float else self.bitwise_not()
 
+    @composed
     def clip(self, min: Operand = None, max: Operand = None) -> Self:
         """Limited to `min` from below and `max` from above; None is no limit.
 
@@ -110,6 +113,7 @@ class Elementwise(Arithmetic):
             return self.eq(self)
         return (self < float("inf")) & (self > float("-inf"))
 
+    @composed
     def isclose(
         self, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
     ) -> Self:
@@ -122,6 +126,7 @@ class Elementwise(Arithmetic):
 
     # rounding and signs
 
+    @composed
     def round(self) -> Self:
         """Rounded to the nearest integer, halves to the even one.
 
@@ -136,6 +141,7 @@ class Elementwise(Arithmetic):
         is_odd = half.trunc().ne(half)
         return ((rest > 0.5) | (rest.eq(0.5) & is_odd)).where(below + 1, below)
 
+    @composed
     def sign(self) -> Self:
         """-1, 0 or 1; NaN stays NaN."""
         x = self.detach()
@@ -143,12 +149,14 @@ class Elementwise(Arithmetic):
             return x.ne(0).cast(x.dtype)
         return (x < 0).where(-1, (x > 0).where(1, x))
 
+    @composed
     def abs(self) -> Self:
         """The value without its sign; the derivative at 0 is 0."""
         if self.dtype.is_float:
             return self * self.sign()
         return self if self.dtype.kind in ("uint", "bool") else (self < 0).where(-self, self)
 
+    @composed
     def copysign(self, other: Operand) -> Self:
         """The magnitude of this tensor with the sign of `other`, that of -0.0 included."""
         left, right = self._same_dtype("copysign", other)
@@ -164,6 +172,7 @@ class Elementwise(Arithmetic):
         """1 / self."""
         return self._floating()._unary(Ops.RECIP)
 
+    @composed
     def lerp(self, end: Operand, weight: Operand) -> Self:
         """self + (end - self) * weight."""
         return self.add(self._operand("lerp", end).sub(self).mul(weight))

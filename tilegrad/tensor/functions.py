@@ -14,9 +14,11 @@ from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError
+from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
 from tilegrad.tensor.approximation import ATAN, ERF, ERFC_TO_4, ERFC_TO_6, TANH, Fit
-from tilegrad.tensor.core import Operand
+from tilegrad.tensor.core import Operand, compute
 from tilegrad.tensor.elementwise import Elementwise
 from tilegrad.tensor.sizes import here
 
@@ -32,6 +34,7 @@ class Functions(Elementwise):
 
     __slots__ = ()
 
+    @composed
     def _in_float(self, function: Callable[[Self], Self]) -> Self:
         """`function` computed in at least float32; half types keep their dtype."""
         result = function(self._wide())
@@ -98,6 +101,7 @@ class Functions(Elementwise):
         """1 / sqrt(self)."""
         return self._in_float(lambda x: x._unary(Ops.SQRT).reciprocal())
 
+    @composed
     def pow(self, exponent: Operand) -> Self:
         """self to the power of `exponent`.
 
@@ -313,7 +317,12 @@ class Functions(Elementwise):
 
     def relu(self) -> Self:
         """max(self, 0); the derivative at 0 is 0."""
-        return (self <= 0).where(0, self)
+        node = self.uop
+        zero = UOp.const(node.dtype, 0)
+        below = UOp(Ops.CMPLT, dtypes.bool, (node, zero))
+        # Not "not above": that would be true of NaN, which is kept.
+        either = UOp(Ops.OR, dtypes.bool, (below, UOp(Ops.CMPEQ, dtypes.bool, (node, zero))))
+        return self._like(compute(Ops.WHERE, node.dtype, (either, zero, node)))
 
     def relu6(self) -> Self:
         """Limited to 0..6."""

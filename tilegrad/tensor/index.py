@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
+from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.core import Core, check_devices, compute, describe
@@ -192,6 +193,7 @@ class Indexing(Creation):
             )
         return self._holding(variables)._window(axis, ends[0], ends[1])
 
+    @composed
     def _picked(self, tensors: dict[int, Self]) -> Self:
         """The rows that integer tensors pick along the axes that they index."""
         axes = sorted(tensors)
@@ -244,6 +246,7 @@ class Indexing(Creation):
         from_index = position._joined(position.uop, self)
         return self._joined(compute(Ops.GATHER, self.dtype, (self.uop, position.uop)), from_index)
 
+    @composed
     def gather(self, dim: int, index: Self) -> Self:
         """For each element of `index` the element of this tensor with that index along `dim` and
         its other indices.
@@ -294,6 +297,7 @@ class Indexing(Creation):
                 total = total + counted * math.prod(sizes[place + 1 :])
         return ((index >= 0) & (index < sizes[axis])).where(total, -1)
 
+    @composed
     def scatter_add(self, dim: int, index: Self, source: Self) -> Self:
         """This tensor with each element of `source` added at the place that `index` names along
         `dim`.
@@ -328,6 +332,7 @@ class Indexing(Creation):
         """Rows of this table, for integers of any shape; only those rows are read."""
         return self[index]
 
+    @composed
     def masked_select(self, mask: Self, size: int, fill_value: Any = 0) -> Self:
         """The first `size` elements where `mask` is true, in order, then `fill_value`.
 
@@ -347,6 +352,7 @@ class Indexing(Creation):
 
     # writing
 
+    @composed
     def _written(self, key: Any, value: Any) -> Self:
         """This tensor with `value` at the places that `key` names, for keys with integer tensors or
         a mask.

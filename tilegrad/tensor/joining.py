@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes, promote
 from tilegrad.base.errors import ShapeError
+from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.core import check_devices, compute, describe
@@ -107,6 +108,7 @@ class Joining(Movement):
             variables = merge(variables, as_size("pad", amount)[1])
         return [(_amount(before), _amount(after)) for before, after in pairs], variables
 
+    @composed
     def _pad_with_itself(self, amounts: list[Bounds], mode: str) -> Self:
         """A border taken from the tensor itself."""
         if mode not in ("reflect", "replicate", "circular"):
@@ -152,6 +154,7 @@ class Joining(Movement):
 
     # several tensors, one tensor
 
+    @composed
     def cat(self, *others: Self, dim: int = 0) -> Self:
         """This tensor and `others` one after the other along axis `dim`, in the dtype in which they
         meet.

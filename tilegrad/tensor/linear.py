@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from tilegrad.base.dtype import DType, promote
 from tilegrad.base.errors import ShapeError
+from tilegrad.base.origin import composed
 from tilegrad.tensor.core import check_devices, describe
 from tilegrad.tensor.index import Indexing
 from tilegrad.tensor.sizes import here, is_one, same, show_shape
@@ -51,6 +52,7 @@ class Linear(Indexing):
             else self._product("matmul", other, dtype)
         )
 
+    @composed
     def _product(self, name: str, other: Self, dtype: DType | str | None) -> Self:
         check_devices(name, [self, other])
         if not self.ndim or not other.ndim:
@@ -114,6 +116,7 @@ class Linear(Indexing):
         return self.reshape(-1, 1) * other.reshape(1, -1)
 
     @classmethod
+    @composed
     def einsum(cls, formula: str, *operands: Any, dtype: DType | str | None = None) -> Self:
         """A sum of products in Einstein's notation, as in "bij,bjk->bik"; "..." stands for the axes
         that broadcast.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Self
 
 from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.origin import composed
 from tilegrad.tensor.convolution import Convolution
 from tilegrad.tensor.core import describe
 from tilegrad.tensor.sizes import here, same_shape, show_shape
@@ -29,20 +30,24 @@ class Loss(Convolution):
             )
         return self.mean() if reduction == "mean" else self.sum() if reduction == "sum" else self
 
+    @composed
     def mse_loss(self, target: Self, reduction: str = "mean") -> Self:
         """The squared difference."""
         return (self - target).square()._reduced("mse_loss", reduction)
 
+    @composed
     def l1_loss(self, target: Self, reduction: str = "mean") -> Self:
         """The magnitude of the difference."""
         return (self - target).abs()._reduced("l1_loss", reduction)
 
+    @composed
     def binary_crossentropy(self, target: Self, reduction: str = "mean") -> Self:
         """-(t log p + (1 - t) log(1 - p)) for probabilities p."""
         return (-target * self.log() - (1 - target) * (1 - self).log())._reduced(
             "binary_crossentropy", reduction
         )
 
+    @composed
     def binary_crossentropy_logits(
         self, target: Self, reduction: str = "mean", pos_weight: Self | None = None
     ) -> Self:
@@ -55,6 +60,7 @@ class Loss(Convolution):
             "binary_crossentropy_logits", reduction
         )
 
+    @composed
     def nll_loss(
         self,
         target: Self,
@@ -111,6 +117,7 @@ class Loss(Convolution):
             else loss._reduced("nll_loss", reduction)
         )
 
+    @composed
     def cross_entropy(
         self,
         target: Self,
@@ -154,6 +161,7 @@ class Loss(Convolution):
             + spread._reduced("cross_entropy", reduction) * label_smoothing
         )
 
+    @composed
     def sparse_categorical_crossentropy(
         self,
         target: Self,

@@ -15,13 +15,13 @@ from tilegrad.engine import realize as engine
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
-from tilegrad.tensor.core import compute, live
+from tilegrad.tensor.core import compute, is_constant, live
 from tilegrad.tensor.sizes import Variables
 
 __all__ = [
     "base_of", "bound", "empty", "fixed", "from_host", "has_assignment", "is_row_major",
     "is_stored", "is_view", "is_whole",
-    "looks_at", "owned", "placed", "read", "run",
+    "looks_at", "owned", "read", "run", "stored_below",
 ]  # fmt: skip
 
 
@@ -159,9 +159,17 @@ def fixed(node: UOp, variables: Variables) -> UOp:
     return node
 
 
-def placed(node: UOp, device: str) -> UOp:
-    """A constant graph to be computed on `device`; no memory below it says where."""
-    return node if device == Device.DEFAULT else UOp(Ops.CONTIGUOUS, node.dtype, (node,), device)
+def stored_below(node: UOp, device: str) -> UOp:
+    """What to compute so that `node` is memory: itself, or the stored value it views."""
+    if is_constant(node):
+        # No memory below a constant graph says on which device to compute it.
+        return (
+            node if device == Device.DEFAULT else UOp(Ops.CONTIGUOUS, node.dtype, (node,), device)
+        )
+    base = node
+    while base.op.is_movement or base.op is Ops.DETACH:
+        base = base.src[0]
+    return base if base.op in (Ops.COPY, Ops.CONTIGUOUS, Ops.ASSIGN) else node
 
 
 def read(node: UOp) -> memoryview:

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.origin import composed
 from tilegrad.ir.args import RandArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -109,6 +110,7 @@ class Random(Loss):
         return ((words >> (32 - bits)).cast(dtypes.float32) * 2.0**-bits).cast(wanted)
 
     @classmethod
+    @composed
     def rand(
         cls,
         *shape: Any,
@@ -125,6 +127,7 @@ class Random(Loss):
         return cls._uniform(sizes, device, dtype)._wanting(requires_grad)
 
     @classmethod
+    @composed
     def randn(
         cls,
         *shape: Any,
@@ -143,6 +146,7 @@ class Random(Loss):
         return normal.cast(wanted)._wanting(requires_grad)
 
     @classmethod
+    @composed
     def randint(
         cls,
         *args: Any,
@@ -186,6 +190,7 @@ class Random(Loss):
         return (scaled.cast(dtypes.int64) + low).cast(wanted)._wanting(requires_grad)
 
     @classmethod
+    @composed
     def uniform(
         cls,
         *shape: Any,
@@ -200,6 +205,7 @@ class Random(Loss):
         return (drawn * (high - low) + low)._wanting(requires_grad)
 
     @classmethod
+    @composed
     def normal(
         cls,
         *shape: Any,
@@ -260,6 +266,7 @@ class Random(Loss):
             *self.shape, **{"device": self.device, "dtype": self.dtype, **options}
         )
 
+    @composed
     def dropout(self, p: float = 0.5) -> Self:
         """While training (`Tensor.training`), each element is zero with probability `p`, else
         divided by 1 - p.

@@ -94,8 +94,8 @@ class Realized(Attention):
     def numpy(self) -> Any:
         """The values as a read-only NumPy array; bfloat16 becomes float32.
 
-        >>> Tensor([1.0, 2.0]).numpy().sum()
-        np.float32(3.0)
+        >>> Tensor([1.0, 2.0]).numpy().tolist()
+        [1.0, 2.0]
         """
         return host.array_from(self._bytes(), self.dtype, self._bound_shape())
 
@@ -166,14 +166,11 @@ def _realize(tensors: Sequence[Realized]) -> None:
     variables: Variables = NO_VARIABLES
     for tensor in pending:
         variables = merge(variables, tensor._variables)
-    roots = [
-        memory.placed(tensor.uop, tensor.device) if is_constant(tensor.uop) else tensor.uop
-        for tensor in pending
-    ]
-    for tensor, result in zip(pending, memory.run(roots, variables)):
-        node, base = tensor.uop, memory.base_of(result)
-        if result is node:
-            continue
+    roots = [memory.stored_below(tensor.uop, tensor.device) for tensor in pending]
+    for tensor, root, stored in zip(pending, roots, memory.run(roots, variables)):
+        node, base = tensor.uop, memory.base_of(stored)
+        # A constant graph was wrapped to say its device: then it is not below the node.
+        result = stored if root is node or is_constant(node) else node.substitute({root: stored})
         owner = owners.get(base)
         if node.op is not Ops.ASSIGN and owner is not None and owner() is not tensor:
             tensor._is_shared = True

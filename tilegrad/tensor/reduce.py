@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from tilegrad.base.dtype import DType, as_const, dtypes, sum_dtype
 from tilegrad.base.errors import ShapeError
+from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.tensor.core import as_dtype, compute, describe
@@ -102,6 +103,7 @@ class Reduce(Functions):
         """Whether any value is not zero."""
         return self.cast(dtypes.bool)._folded("any", Ops.MAX, axis, keepdim)
 
+    @composed
     def all(self, axis: Axes = None, keepdim: bool = False) -> Self:
         """Whether all values are not zero."""
         return self.logical_not()._folded("all", Ops.MAX, axis, keepdim).logical_not()
@@ -119,6 +121,7 @@ class Reduce(Functions):
             UOp(Ops.CAST, sum_dtype(self._floating().dtype), (count,)), self.device, self._variables
         )
 
+    @composed
     def mean(self, axis: Axes = None, keepdim: bool = False) -> Self:
         """The mean over `axis`, as a float."""
         axes = as_axes("mean", axis, self.ndim)
@@ -136,6 +139,7 @@ class Reduce(Functions):
         """
         return self.var_mean(axis, keepdim, correction)[0]
 
+    @composed
     def var_mean(
         self, axis: Axes = None, keepdim: bool = False, correction: int = 1
     ) -> tuple[Self, Self]:
@@ -169,6 +173,7 @@ class Reduce(Functions):
         variance, mean = self.var_mean(axis, keepdim, correction)
         return variance.sqrt(), mean
 
+    @composed
     def norm(self, p: float = 2.0, axis: Axes = None, keepdim: bool = False) -> Self:
         """The p-norm over `axis`: 2 is Euclid's, 1 the sum of magnitudes, inf the largest."""
         x = self._floating()
@@ -182,6 +187,7 @@ class Reduce(Functions):
 
     # positions
 
+    @composed
     def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
         """The index of the largest value along `axis` (of the flat tensor, if None) as int32: the
         first of several, or of a NaN.
@@ -274,6 +280,7 @@ class Reduce(Functions):
 
         return self._in_float(function)
 
+    @composed
     def batchnorm(
         self,
         weight: Self | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from tilegrad.base.dtype import as_const, sum_dtype
+from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.core import is_constant
 from tilegrad.tensor.reduce import Reduce
@@ -44,6 +45,7 @@ class Scan(Reduce):
         """The smallest value of all prefixes along `axis`."""
         return self._mirrored()._scanned("cummin", axis, Ops.MAX)._mirrored()
 
+    @composed
     def _scanned(self, name: str, axis: int, op: Ops) -> Self:
         place = as_axis(name, axis, self.ndim) if self.ndim or axis not in (0, -1) else None
         if place is None:
@@ -74,6 +76,7 @@ class Scan(Reduce):
         joined = inside._binary("cumulative", op, before.unsqueeze(-1))
         return joined.reshape(*lead, blocks * _BLOCK)._window(len(lead), 0, size).movedim(-1, axis)
 
+    @composed
     def logcumsumexp(self, axis: int = 0) -> Self:
         """log of the running sums of exp(self) along `axis`, without overflow."""
 
