@@ -127,7 +127,8 @@ def test_a_step_of_many_parameters_is_one_schedule() -> None:
             optimizer.step()
             kernels.append((GlobalCounters.kernel_count - before, counters.compiles - compiles))
     assert kernels[-1][1] == 0
-    assert kernels[-1][0] <= 2 * len(params)
+    # For each parameter its gradient, which stays readable, its momentum and itself.
+    assert kernels[-1][0] <= 3 * len(params) + 1
     assert len({id(p) for p in optimizer.params}) == 20
 
 

@@ -121,6 +121,29 @@ def test_load_writes_in_place() -> None:
     assert tensors["layers.0.weight"].requires_grad
 
 
+def test_what_is_loaded_is_copied() -> None:
+    """Two models, and the tensors they were loaded from, share no memory: not even zeros do."""
+    source = {"w": Tensor([1.0, 2.0]).realize(), "zeros": Tensor([3.0, 4.0]).realize()}
+    models = [{"w": Tensor.ones(2, requires_grad=True), "zeros": Tensor.zeros(2)} for _ in range(2)]
+    for model in models:
+        load_state_dict(model, source)
+    for tensor in models[0].values():
+        tensor.assign(tensor * 10).realize()
+    assert {name: tensor.tolist() for name, tensor in models[1].items()} == {
+        "w": [1.0, 2.0],
+        "zeros": [3.0, 4.0],
+    }
+    assert source["zeros"].tolist() == [3.0, 4.0]
+
+
+def test_a_parameter_of_two_names_is_loaded_once() -> None:
+    weight = Tensor([1.0, 2.0], requires_grad=True)
+    load_state_dict([weight, weight], {"0": np.array([3.0, 4.0]), "1": np.array([3.0, 4.0])})
+    weight.square().sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [6.0, 8.0]
+
+
 def test_missing_and_unexpected_names() -> None:
     net = Net()
     arrays = filled(net)

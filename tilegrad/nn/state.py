@@ -115,14 +115,15 @@ def load_state_dict(model: object, state_dict: Mapping[str, Any], strict: bool =
         (name, own[name], _as_tensor(value)) for name, value in state_dict.items() if name in own
     ]
     _check_pairs(pairs)
+    # A tensor with several names is written once.
+    targets = {id(tensor): (tensor, value) for _, tensor, value in pairs}
     ready = [
-        value.to(tensor.device).cast(tensor.dtype).contiguous().detach()
-        for _, tensor, value in pairs
+        (tensor, value.detach().to(tensor.device).cast(tensor.dtype).clone())
+        for tensor, value in targets.values()
     ]
     if ready:
-        Tensor.realize(*ready)
-        written = [tensor.assign(value) for (_, tensor, _), value in zip(pairs, ready, strict=True)]
-        Tensor.realize(*written)
+        Tensor.realize(*[value for _, value in ready])
+        Tensor.realize(*[tensor.assign(value) for tensor, value in ready])
     return unmatched
 
 
@@ -175,18 +176,18 @@ def safe_save(
                 fix="pass nn.state.get_state_dict(model)",
                 line=here(),
             )
-    if tensors:
-        Tensor.realize(*tensors.values())
-    write_safetensors(path, {name: _entry(tensor) for name, tensor in tensors.items()}, metadata)
-
-
-def _entry(tensor: Tensor) -> Entry:
-    import numpy as np
-
     # NumPy has no bfloat16: an array holds its bits.
-    is_bits = tensor.dtype is dtypes.bfloat16
-    data = np.asarray(tensor.data()) if is_bits else tensor.numpy()
-    return Entry(tensor.dtype.name, data.shape, data)
+    plain = {
+        name: tensor.bitcast(dtypes.uint16) if tensor.dtype is dtypes.bfloat16 else tensor
+        for name, tensor in tensors.items()
+    }
+    if plain:
+        Tensor.realize(*plain.values())
+    arrays = {name: tensor.numpy() for name, tensor in plain.items()}
+    entries = {
+        name: Entry(tensors[name].dtype.name, array.shape, array) for name, array in arrays.items()
+    }
+    write_safetensors(path, entries, metadata)
 
 
 def safe_load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, Tensor]:
