@@ -5,6 +5,7 @@
     collapse   reductions with a closed form lose their loop          collapse.py
     axes       equal loops are shared, neighbouring ones merged       axes.py
     order      readers of an old value run before it is overwritten   here
+    join       updates of equal shape become one kernel               join.py
     memory     lifetimes give temporary buffers shared memory         memory.py
 
 The graph comes in normalised: its BUFFERs and draws are numbered by first visit, so that a Schedule holds numbers only and
@@ -27,8 +28,12 @@ from tilegrad.schedule.axes import merge_neighbours, share_loops
 from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.fuse import Fusion, fuse
 from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
+from tilegrad.schedule.join import Update, is_update, join_updates
 from tilegrad.schedule.reason import Edge, Reason
 from tilegrad.target import Target
+
+# How far up an update may move to join another.
+_WINDOW = 16
 
 __all__ = ["BufferSpec", "Item", "Schedule", "make_schedule"]
 
@@ -77,7 +82,9 @@ class Schedule:
 
 @dataclass
 class _Draft:
-    """An item before it is ordered: what it reads, what it writes, and the value it computes."""
+    """An item before it is ordered: what it reads, what it writes, and the value it computes; `also` and `values` are
+    the further outputs of a kernel with several, and what they are.
+    """
 
     value: UOp
     device: str
@@ -87,6 +94,12 @@ class _Draft:
     ast: UOp | None = None
     nodes: tuple[int, ...] = ()
     in_place: bool = False
+    also: list[int] = field(default_factory=list)
+    values: list[UOp] = field(default_factory=list)
+
+    @property
+    def written(self) -> list[int]:
+        return [self.writes, *self.also]
 
 
 class _Scheduler:
@@ -140,7 +153,9 @@ class _Scheduler:
         for node in list(self.fusion.stored):
             self._draft(node)
         order = self._order()
-        items = [Item(draft.device, (draft.writes, *draft.reads), draft.ast, draft.nodes) for draft in order]
+        if not self.plain:
+            order = _join(order)
+        items = [Item(draft.device, (draft.writes, *draft.also, *draft.reads), draft.ast, draft.nodes) for draft in order]
         outputs = [self.memory[node] for node in self.sink.src]
         return Schedule(items, self.buffers, outputs, self._edges(order))
 
@@ -336,7 +351,7 @@ class _Scheduler:
     def _edges(self, order: Sequence[_Draft]) -> list[Edge]:
         """For each pair of kernels joined by a stored value, why they are two."""
         place = {id(draft): number for number, draft in enumerate(order)}
-        maker: dict[UOp, int] = {draft.value: place[id(draft)] for draft in order}
+        maker: dict[UOp, int] = {value: place[id(draft)] for draft in order for value in (draft.value, *draft.values)}
         edges: list[Edge] = []
         for draft in order:
             for value in draft.needs:
@@ -347,6 +362,43 @@ class _Scheduler:
                     saved = 2 * self.buffers[self.memory[value]].nbytes
                 edges.append(Edge(maker[value], place[id(draft)], reason, saved, flops))
         return edges
+
+
+def _join(order: list[_Draft]) -> list[_Draft]:
+    """Updates of equal shape joined, each moved up to an earlier one that nothing in between stands in the way of."""
+    result: list[_Draft] = []
+    for draft in order:
+        host = _host(draft, result)
+        if host is None:
+            result.append(draft)
+            continue
+        place, joined = host
+        old = result[place]
+        nodes = tuple(dict.fromkeys([*old.nodes, *draft.nodes]))
+        needs = [*old.needs, *(value for value in draft.needs if value is not old.value and value not in old.values)]
+        result[place] = _Draft(
+            old.value, old.device, joined.buffers[0], joined.buffers[joined.outputs :], needs, joined.ast, nodes, True,
+            joined.buffers[1 : joined.outputs], [*old.values, draft.value, *draft.values],
+        )  # fmt: skip
+    return result
+
+
+def _host(draft: _Draft, earlier: list[_Draft]) -> tuple[int, Update] | None:
+    """The nearest earlier update that `draft` can join, and both as one."""
+    if draft.value.op is not Ops.ASSIGN or draft.ast is None or not is_update(draft.ast):
+        return None
+    mine = Update(draft.ast, [*draft.written, *draft.reads], len(draft.written))
+    touched = {*mine.buffers}
+    for place in range(len(earlier) - 1, max(len(earlier) - _WINDOW, -1), -1):
+        other = earlier[place]
+        if other.ast is not None and other.value.op is Ops.ASSIGN and other.device == draft.device and is_update(other.ast):
+            joined = join_updates(Update(other.ast, [*other.written, *other.reads], len(other.written)), mine)
+            if joined is not None:
+                return place, joined
+        # Past this one `draft` may move only if neither touches what the other writes.
+        if touched & set(other.written) or set(mine.written) & set(other.reads):
+            return None
+    return None
 
 
 def _stand_in(spec: BufferSpec, number: int) -> UOp:
