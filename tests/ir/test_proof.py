@@ -178,6 +178,17 @@ def test_counterexamples_respect_symbolic_extents() -> None:
     assert find_outside(n - r, None, 5) == "n = 5, ridx0 = 0"
 
 
+def test_long_shared_parts_in_a_branch() -> None:
+    """What two branches share is computed whichever is taken."""
+    node = x
+    for _ in range(12):
+        node = (node % 7) * 3 + node % 5
+    index = (y < 3).where(node, x) + (z < 3).where(x, node)
+    high = max(evaluate(index, point) for point in points(x, y, z))
+    assert find_outside(index, None, high + 1) is None
+    assert find_outside(index, None, high) is not None
+
+
 def test_large_grids_are_sampled() -> None:
     wide = UOp.variable("wide", 0, 10**6)
     assert find_outside(wide, None, 10**6) == "wide = 1000000"

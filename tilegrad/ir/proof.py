@@ -11,10 +11,12 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilegrad.base.dtype import dtypes
 from tilegrad.ir.bounds import bounds_of
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules.terms import conjuncts
@@ -308,24 +310,31 @@ def _names(variables: Sequence[UOp]) -> dict[UOp, str]:
 _GLOBALS: dict[str, Any] = {
     "__builtins__": {},
     "max": max,
-    "int": int,
-    "long": int,
-    "index": int,
     "idiv": Ops.IDIV.evaluate,
     "imod": Ops.MOD.evaluate,
+    # Casts that are met here keep the value.
+    **{dtype.alias: int for dtype in (*dtypes.signed, *dtypes.unsigned, dtypes.index)},
 }
 
 
 def _compiled(expressions: Sequence[UOp], names: Mapping[UOp, str]) -> Callable[..., Any] | None:
     """A Python function of the variables; None if an operation has no plain text."""
-    body = ", ".join(render(expression, names) for expression in expressions)
-    scope = {f"{kind}{bits}": int for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
-    scope |= dict.fromkeys(("char", "uchar", "short", "ushort", "uint", "ulong"), int)
+    known = dict(names)
+    nodes = toposort(expressions, stop=_is_opaque)
+    uses = Counter(source for node in nodes for source in node.src)
+    lines: list[str] = []
+    for node in nodes:
+        if uses[node] > 1 and node.src and node not in known:
+            lines.append(f"    n{len(lines)} = {render(node, known)}")
+            known[node] = f"n{len(lines) - 1}"
+    result = ", ".join(render(expression, known) for expression in expressions)
+    head = f"def function({', '.join(names.values())}):"
+    scope = dict(_GLOBALS)
     try:
-        function = eval(f"lambda {', '.join(names.values())}: ({body},)", {**_GLOBALS, **scope})
+        exec("\n".join([head, *lines, f"    return ({result},)"]), scope)
     except (SyntaxError, MemoryError, RecursionError):
         return None
-    return function  # type: ignore[no-any-return]
+    return scope["function"]  # type: ignore[no-any-return]
 
 
 def _points(variables: Sequence[UOp], wanted: Sequence[int] = ()) -> Iterator[tuple[int, ...]]:
@@ -357,11 +366,11 @@ def _admissible(variables: Sequence[UOp], names: Mapping[UOp, str]) -> Callable[
     return (lambda *point: True) if test is None else (lambda *point: all(test(*point)))
 
 
-def _failures(function: Callable[..., Any], *point: int) -> Any:
-    """The value at a point; None where Python cannot say: a division by zero, or a shared part in a branch not taken."""
+def _value_at(function: Callable[..., Any], *point: int) -> Any:
+    """The value at a point; None where Python has none: a division by zero, a negative shift."""
     try:
         return function(*point)
-    except (ArithmeticError, ValueError, NameError):
+    except (ArithmeticError, ValueError):
         return None
 
 
@@ -380,7 +389,7 @@ def find_outside(index: UOp, gate: UOp | None, size: int) -> str | None:
         return None
     is_admissible = _admissible(variables, names)
     for point in _points(variables, (-1, 0, size - 1, size)):
-        value = _failures(function, *point)
+        value = _value_at(function, *point)
         if value is None or not all(value[1:]) or 0 <= value[0] < size:
             continue
         if is_admissible(*point):
@@ -408,7 +417,7 @@ def find_collision(
     places: dict[int, tuple[int, ...]] = {}
     chosen = [number for number, node in enumerate(variables) if node in axes]
     for point in _grid(variables, chosen):
-        value = _failures(function, *point)
+        value = _value_at(function, *point)
         if value is None or not all(value[1:]) or not is_admissible(*point):
             continue
         for place in range(value[0], value[0] + width):

@@ -58,10 +58,10 @@ _REPEATED = 64
 
 
 def render(root: UOp, names: Mapping[UOp, str] | None = None) -> str:
-    """What `root` computes, as infix text that Python also reads; `names` replace nodes.
+    """What `root` computes, as infix text; `names` replace nodes.
 
     Sums and products of integers are written without inner parentheses. A long part that stands
-    twice is named once.
+    twice is named once, where it stands first; text without such names is a Python expression.
     """
     known = dict(names or {})
     labelled = _shared_parts(root, known)
