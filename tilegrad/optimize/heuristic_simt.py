@@ -264,7 +264,8 @@ class _Shaper:
                 self.move(OptOps.UNROLL, loop, 0)
                 written *= extent.arg
             if written == 1 and loops and loops[-1].src[0].op is Ops.CONST:
-                self.move(OptOps.UNROLL, loops[-1], _divisor(loops[-1], (4, 2)))
+                if step := _divisor(loops[-1], (4, 2)):
+                    self.move(OptOps.UNROLL, loops[-1], step)
 
     # elementwise work
 
