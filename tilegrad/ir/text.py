@@ -263,8 +263,10 @@ _TABLE: dict[str, Any] = {
 
 def register(name: str, constructor: Callable[..., Any]) -> None:
     """Let `parse` read `name(...)` by calling `constructor`; `name.MEMBER` of an enum."""
-    is_enum = isinstance(constructor, type) and issubclass(constructor, Enum)
-    _TABLE[name] = _Members(constructor.__members__) if is_enum else _Constructor(constructor)  # type: ignore[attr-defined]
+    if isinstance(constructor, type) and issubclass(constructor, Enum):
+        _TABLE[name] = _Members(constructor.__members__)
+    else:
+        _TABLE[name] = _Constructor(constructor)
 
 
 for _known in (Ops, Axis, Place, BufferArg, RandArg, KernelInfo):

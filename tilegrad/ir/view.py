@@ -58,15 +58,19 @@ def _products(value: Any) -> dict[tuple[UOp, ...], int]:
     found: dict[tuple[UOp, ...], int] = {}
     for ours, scale in left.items():
         for theirs, other in right.items():
-            factors = tuple(sorted(ours + theirs, key=lambda factor: (render(factor), factor.key)))
+            factors = tuple(sorted(ours + theirs, key=_name))
             found[factors] = found.get(factors, 0) + scale * other
     return found
 
 
+def _name(factor: UOp) -> tuple[str, bytes]:
+    """By what factors are ordered: their text, and where that is the same, their digest."""
+    return render(factor), factor.key
+
+
 def _from_products(products: dict[tuple[UOp, ...], int]) -> Any:
     total: UOp | None = None
-    key = lambda factors: (-len(factors), [(render(factor), factor.key) for factor in factors])  # noqa: E731
-    for factors in sorted(products, key=key):
+    for factors in sorted(products, key=lambda factors: (-len(factors), *map(_name, factors))):
         scale = products[factors]
         if not factors or scale == 0:
             continue
