@@ -63,17 +63,35 @@ def test_what_has_no_memory_takes_the_value() -> None:
 
 def test_equal_tensors_do_not_share_what_is_written() -> None:
     source = Tensor([1.0, 2.0])
-    a, b = (source * 3).realize(), (source * 3).realize()
+    a, b, c = source * 3, source * 3, source * 3
+    assert a.uop is b.uop
+    for tensor in (a, b, c):
+        tensor.realize()
     a.assign(a + 1).realize()
-    assert (a.tolist(), b.tolist()) == ([4.0, 7.0], [3.0, 6.0])
+    assert (a.tolist(), b.tolist(), c.tolist()) == ([4.0, 7.0], [3.0, 6.0], [3.0, 6.0])
+    b.assign(b + 2).realize()
+    assert (a.tolist(), b.tolist(), c.tolist()) == ([4.0, 7.0], [5.0, 8.0], [3.0, 6.0])
+    c[0] = 0
+    assert (a.tolist(), b.tolist(), c.tolist()) == ([4.0, 7.0], [5.0, 8.0], [0.0, 6.0])
+
+
+def test_constants_in_memory_are_one_tensors_own() -> None:
     c, d = Tensor.zeros(2).contiguous().realize(), Tensor.zeros(2).contiguous().realize()
     c += 5
     c.realize()
     assert (c.tolist(), d.tolist()) == ([5.0, 5.0], [0.0, 0.0])
-    e = (source * 4).realize()
-    f = (source * 4).realize()
-    f.assign(f + 1).realize()
-    assert (e.tolist(), f.tolist()) == ([4.0, 8.0], [5.0, 9.0])
+
+
+def test_a_window_of_borrowed_memory_does_not_write_to_its_owner() -> None:
+    source = Tensor([1.0, 2.0, 3.0])
+    owner, borrower = source * 3, source * 3
+    owner.realize()
+    borrower.realize()
+    window = borrower[1:]
+    window.assign(Tensor([0.0, 0.0]))
+    assert (owner.tolist(), window.tolist()) == ([3.0, 6.0, 9.0], [0.0, 0.0])
+    owner[0] = 7
+    assert (owner.tolist(), borrower.tolist()) == ([7.0, 6.0, 9.0], [3.0, 6.0, 9.0])
 
 
 def test_clones_and_deep_copies_are_their_own() -> None:

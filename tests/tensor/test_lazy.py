@@ -6,6 +6,7 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import threading
 
 import numpy as np
 import pytest
@@ -140,6 +141,27 @@ def test_read_arrays_are_read_only() -> None:
     array = Tensor(numbers(3)).numpy()
     with pytest.raises(ValueError, match="read-only"):
         array[0] = 1
+
+
+def test_threads_build_and_run_at_once() -> None:
+    found: dict[int, list[float]] = {}
+
+    def work(number: int) -> None:
+        x = Tensor(numbers(8, 8, seed=number))
+        for _ in range(3):
+            x = (x @ x).tanh() + number
+        found[number] = x.sum(0).tolist()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number in range(4):
+        x = numbers(8, 8, seed=number)
+        for _ in range(3):
+            x = np.tanh(x @ x) + np.float32(number)
+        np.testing.assert_allclose(found[number], x.sum(0), rtol=1e-3)
 
 
 def test_deep_graphs_need_no_recursion() -> None:

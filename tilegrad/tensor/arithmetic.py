@@ -9,18 +9,12 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype import dtypes, promote
 from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.core import (
-    Core,
-    Operand,
-    cast_node,
-    compute,
-    describe,
-)
+from tilegrad.tensor.core import Core, Operand, cast_node, compute, describe, number_dtype
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.windows import Windows
 
@@ -45,8 +39,15 @@ class Arithmetic(Windows):
 
     def _binary(self, name: str, op: Ops, other: Operand, *, swap: bool = False) -> Self:
         """The op on this tensor and `other`, or on `other` and this tensor."""
-        other = self._operand(name, other)
-        left, right = self._meet(name, other)
+        if type(other) in (int, float, bool):
+            # A number makes no tensor of its own.
+            others: tuple[Core, ...] = ()
+            kind = number_dtype(name, self.uop.dtype, other)
+            left = cast_node(self.uop, promote(self.uop.dtype, kind))
+            right = UOp(Ops.CONST, left.dtype, (), other)
+        else:
+            others = (self._operand(name, other),)
+            left, right = self._meet(name, *others)
         if swap:
             left, right = right, left
         dtype = left.dtype
@@ -54,9 +55,8 @@ class Arithmetic(Windows):
             if op is Ops.CMPLT:
                 op, left = Ops.AND, UOp(Ops.XOR, dtype, (left, UOp.const(dtype, True)))
             op = _LOGICAL.get(op, op)
-        return self._joined(
-            compute(op, dtypes.bool if op.is_boolean else dtype, (left, right)), other
-        )
+        node = compute(op, dtypes.bool if op.is_boolean else dtype, (left, right))
+        return self._joined(node, *others)
 
     def _integers(self, name: str, *, but_bool: bool = False) -> None:
         """Raise DTypeError unless this tensor holds integers (or bools)."""

@@ -97,11 +97,28 @@ def run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> li
     Live tensors that still need what is overwritten get its old value, except the tensors `but`.
     """
     excluded = {id(tensor) for tensor in but}
+    lookers: list[tuple[Any, UOp]] = []
 
     def others() -> Iterable[UOp]:
-        return [tensor.uop for tensor in live() if id(tensor) not in excluded]
+        """Called if a buffer is about to be overwritten: what the tensors alive may still need."""
+        for tensor in live():
+            if id(tensor) in excluded:
+                continue
+            node = tensor.uop
+            if is_stored(node):
+                node = UOp(Ops.CONTIGUOUS, node.dtype, (node,)) if node.op is Ops.BUFFER else node
+                lookers.append((tensor, node))
+            yield node
 
-    return engine.realize(roots, dict(variables), others)
+    results = engine.realize(roots, dict(variables), others)
+    for tensor, node in lookers:
+        # Who looked at memory that was overwritten looks at the copy of what it held.
+        kept = engine.realized(node)
+        if kept is not None and kept is not node:
+            is_detached = any(part.op is Ops.DETACH for part in node.toposort())
+            tensor.uop = UOp(Ops.DETACH, kept.dtype, (kept,)) if is_detached else kept
+            tensor._is_shared = False
+    return results
 
 
 def has_assignment(node: UOp) -> bool:

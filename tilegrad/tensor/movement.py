@@ -55,7 +55,9 @@ class Movement(Casts):
     __slots__ = ()
 
     def _moved(self, op: Ops, arg: Any) -> Self:
-        return self._like(UOp(op, self.uop.dtype, (self.uop,), arg))
+        moved = self._like(UOp(op, self.uop.dtype, (self.uop,), arg))
+        moved._is_shared = self._is_shared
+        return moved
 
     def _holding(self, variables: Any) -> Self:
         """This tensor, knowing the values of `variables` too."""
