@@ -1,1 +1,3 @@
-"""What every other folder may use and that knows nothing of compilers: dtypes, errors, switches, the cache."""
+"""What every other folder may use and that knows nothing of compilers: dtypes, errors, switches,
+the cache.
+"""

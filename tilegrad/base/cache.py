@@ -1,8 +1,8 @@
 """What was computed once, on disk: one file per entry, in a folder per table.
 
-An entry carries a checksum: a damaged one is a miss and is removed. Writes go to a temporary file and are renamed, so
-that concurrent writers and a kill leave either the old entry or the new one. A folder that cannot be written, or a full
-disk, costs speed only: one warning, and the run goes on.
+An entry carries a checksum: a damaged one is a miss and is removed. Writes go to a temporary file
+and are renamed, so that concurrent writers and a kill leave either the old entry or the new one. A
+folder that cannot be written, or a full disk, costs speed only: one warning, and the run goes on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _warned = False
 
 
 def folder() -> Path:
-    """The cache folder (not made by this call): `TILEGRAD_CACHE`, or the platform's user cache folder."""
+    """The cache folder (not made by this call): `TILEGRAD_CACHE`, or the platform's user cache
+    folder.
+    """
     if config.CACHE:
         return Path(config.CACHE)
     if sys.platform == "darwin":
@@ -86,5 +88,8 @@ def put(table: str, key: str, payload: bytes) -> None:
             Path(temporary).unlink(missing_ok=True)
         if not _warned:
             _warned = True
-            text = f"the cache folder {folder()} cannot be written ({error.strerror}); compiled code is not kept"
-            warnings.warn(f"{text}: set TILEGRAD_CACHE to a writable folder", RuntimeWarning, stacklevel=2)
+            text = f"the cache folder {folder()} cannot be written ({error.strerror}); "
+            text += "compiled code is not kept"
+            warnings.warn(
+                f"{text}: set TILEGRAD_CACHE to a writable folder", RuntimeWarning, stacklevel=2
+            )

@@ -1,7 +1,8 @@
 """Every switch, in one dataclass, read in one place.
 
-A switch is set by an environment variable of its name, or for a block by `Context(NOOPT=1)`. Contexts belong to the
-running thread. A value that a switch does not know is refused, and so is an unknown `TILEGRAD_*` variable.
+A switch is set by an environment variable of its name, or for a block by `Context(NOOPT=1)`.
+Contexts belong to the running thread. A value that a switch does not know is refused, and so is an
+unknown `TILEGRAD_*` variable.
 """
 
 from __future__ import annotations
@@ -18,34 +19,55 @@ from tilegrad.base.errors import ConfigError
 __all__ = ["Config", "Context", "config", "getenv"]
 
 
-def _switch(default: Any, doc: str, *, low: int = 0, high: int | None = None, shapes_code: bool = False) -> Any:
-    return field(default=default, metadata={"doc": doc, "low": low, "high": high, "shapes_code": shapes_code})
+def _switch(
+    default: Any, doc: str, *, low: int = 0, high: int | None = None, shapes_code: bool = False
+) -> Any:
+    return field(
+        default=default, metadata={"doc": doc, "low": low, "high": high, "shapes_code": shapes_code}
+    )
 
 
 @dataclass(frozen=True)
 class Config:
     """The switches. Those marked `shapes_code` are part of every cache key."""
 
-    DEBUG: int = _switch(0, "1 devices and captures, 2 a row per kernel, 3 kernel trees, 4 source, 5 instructions", high=5)
+    DEBUG: int = _switch(
+        0,
+        "1 devices and captures, 2 a row per kernel, 3 kernel trees, 4 source, 5 instructions",
+        high=5,
+    )
     NOOPT: int = _switch(0, "1: the plain plan and no Opts", high=1, shapes_code=True)
     BEAM: int = _switch(0, "search width; 0 takes the heuristic", high=64, shapes_code=True)
     JIT: int = _switch(1, "0 off, 1 on, 2 capture without the graph runner", high=2)
     TC: int = _switch(1, "matrix units: 0 off, 1 on, 2 their shape only", high=2, shapes_code=True)
     VERIFY: int = _switch(1, "0 skips the checks between stages", high=1)
     EXPAND_SSA: int = _switch(0, "1: C-like renderers name every value", high=1, shapes_code=True)
-    DISABLE_COMPILER_CACHE: int = _switch(0, "1: neither read nor write compiled code on disk", high=1)
-    CHECK_BOUNDS: int = _switch(0, "1: indices that come from data are checked when a kernel runs", high=1, shapes_code=True)
+    DISABLE_COMPILER_CACHE: int = _switch(
+        0, "1: neither read nor write compiled code on disk", high=1
+    )
+    CHECK_BOUNDS: int = _switch(
+        0, "1: indices that come from data are checked when a kernel runs", high=1, shapes_code=True
+    )
     THREADS: int = _switch(0, "CPU threads; 0: one per core", high=1024)
-    SPIN_US: int = _switch(100, "how long an idle pool thread spins before it sleeps, in microseconds", high=10_000_000)
+    SPIN_US: int = _switch(
+        100, "how long an idle pool thread spins before it sleeps, in microseconds", high=10_000_000
+    )
     NO_COLOR: int = _switch(0, "any value: no ANSI colours (https://no-color.org)", high=1)
     DEVICE: str = _switch("CPU", "the default device")
     CACHE: str = _switch("", "the cache folder; empty: the user's cache folder")
-    CPU_TARGET: str = _switch("", "'scalar', 'avx2' or 'avx512': limits the CPU's vectors; empty: the machine's own", shapes_code=True)
+    CPU_TARGET: str = _switch(
+        "",
+        "'scalar', 'avx2' or 'avx512': limits the CPU's vectors; empty: the machine's own",
+        shapes_code=True,
+    )
 
 
 _FIELDS = {item.name: item for item in fields(Config)}
-# Names of our own carry a prefix in the environment, so that they cannot clash with other programs' variables.
-_PREFIXED = frozenset({"DEVICE", "CACHE", "THREADS", "SPIN_US", "CPU_TARGET", "VERIFY", "CHECK_BOUNDS"})
+# Names of our own carry a prefix in the environment, so that they cannot clash with other programs'
+# variables.
+_PREFIXED = frozenset(
+    {"DEVICE", "CACHE", "THREADS", "SPIN_US", "CPU_TARGET", "VERIFY", "CHECK_BOUNDS"}
+)
 _CHOICES = {"CPU_TARGET": ("", "scalar", "avx2", "avx512")}
 
 
@@ -53,7 +75,9 @@ def _parse(name: str, value: object) -> Any:
     item = _FIELDS[name]
     if isinstance(item.default, str):
         if not isinstance(value, str) or value not in _CHOICES.get(name, (value,)):
-            raise ConfigError(f"{name}: unknown value {value!r}", allowed=_CHOICES.get(name, "a string"))
+            raise ConfigError(
+                f"{name}: unknown value {value!r}", allowed=_CHOICES.get(name, "a string")
+            )
         return value
     if name == "NO_COLOR":
         return int(value not in ("", 0))
@@ -63,7 +87,11 @@ def _parse(name: str, value: object) -> Any:
     except ValueError:
         number = low - 1
     if not low <= number <= high:
-        raise ConfigError(f"{name}: unknown value {value!r}", allowed=f"{low} to {high}", meaning=item.metadata["doc"])
+        raise ConfigError(
+            f"{name}: unknown value {value!r}",
+            allowed=f"{low} to {high}",
+            meaning=item.metadata["doc"],
+        )
     return number
 
 
@@ -81,7 +109,9 @@ def _from_environment(environment: Mapping[str, str]) -> Config:
 
 
 _DEFAULT = _from_environment(os.environ)
-_current: contextvars.ContextVar[Config] = contextvars.ContextVar("tilegrad_config", default=_DEFAULT)
+_current: contextvars.ContextVar[Config] = contextvars.ContextVar(
+    "tilegrad_config", default=_DEFAULT
+)
 
 
 class _Reader:
@@ -99,7 +129,9 @@ class _Reader:
     def code_key(self) -> tuple[object, ...]:
         """The values of all switches that shape generated code."""
         current = _current.get()
-        return tuple(getattr(current, name) for name, item in _FIELDS.items() if item.metadata["shapes_code"])
+        return tuple(
+            getattr(current, name) for name, item in _FIELDS.items() if item.metadata["shapes_code"]
+        )
 
 
 config = _Reader()
@@ -122,7 +154,12 @@ class Context:
         self._tokens.append(_current.set(replace(_current.get(), **self._values)))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         _current.reset(self._tokens.pop())
 
 

@@ -1,7 +1,8 @@
 """The types of values: scalars, vectors of scalars, and pointers into memory.
 
-A `DType` is a singleton, so that types compare by identity and hash in no time. `index` is the type of index
-arithmetic: an unbounded integer, for which the ordinary laws of algebra hold; lowering turns it into int32 or int64.
+A `DType` is a singleton, so that types compare by identity and hash in no time. `index` is the type
+of index arithmetic: an unbounded integer, for which the ordinary laws of algebra hold; lowering
+turns it into int32 or int64.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ __all__ = ["DType", "Place", "Pointer", "as_const", "dtypes", "promote", "sum_dt
 
 
 class Place(Enum):
-    """Where memory lives: `GLOBAL` outlives a kernel, `SHARED` is per block, `SCRATCH` and `REGISTER` per thread."""
+    """Where memory lives: `GLOBAL` outlives a kernel, `SHARED` is per block, `SCRATCH` and
+    `REGISTER` per thread.
+    """
 
     GLOBAL = "global"
     SHARED = "shared"
@@ -27,11 +30,31 @@ class Place(Enum):
 
 
 class DType:
-    """A scalar or vector type. `itemsize` is the bytes of one lane, `kind` one of bool int uint float index void."""
+    """A scalar or vector type. `itemsize` is the bytes of one lane, `kind` one of bool int uint
+    float index void.
+    """
 
-    __slots__ = ("_vectors", "alias", "is_float", "is_int", "itemsize", "kind", "lanes", "name", "scalar")
+    __slots__ = (
+        "_vectors",
+        "alias",
+        "is_float",
+        "is_int",
+        "itemsize",
+        "kind",
+        "lanes",
+        "name",
+        "scalar",
+    )
 
-    def __init__(self, name: str, itemsize: int, kind: str, alias: str, lanes: int = 1, scalar: DType | None = None):
+    def __init__(
+        self,
+        name: str,
+        itemsize: int,
+        kind: str,
+        alias: str,
+        lanes: int = 1,
+        scalar: DType | None = None,
+    ):
         self.name = name
         self.itemsize = itemsize
         self.kind = kind
@@ -98,7 +121,9 @@ class DType:
         return (1 << (self.itemsize * 8 - (0 if self.kind == "uint" else 1))) - 1
 
     def __repr__(self) -> str:
-        return f"dtypes.{self.alias}" if self.lanes == 1 else f"dtypes.{self.alias}.vec({self.lanes})"
+        return (
+            f"dtypes.{self.alias}" if self.lanes == 1 else f"dtypes.{self.alias}.vec({self.lanes})"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (repr(self),)
@@ -129,7 +154,9 @@ def _restore(text: str) -> DType:
 
 
 class dtypes:
-    """Every dtype by its name, and by the C-like name under which it prints (`float`, `long`, `uchar`)."""
+    """Every dtype by its name, and by the C-like name under which it prints (`float`, `long`,
+    `uchar`).
+    """
 
     void: Final = DType("void", 0, "void", "void")
     bool: Final = DType("bool", 1, "bool", "bool")
@@ -169,7 +196,9 @@ class dtypes:
 
         found = getattr(dtypes, name, None) if name.isidentifier() else None
         if not isinstance(found, DType):
-            raise DTypeError(f"dtype: no dtype is called {name!r}", known=", ".join(d.name for d in dtypes.all))
+            raise DTypeError(
+                f"dtype: no dtype is called {name!r}", known=", ".join(d.name for d in dtypes.all)
+            )
         return found
 
     @staticmethod
@@ -181,8 +210,9 @@ class dtypes:
         return dtype.is_int
 
 
-# The least upper type of two: bool < unsigned and signed integers < half/bfloat16 < float < double. An unsigned type
-# meets a signed one at the next wider signed type; uint64 with a signed one gives float32, as it has no integer above.
+# The least upper type of two: bool < unsigned and signed integers < half/bfloat16 < float < double.
+# An unsigned type meets a signed one at the next wider signed type; uint64 with a signed one gives
+# float32, as it has no integer above.
 _PARENTS: dict[DType, tuple[DType, ...]] = {
     dtypes.bool: (dtypes.int8, dtypes.uint8),
     dtypes.int8: (dtypes.int16,),
@@ -199,7 +229,8 @@ _PARENTS: dict[DType, tuple[DType, ...]] = {
     dtypes.float64: (),
 }
 _ORDER = (
-    dtypes.bool, dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.int32, dtypes.uint32, dtypes.int64,
+    dtypes.bool, dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.int32,
+    dtypes.uint32, dtypes.int64,
     dtypes.uint64, dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64,
 )  # fmt: skip
 
@@ -212,7 +243,9 @@ _ABOVE = {dtype: _ancestors(dtype) for dtype in _ORDER}
 _PROMOTED: dict[tuple[DType, DType], DType] = {
     (a, b): min(_ABOVE[a] & _ABOVE[b], key=_ORDER.index) for a in _ORDER for b in _ORDER
 }
-_PROMOTED |= {pair: dtypes.float32 for d in dtypes.signed for pair in ((dtypes.uint64, d), (d, dtypes.uint64))}
+_PROMOTED |= {
+    pair: dtypes.float32 for d in dtypes.signed for pair in ((dtypes.uint64, d), (d, dtypes.uint64))
+}
 _PROMOTED |= {(dtypes.index, d): d if d.is_float else dtypes.index for d in _ORDER}
 _PROMOTED |= {(d, dtypes.index): d if d.is_float else dtypes.index for d in _ORDER}
 _PROMOTED[dtypes.index, dtypes.index] = dtypes.index
@@ -224,7 +257,9 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def sum_dtype(dtype: DType) -> DType:
-    """The dtype in which a sum is kept: small integers and bool widen to 32 bits, half and bfloat16 to float32."""
+    """The dtype in which a sum is kept: small integers and bool widen to 32 bits, half and bfloat16
+    to float32.
+    """
     if dtype is dtypes.bool:
         return dtypes.int32
     if dtype.is_int and dtype.itemsize < 4:
@@ -257,7 +292,9 @@ def _round_float(value: float, dtype: DType) -> float:
 
 
 def truncate(value: Any, dtype: DType) -> Any:
-    """`value` as `dtype` holds it: floats rounded to nearest even, fixed-width integers wrapped around."""
+    """`value` as `dtype` holds it: floats rounded to nearest even, fixed-width integers wrapped
+    around.
+    """
     kind = dtype.kind
     if kind == "float":
         return _round_float(float(value), dtype.scalar)
@@ -271,7 +308,13 @@ def truncate(value: Any, dtype: DType) -> Any:
 
 
 def as_const(value: Any, dtype: DType) -> Any:
-    """`value` as the argument of a CONST of `dtype`; a float outside an integer's range wraps, NaN becomes 0."""
+    """`value` as the argument of a CONST of `dtype`; a float outside an integer's range wraps, NaN
+    becomes 0.
+    """
     if isinstance(value, float) and not dtype.is_float and dtype.kind != "bool":
-        value = int(value) if math.isfinite(value) else (0 if value != value else (dtype.max if value > 0 else dtype.min))
+        value = (
+            int(value)
+            if math.isfinite(value)
+            else (0 if value != value else (dtype.max if value > 0 else dtype.min))
+        )
     return truncate(value, dtype)

@@ -1,19 +1,23 @@
 """Every error that tilegrad raises: one line of fact, then a line per detail.
 
-A user's error names the op, both values, the user's own lines and the remedy; an `InternalError` names the pass and how
-to reproduce it. Each class also derives from the built-in one that Python users expect to catch.
+A user's error names the op, both values, the user's own lines and the remedy; an `InternalError`
+names the pass and how to reproduce it. Each class also derives from the built-in one that Python
+users expect to catch.
 """
 
 from __future__ import annotations
 
 __all__ = [
-    "CaptureError", "CompileError", "ConfigError", "DTypeError", "DataError", "DeviceError", "IndexBoundsError",
+    "CaptureError", "CompileError", "ConfigError", "DTypeError", "DataError", "DeviceError",
+    "IndexBoundsError",
     "InternalError", "OptError", "OutOfMemoryError", "ShapeError", "TilegradError",
 ]  # fmt: skip
 
 
 class TilegradError(Exception):
-    """The root of all errors raised on purpose: `headline` is the fact, `details` the labelled lines under it."""
+    """The root of all errors raised on purpose: `headline` is the fact, `details` the labelled
+    lines under it.
+    """
 
     def __init__(self, headline: str, **details: object):
         self.headline = headline

@@ -1,7 +1,7 @@
 """What happened: counters that always run, and a record of rewrites for those who ask.
 
-The counters are how a warm start proves that it compiled nothing. The record (`recording()`) keeps every rewrite with its
-rule, the node before and the node after; it is off unless asked for.
+The counters are how a warm start proves that it compiled nothing. The record (`recording()`) keeps
+every rewrite with its rule, the node before and the node after; it is off unless asked for.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ counters = Counters()
 
 
 class GlobalCounters:
-    """Work of the kernels in this process: launches, operations, bytes, seconds, and the memory in use now."""
+    """Work of the kernels in this process: launches, operations, bytes, seconds, and the memory in
+    use now.
+    """
 
     kernel_count: int = 0
     global_ops: int = 0
@@ -65,7 +67,9 @@ class PassRecord:
     steps: list[Rewrite] = field(default_factory=list)
 
 
-trace: contextvars.ContextVar[list[PassRecord] | None] = contextvars.ContextVar("tilegrad_trace", default=None)
+trace: contextvars.ContextVar[list[PassRecord] | None] = contextvars.ContextVar(
+    "tilegrad_trace", default=None
+)
 
 
 @contextmanager

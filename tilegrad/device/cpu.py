@@ -2,11 +2,13 @@
 
     render    tilegrad.render.llvm     vectors and loops as LLVM IR text
     compile   tilegrad.compile.llvm    a relocatable object, no compiler on the machine needed
-    run       here                     runtime.elf places the object, a native thread pool runs its chunks
+    run       here                     runtime.elf places the object, a native thread pool runs its
+    chunks
 
-The vectors are the machine's own, read from what the kernel says of the processor, so that a warm start loads neither
-LLVM nor the renderer. `TILEGRAD_CPU_TARGET` limits them to AVX2, or to scalars. Large buffers lie on huge pages where the
-system has them: a fresh page costs more than the arithmetic on it.
+The vectors are the machine's own, read from what the kernel says of the processor, so that a warm
+start loads neither LLVM nor the renderer. `TILEGRAD_CPU_TARGET` limits them to AVX2, or to scalars.
+Large buffers lie on huge pages where the system has them: a fresh page costs more than the
+arithmetic on it.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ __all__ = ["CpuProgram", "CpuRuntime", "backend", "cpu_target"]
 _HUGE = 2 << 20
 _ADVISE_HUGE_PAGES = 14
 _ALIGNMENT = 64
-# Chunks wanted of a launch, more than there are cores, so that a slow core does not hold up the rest.
+# Chunks wanted of a launch, more than there are cores, so that a slow core does not hold up the
+# rest.
 _CHUNKS = 8
 # What compiled code may call: LLVM turns loops that copy or clear into these.
 _EXTERNAL = ("memcpy", "memset", "memmove")
@@ -127,7 +130,9 @@ def _libc() -> Any:
 
 
 def _build_native(text: str) -> bytes:
-    """The pool's code, for the plainest processor of this kind; only reached when the cache has none."""
+    """The pool's code, for the plainest processor of this kind; only reached when the cache has
+    none.
+    """
     from tilegrad.compile.llvm import compile_ir
 
     generic = "x86-64" if platform.machine().lower() in ("x86_64", "amd64") else "generic"
@@ -151,7 +156,10 @@ class CpuRuntime(Runtime):
     def allocate(self, nbytes: int) -> int:
         address = ctypes.c_void_p()
         is_large = nbytes >= 2 * _HUGE
-        if _libc().posix_memalign(ctypes.byref(address), _HUGE if is_large else _ALIGNMENT, nbytes) or not address.value:
+        if (
+            _libc().posix_memalign(ctypes.byref(address), _HUGE if is_large else _ALIGNMENT, nbytes)
+            or not address.value
+        ):
             raise MemoryError(nbytes)
         if is_large and hasattr(_libc(), "madvise"):
             # A system that refuses keeps small pages; nothing depends on it.
@@ -166,16 +174,28 @@ class CpuRuntime(Runtime):
         if source.readonly:
             ctypes.memmove(handle, bytes(source), source.nbytes)
         else:
-            ctypes.memmove(handle, ctypes.addressof((ctypes.c_char * source.nbytes).from_buffer(source)), source.nbytes)
+            ctypes.memmove(
+                handle,
+                ctypes.addressof((ctypes.c_char * source.nbytes).from_buffer(source)),
+                source.nbytes,
+            )
 
     def copy_out(self, data: memoryview, handle: int) -> None:
-        ctypes.memmove(ctypes.addressof((ctypes.c_char * data.nbytes).from_buffer(data)), handle, data.nbytes)
+        ctypes.memmove(
+            ctypes.addressof((ctypes.c_char * data.nbytes).from_buffer(data)), handle, data.nbytes
+        )
 
     def load(self, name: str, binary: bytes) -> CpuProgram:
         return CpuProgram(name, binary)
 
     def launch(
-        self, program: CpuProgram, handles: Sequence[int], variables: Sequence[int], global_size: Dims, local_size: Dims, wait: bool = False
+        self,
+        program: CpuProgram,
+        handles: Sequence[int],
+        variables: Sequence[int],
+        global_size: Dims,
+        local_size: Dims,
+        wait: bool = False,
     ) -> float | None:
         block = (ctypes.c_int64 * (len(handles) + len(variables)))(*handles, *variables)
         start = time.perf_counter()
@@ -219,7 +239,9 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
             cpu, features = "x86-64", ""
         return compile_ir(text, cpu=cpu, features=features, triple=triple)
 
-    return Backend(name, target, render, compile_source, runtime or CpuRuntime(), compiler=_identity())
+    return Backend(
+        name, target, render, compile_source, runtime or CpuRuntime(), compiler=_identity()
+    )
 
 
 @functools.cache

@@ -1,14 +1,16 @@
-"""What a kernel costs: operations and compulsory bytes, from its graph. Index arithmetic counts for nothing.
+"""What a kernel costs: operations and compulsory bytes, from its graph. Index arithmetic counts for
+nothing.
 
-An operation counts once per iteration of the loops that it stands in. Memory counts once per distinct element: what a load
-or a store can reach, by the ranges in its index. So a table of which few rows are read costs those rows, however long it is.
+An operation counts once per iteration of the loops that it stands in. Memory counts once per
+distinct element: what a load or a store can reach, by the ranges in its index. So a table of which
+few rows are read costs those rows, however long it is.
 """
 
 from __future__ import annotations
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.uop import UOp, element_of, prod
 
 __all__ = ["estimate"]
 
@@ -23,7 +25,9 @@ def estimate(ast: UOp) -> tuple[int, int]:
         if node in counted:
             loops = _iterations(node.ranges)
             if node.op is Ops.REDUCE:
-                folded = _iterations(frozenset(part for part in node.src[1:] if part.op is Ops.RANGE))
+                folded = _iterations(
+                    frozenset(part for part in node.src[1:] if part.op is Ops.RANGE)
+                )
                 ops += loops * folded
             else:
                 ops += loops * (2 if node.op is Ops.MULACC else 1)
@@ -35,7 +39,7 @@ def estimate(ast: UOp) -> tuple[int, int]:
             size = pointer.dtype.size  # type: ignore[attr-defined]
             elements = min(touched, size) if size > 0 else touched
             reach[pointer] = max(reach.get(pointer, 0), elements)
-    mem = sum(elements * pointer.dtype.base.itemsize for pointer, elements in reach.items())  # type: ignore[attr-defined]
+    mem = sum(elements * element_of(pointer).itemsize for pointer, elements in reach.items())
     return ops, mem
 
 
@@ -50,7 +54,9 @@ def _arithmetic(nodes: dict[UOp, None]) -> set[UOp]:
         if node.op is Ops.REDUCE:
             found.add(node)
         elif node.op.is_alu and node.dtype.scalar is not dtypes.index:
-            is_gate = node.dtype.scalar is dtypes.bool and all(_is_of_index(source) for source in node.src)
+            is_gate = node.dtype.scalar is dtypes.bool and all(
+                _is_of_index(source) for source in node.src
+            )
             if not is_gate:
                 found.add(node)
     return found
@@ -59,4 +65,8 @@ def _arithmetic(nodes: dict[UOp, None]) -> set[UOp]:
 def _is_of_index(node: UOp) -> bool:
     if node.dtype.scalar is dtypes.index or node.op is Ops.CONST:
         return True
-    return node.dtype.scalar is dtypes.bool and bool(node.src) and all(_is_of_index(source) for source in node.src)
+    return (
+        node.dtype.scalar is dtypes.bool
+        and bool(node.src)
+        and all(_is_of_index(source) for source in node.src)
+    )

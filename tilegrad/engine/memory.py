@@ -1,7 +1,7 @@
 """Which memory is behind a BUFFER leaf. It lives as long as the node does.
 
-A buffer that is assigned to keeps its memory and gets a new leaf: so a node of the graph means one value for ever, and what
-was computed from the old value is never taken for the new one.
+A buffer that is assigned to keeps its memory and gets a new leaf: so a node of the graph means one
+value for ever, and what was computed from the old value is never taken for the new one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 
-__all__ = ["buffer_from_host", "buffer_of", "buffers", "empty", "is_overwritten", "leaf", "overwrite"]
+__all__ = [
+    "buffer_from_host",
+    "buffer_of",
+    "buffers",
+    "empty",
+    "is_overwritten",
+    "leaf",
+    "overwrite",
+]
 
 _slots = itertools.count()
 _memory: dict[int, Buffer] = {}
@@ -45,7 +53,9 @@ def buffer_of(node: UOp) -> Buffer:
     """The memory of a BUFFER node."""
     slot = node.arg.slot
     if slot in _stale:
-        raise InternalError(f"engine: buffer {slot} is read after it was overwritten", node=repr(node))
+        raise InternalError(
+            f"engine: buffer {slot} is read after it was overwritten", node=repr(node)
+        )
     return _memory[slot]
 
 
@@ -60,14 +70,20 @@ def is_overwritten(node: UOp) -> bool:
 
 
 def overwrite(node: UOp) -> UOp:
-    """The leaf of the same memory with the value just written; the old leaf may not be read any more."""
+    """The leaf of the same memory with the value just written; the old leaf may not be read any
+    more.
+    """
     fresh = leaf(_memory[node.arg.slot])
     _stale.add(node.arg.slot)
     return fresh
 
 
-def buffer_from_host(device: str, dtype: DType, data: bytes | bytearray | memoryview | None, size: int) -> UOp:
-    """A leaf of `size` elements over the bytes `data`, which are not copied; without data, of fresh memory."""
+def buffer_from_host(
+    device: str, dtype: DType, data: bytes | bytearray | memoryview | None, size: int
+) -> UOp:
+    """A leaf of `size` elements over the bytes `data`, which are not copied; without data, of fresh
+    memory.
+    """
     backend = Device[device]
     if data is None:
         return leaf(backend.buffer(size, dtype))

@@ -1,7 +1,9 @@
-"""The stages in their order, for one kernel: optimize, lower, render, compile, with checks in between.
+"""The stages in their order, for one kernel: optimize, lower, render, compile, with checks in
+between.
 
-A compiled kernel is kept by everything that shaped it: its graph, the target, the switches that shape code, the compiler
-behind the back end, and tilegrad's own sources. Twin devices (`CPU`, `CPU:1`) have one target, so they share binaries.
+A compiled kernel is kept by everything that shaped it: its graph, the target, the switches that
+shape code, the compiler behind the back end, and tilegrad's own sources. Twin devices (`CPU`,
+`CPU:1`) have one target, so they share binaries.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class CompiledKernel:
         function: the symbol in the binary.
         sizes: blocks, and lanes of a block.
         variables: names of the integers that a launch gives, in order.
-        ops, mem: operations, and bytes of distinct memory that it touches, at the largest symbolic sizes.
+        ops, mem: operations, and bytes of distinct memory that it touches, at the largest symbolic
+                 sizes.
     """
 
     key: str
@@ -62,7 +65,17 @@ def sources_digest() -> str:
     """Changes with any file of the compiler, so that an edited tilegrad does not run stale code."""
     root = Path(tilegrad.__file__).parent
     parts: list[str] = []
-    for folder in ("base", "ir", "schedule", "optimize", "lower", "render", "compile", "engine", "device"):
+    for folder in (
+        "base",
+        "ir",
+        "schedule",
+        "optimize",
+        "lower",
+        "render",
+        "compile",
+        "engine",
+        "device",
+    ):
         with os.scandir(root / folder) as entries:
             for entry in sorted(entries, key=lambda each: each.name):
                 if entry.name.endswith(".py"):
@@ -120,7 +133,11 @@ def _unique(name: str, key: str) -> str:
 
 def compile_kernel(ast: UOp, backend: Backend, opts: Sequence[Any] | None = None) -> CompiledKernel:
     """`ast` as a binary for `backend`, by the Opts given or those the heuristic picks."""
-    key = kernel_key(ast, backend) if opts is None else cache.digest(kernel_key(ast, backend), repr(tuple(opts)))
+    key = (
+        kernel_key(ast, backend)
+        if opts is None
+        else cache.digest(kernel_key(ast, backend), repr(tuple(opts)))
+    )
     found = recall_kernel(key)
     if found is not None:
         return found
@@ -144,7 +161,15 @@ def compile_kernel(ast: UOp, backend: Backend, opts: Sequence[Any] | None = None
     dims = launch_dims(program, largest)
     ops, mem = estimate(ast)
     kernel = CompiledKernel(
-        key, name + suffix, display + suffix, function, dims.global_size, dims.local_size, variable_names(program), ops, mem
+        key,
+        name + suffix,
+        display + suffix,
+        function,
+        dims.global_size,
+        dims.local_size,
+        variable_names(program),
+        ops,
+        mem,
     )
     cache.put("kernels", key, json.dumps(asdict(kernel)).encode() + b"\n" + binary)
     return _remember(kernel, binary)
@@ -156,5 +181,6 @@ def listing(program: Sequence[UOp]) -> str:
     rows = []
     for number, node in enumerate(program):
         src = [step[source] for source in node.src]
-        rows.append(f"{number:4d} {node.op!s:20} {node.dtype!r:22} {src!s:24} {node.arg if node.arg is not None else ''}")
+        arg = "" if node.arg is None else node.arg
+        rows.append(f"{number:4d} {node.op!s:20} {node.dtype!r:22} {src!s:24} {arg}")
     return "\n".join(rows)

@@ -1,8 +1,10 @@
-"""Plans: a schedule with its kernels compiled and its memory planned, kept by the graph that it computes.
+"""Plans: a schedule with its kernels compiled and its memory planned, kept by the graph that it
+computes.
 
-A plan holds numbers, names and keys only, never buffers or graphs, so that one plan serves every graph of the same form, in
-this process and the next. The key of a graph numbers its leaves by first visit, which leaves aliasing visible; values of
-variables, offsets of random draws and source lines stay out of it.
+A plan holds numbers, names and keys only, never buffers or graphs, so that one plan serves every
+graph of the same form, in this process and the next. The key of a graph numbers its leaves by first
+visit, which leaves aliasing visible; values of variables, offsets of random draws and source lines
+stay out of it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ __all__ = ["Graph", "Plan", "Step", "normalise", "plan_for"]
 
 @dataclass(frozen=True)
 class Step:
-    """A launch, or a copy where `kernel` is None. `nodes` are positions in the graph's order, for messages."""
+    """A launch, or a copy where `kernel` is None. `nodes` are positions in the graph's order, for
+    messages.
+    """
 
     device: str
     buffers: tuple[int, ...]
@@ -40,7 +44,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Memory:
-    """A buffer of a plan: the input number `source`, a part of the block at `offset`, or memory of its own."""
+    """A buffer of a plan: the input number `source`, a part of the block at `offset`, or memory of
+    its own.
+    """
 
     device: str
     dtype: DType
@@ -51,7 +57,9 @@ class Memory:
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in order, their buffers, which of these are the results, and the bytes of each device's block."""
+    """Steps in order, their buffers, which of these are the results, and the bytes of each device's
+    block.
+    """
 
     steps: tuple[Step, ...]
     buffers: tuple[Memory, ...]
@@ -61,7 +69,9 @@ class Plan:
     @property
     def peak_bytes(self) -> int:
         """Memory that a run takes beyond its inputs."""
-        own = sum(m.size * m.dtype.itemsize for m in self.buffers if m.source is None and m.offset is None)
+        own = sum(
+            m.size * m.dtype.itemsize for m in self.buffers if m.source is None and m.offset is None
+        )
         return own + sum(self.blocks.values())
 
 
@@ -96,15 +106,23 @@ def normalise(sink: UOp) -> Graph:
             arg = (len(draws), arg.shape, arg.device)
             draws.append(node)
         sources = ",".join([str(place[source]) for source in node.src])
-        text.append(f"{node.op.serial} {node.dtype!r} {sources} {arg!r}" if arg is not None else f"{node.op.serial} {node.dtype!r} {sources}")
+        text.append(
+            f"{node.op.serial} {node.dtype!r} {sources} {arg!r}"
+            if arg is not None
+            else f"{node.op.serial} {node.dtype!r} {sources}"
+        )
     state = hashlib.blake2b("\n".join(text).encode(), digest_size=20)
     return Graph(nodes, leaves, draws, state.hexdigest())
 
 
 def plan_for(graph: Graph, sink: UOp, keep: Sequence[int] = ()) -> Plan:
     """The plan of `graph`: kept in this process, on disk, or made now."""
-    devices = sorted({_device(node) for node in (*graph.leaves, *graph.draws)} - {"HOST"} | {Device.DEFAULT})
-    key = cache.digest(graph.key, Device.DEFAULT, repr(devices), *(backend_key(Device[name]) for name in devices))
+    devices = sorted(
+        {_device(node) for node in (*graph.leaves, *graph.draws)} - {"HOST"} | {Device.DEFAULT}
+    )
+    key = cache.digest(
+        graph.key, Device.DEFAULT, repr(devices), *(backend_key(Device[name]) for name in devices)
+    )
     found = _plans.get(key)
     if found is None:
         found = _recall(key)
@@ -118,7 +136,9 @@ def plan_for(graph: Graph, sink: UOp, keep: Sequence[int] = ()) -> Plan:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Graphs have no cycles: a collector that walks all nodes again and again only makes large ones slow."""
+    """Graphs have no cycles: a collector that walks all nodes again and again only makes large ones
+    slow.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -148,7 +168,8 @@ def _make(graph: Graph, sink: UOp) -> Plan:
         verify(numbered, Stage.TENSOR, "tensor")
     names = {_device(node) for node in (*graph.leaves, *graph.draws)} | {Device.DEFAULT}
     names |= {node.arg for node in graph.nodes if node.op is Ops.COPY} | {
-        node.arg for node in graph.nodes if node.op is Ops.CONTIGUOUS and isinstance(node.arg, str)}
+        node.arg for node in graph.nodes if node.op is Ops.CONTIGUOUS and isinstance(node.arg, str)
+    }
     targets = {name: Device[name].target for name in names}
     schedule = make_schedule(numbered, targets, Device.DEFAULT, plain=bool(config.NOOPT))
     memory = plan_memory(schedule, schedule.outputs)
@@ -157,7 +178,8 @@ def _make(graph: Graph, sink: UOp) -> Plan:
         kernel = None if item.ast is None else compile_kernel(item.ast, Device[item.device])
         steps.append(Step(item.device, item.buffers, kernel, item.nodes))
     buffers = [
-        Memory(spec.device, spec.dtype, spec.size, spec.source, memory.offsets.get(number)) for number, spec in enumerate(schedule.buffers)
+        Memory(spec.device, spec.dtype, spec.size, spec.source, memory.offsets.get(number))
+        for number, spec in enumerate(schedule.buffers)
     ]
     return Plan(tuple(steps), tuple(buffers), tuple(schedule.outputs), memory.blocks)
 
@@ -165,7 +187,9 @@ def _make(graph: Graph, sink: UOp) -> Plan:
 def _to_text(plan: Plan) -> bytes:
     steps = [[s.device, s.buffers, s.kernel.key if s.kernel else None, s.nodes] for s in plan.steps]
     buffers = [{**asdict(m), "dtype": m.dtype.name} for m in plan.buffers]
-    return json.dumps({"steps": steps, "buffers": buffers, "outputs": plan.outputs, "blocks": plan.blocks}).encode()
+    return json.dumps(
+        {"steps": steps, "buffers": buffers, "outputs": plan.outputs, "blocks": plan.blocks}
+    ).encode()
 
 
 def _recall(key: str) -> Plan | None:
@@ -181,5 +205,8 @@ def _recall(key: str) -> Plan | None:
             if kernel is None:
                 return None
         steps.append(Step(device, tuple(buffers), kernel, tuple(nodes)))
-    memory = [Memory(m["device"], dtypes.from_name(m["dtype"]), m["size"], m["source"], m["offset"]) for m in fields["buffers"]]
+    memory = [
+        Memory(m["device"], dtypes.from_name(m["dtype"]), m["size"], m["source"], m["offset"])
+        for m in fields["buffers"]
+    ]
     return Plan(tuple(steps), tuple(memory), tuple(fields["outputs"]), fields["blocks"])

@@ -1,7 +1,8 @@
 """From requested nodes to memory that holds their values: the one entry that tensors use.
 
-What was computed once is remembered by node, as long as the node lives, so that a graph is never run twice. Before a buffer
-is overwritten, every live tensor that still needs its old value is computed in the same schedule.
+What was computed once is remembered by node, as long as the node lives, so that a graph is never
+run twice. Before a buffer is overwritten, every live tensor that still needs its old value is
+computed in the same schedule.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from tilegrad.base.config import config
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import method_names
-from tilegrad.base.config import config
 from tilegrad.engine import report
 from tilegrad.engine.known import Known, readers
 from tilegrad.engine.memory import buffer_of, leaf, overwrite
@@ -47,8 +48,11 @@ def realized(node: UOp) -> UOp | None:
     return None if known is None else node.substitute({base: known})
 
 
-def realize(roots: Sequence[UOp], variables: Mapping[UOp, int], live: Callable[[], Iterable[UOp]] = tuple) -> list[UOp]:
-    """For each root, [movement of] a BUFFER that holds its value; what is not yet computed runs now, in one schedule.
+def realize(
+    roots: Sequence[UOp], variables: Mapping[UOp, int], live: Callable[[], Iterable[UOp]] = tuple
+) -> list[UOp]:
+    """For each root, [movement of] a BUFFER that holds its value; what is not yet computed runs
+    now, in one schedule.
 
     Args:
         variables: the value of every symbolic variable in the roots' graphs.
@@ -64,7 +68,9 @@ def realize(roots: Sequence[UOp], variables: Mapping[UOp, int], live: Callable[[
 
 
 def readers_of(leaves: Collection[UOp], roots: Iterable[UOp]) -> list[UOp]:
-    """Those of `roots` whose values are in, or are still to be computed from, the memory of `leaves`."""
+    """Those of `roots` whose values are in, or are still to be computed from, the memory of
+    `leaves`.
+    """
     return readers(roots, leaves, _known)
 
 
@@ -75,8 +81,13 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], live: Callable[[], Itera
     graph_roots = [_with_known(UOp.sink(*wanted))]
     sources = graph_roots[0].src
     # A view of memory that is about to change must be copied; everything else is computed anyway.
-    requested = [UOp(Ops.CONTIGUOUS, node.dtype, (node,)) if base_of(node).op is Ops.BUFFER else node for node in sources]
-    inner = [node for node in toposort(requested) if node.op in _REMEMBERED and node not in requested]
+    requested = [
+        UOp(Ops.CONTIGUOUS, node.dtype, (node,)) if base_of(node).op is Ops.BUFFER else node
+        for node in sources
+    ]
+    inner = [
+        node for node in toposort(requested) if node.op in _REMEMBERED and node not in requested
+    ]
     sink = UOp.sink(*dict.fromkeys([*requested, *inner]))
     graph = normalise(sink)
     plan = plan_for(graph, sink)
@@ -86,9 +97,13 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], live: Callable[[], Itera
         if node.op is Ops.ASSIGN:
             continue
         _known[node] = _shaped(leaf(buffer), node)
-    # All targets first: an assignment to what another one wrote must find the leaf that both overwrite.
+    # All targets first: an assignment to what another one wrote must find the leaf that both
+    # overwrite.
     places = {node: _place(node) for node in sink.src if node.op is Ops.ASSIGN}
-    written = {target: overwrite(target) for target in dict.fromkeys(base_of(place) for place in places.values())}
+    written = {
+        target: overwrite(target)
+        for target in dict.fromkeys(base_of(place) for place in places.values())
+    }
     for node, place in places.items():
         target = base_of(place)
         _known[node] = place.substitute({target: written[target]})
@@ -103,7 +118,9 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], live: Callable[[], Itera
 
 
 def _renamed(wanted: Sequence[UOp], sources: Sequence[UOp]) -> Iterable[tuple[UOp, UOp]]:
-    """Remembered nodes inside the graphs as their owners know them, with what stood for them in the run."""
+    """Remembered nodes inside the graphs as their owners know them, with what stood for them in the
+    run.
+    """
     stack = list(zip(wanted, sources, strict=True))
     seen: set[UOp] = set()
     while stack:
@@ -123,7 +140,11 @@ def _with_known(sink: UOp) -> UOp:
 
 
 def _assigns(roots: Sequence[UOp]) -> list[UOp]:
-    return [node for node in toposort(roots, stop=lambda node: node in _known) if node.op is Ops.ASSIGN and node not in _known]
+    return [
+        node
+        for node in toposort(roots, stop=lambda node: node in _known)
+        if node.op is Ops.ASSIGN and node not in _known
+    ]
 
 
 def _place(assign: UOp) -> UOp:
@@ -135,7 +156,9 @@ def _place(assign: UOp) -> UOp:
     return place
 
 
-def _readers(assigns: Sequence[UOp], live: Callable[[], Iterable[UOp]], todo: set[UOp]) -> list[UOp]:
+def _readers(
+    assigns: Sequence[UOp], live: Callable[[], Iterable[UOp]], todo: set[UOp]
+) -> list[UOp]:
     """Live nodes that need the old value of a buffer that is about to be overwritten."""
     targets = {base_of(_place(node)) for node in assigns}
     skip = set(assigns)
@@ -146,7 +169,11 @@ def _readers(assigns: Sequence[UOp], live: Callable[[], Iterable[UOp]], todo: se
             continue
         known = realized(root)
         if known is not None:
-            is_reader = base_of(known) in targets and root.op is not Ops.ASSIGN and base_of(root).op is not Ops.ASSIGN
+            is_reader = (
+                base_of(known) in targets
+                and root.op is not Ops.ASSIGN
+                and base_of(root).op is not Ops.ASSIGN
+            )
             if is_reader and not _is_owner(root, assigns):
                 found.append(root)
             continue
@@ -183,15 +210,30 @@ def _calls(graph: Graph, plan: Plan) -> list[tuple[str, ...]]:
     """For each step, the user's calls that it computes; only gathered when they are shown."""
     if config.DEBUG < 2:
         return []
-    return [tuple(method_names([entry for place in step.nodes if place < len(graph.nodes) for entry in graph.nodes[place].origin]))
-            for step in plan.steps]
+    return [
+        tuple(
+            method_names(
+                [
+                    entry
+                    for place in step.nodes
+                    if place < len(graph.nodes)
+                    for entry in graph.nodes[place].origin
+                ]
+            )
+        )
+        for step in plan.steps
+    ]
 
 
 def _shaped(buffer: UOp, node: UOp) -> UOp:
     """`buffer` under the shape of `node`; memory has the largest sizes of a symbolic shape."""
     shape = node.shape
     largest = tuple(size.vmax if isinstance(size, UOp) else size for size in shape)
-    result = buffer if largest == (buffer.arg.size,) else UOp(Ops.RESHAPE, buffer.dtype, (buffer,), largest)
+    result = (
+        buffer
+        if largest == (buffer.arg.size,)
+        else UOp(Ops.RESHAPE, buffer.dtype, (buffer,), largest)
+    )
     if largest != shape:
         result = UOp(Ops.SHRINK, buffer.dtype, (result,), tuple((0, size) for size in shape))
     return result
@@ -203,7 +245,10 @@ def read(node: UOp) -> memoryview:
     while base.op is Ops.RESHAPE:
         base = base.src[0]
     if base.op is not Ops.BUFFER:
-        raise ShapeError("read: the value is not stored as a whole", remedy="call contiguous() and realize() first")
+        raise ShapeError(
+            "read: the value is not stored as a whole",
+            remedy="call contiguous() and realize() first",
+        )
     record = current_recording()
     if record is not None and record.on_read is not None:
         record.on_read(node)

@@ -1,6 +1,7 @@
 """What `DEBUG=2` prints: a row per kernel and copy, and a summary at the end.
 
-    *** CPU        3 E_4_4              arg  3 mem  0.00 GB tm     25.88us/     0.03ms (    0.00 GFLOPS    0.0|0.0     GB/s) ['__add__']
+    *** CPU        3 E_4_4              arg  3 mem  0.00 GB tm     25.88us/     0.03ms (    0.00
+    GFLOPS    0.0|0.0     GB/s) ['__add__']
 
 Green is the first run of a kernel, magenta a replay of a captured one.
 """
@@ -46,7 +47,16 @@ def count(ops: int, mem: int, seconds: float | None, kernels: int = 1) -> None:
 
 
 def row(
-    device: str, name: str, arguments: int, ops: int, mem: int, seconds: float | None, calls: Sequence[str], *, key: str, replay: bool = False
+    device: str,
+    name: str,
+    arguments: int,
+    ops: int,
+    mem: int,
+    seconds: float | None,
+    calls: Sequence[str],
+    *,
+    key: str,
+    replay: bool = False,
 ) -> None:
     """Print one row."""
     colour = "magenta" if replay else "green" if key not in _seen else None
@@ -66,13 +76,17 @@ def row(
     used = GlobalCounters.mem_used / 1e9
     timing = f"tm {time * 1e6:10.2f}us/{GlobalCounters.time_sum_s * 1e3:9.2f}ms"
     speed = f"({gflops:8.2f} GFLOPS {rate:6.1f}|{rate:<7.1f} GB/s)"
-    print(f"{head} {shown}{padding} arg {arguments:2d} mem {used:6.2f} GB {timing} {speed} {list(calls)}")
+    print(
+        f"{head} {shown}{padding} arg {arguments:2d} mem {used:6.2f} GB {timing} {speed} "
+        f"{list(calls)}"
+    )
 
 
 def _summary() -> None:
     time = _totals["seconds"] or 1e-12
     ops, mem = _totals["ops"], _totals["mem"]
     print(
-        f"avg: {ops / time / 1e9:8.2f} GFLOPS {mem / time / 1e9:8.2f} GB/s   total: {int(_totals['kernels']):5d} kernels "
+        f"avg: {ops / time / 1e9:8.2f} GFLOPS {mem / time / 1e9:8.2f} GB/s   total: "
+        f"{int(_totals['kernels']):5d} kernels "
         f"{ops / 1e9:8.2f} GOPS {mem / 1e9:8.2f} GB {time * 1e3:8.2f} ms"
     )

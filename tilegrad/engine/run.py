@@ -1,4 +1,5 @@
-"""Plans are run here: memory is taken, steps are launched in order, and each is counted and, if asked for, shown.
+"""Plans are run here: memory is taken, steps are launched in order, and each is counted and, if
+asked for, shown.
 
 `recording()` lets a capture see every step with the buffers it used.
 """
@@ -23,7 +24,15 @@ from tilegrad.engine.plans import Plan, Step
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 
-__all__ = ["Launch", "Recording", "current_recording", "load_program", "recording", "run_plan", "run_step"]
+__all__ = [
+    "Launch",
+    "Recording",
+    "current_recording",
+    "load_program",
+    "recording",
+    "run_plan",
+    "run_step",
+]
 
 
 @dataclass(frozen=True)
@@ -44,18 +53,23 @@ class Launch:
 class Recording(list[Launch]):
     """The steps of a block, in order.
 
-    A capture asks for two things more. Steps that make what was computed before the block are missing from the record, so
-    with `known` only what the block computed itself counts as computed (engine.known). And `on_read` is called before a
-    value is read by the host, as a replay would not read it.
+    A capture asks for two things more. Steps that make what was computed before the block are
+    missing from the record, so with `known` only what the block computed itself counts as computed
+    (engine.known). And `on_read` is called before a value is read by the host, as a replay would
+    not read it.
     """
 
     def __init__(self, on_read: Callable[[UOp], None] | None, is_closed: bool):
         super().__init__()
         self.on_read = on_read
-        self.known: weakref.WeakKeyDictionary[UOp, UOp] | None = weakref.WeakKeyDictionary() if is_closed else None
+        self.known: weakref.WeakKeyDictionary[UOp, UOp] | None = (
+            weakref.WeakKeyDictionary() if is_closed else None
+        )
 
 
-_recorder: contextvars.ContextVar[Recording | None] = contextvars.ContextVar("tilegrad_launches", default=None)
+_recorder: contextvars.ContextVar[Recording | None] = contextvars.ContextVar(
+    "tilegrad_launches", default=None
+)
 _programs: dict[tuple[str, str], Any] = {}
 _lock = threading.Lock()
 
@@ -66,8 +80,12 @@ def current_recording() -> Recording | None:
 
 
 @contextmanager
-def recording(on_read: Callable[[UOp], None] | None = None, *, is_closed: bool = False) -> Iterator[Recording]:
-    """The steps that this thread runs in the block; `is_closed` if nothing computed before may be used."""
+def recording(
+    on_read: Callable[[UOp], None] | None = None, *, is_closed: bool = False
+) -> Iterator[Recording]:
+    """The steps that this thread runs in the block; `is_closed` if nothing computed before may be
+    used.
+    """
     record = Recording(on_read, is_closed)
     token = _recorder.set(record)
     try:
@@ -88,9 +106,18 @@ def load_program(device: str, kernel: CompiledKernel) -> Any:
     return found
 
 
-def run_plan(plan: Plan, inputs: Sequence[Buffer], variables: Mapping[str, int], calls: Sequence[tuple[str, ...]]) -> list[Buffer]:
-    """Run a plan on `inputs` (by number) and give the buffers of its results. `calls[i]` are the user's calls behind step i."""
-    blocks = {device: Device[device].buffer(size, dtypes.uint8) for device, size in plan.blocks.items()}
+def run_plan(
+    plan: Plan,
+    inputs: Sequence[Buffer],
+    variables: Mapping[str, int],
+    calls: Sequence[tuple[str, ...]],
+) -> list[Buffer]:
+    """Run a plan on `inputs` (by number) and give the buffers of its results. `calls[i]` are the
+    user's calls behind step i.
+    """
+    blocks = {
+        device: Device[device].buffer(size, dtypes.uint8) for device, size in plan.blocks.items()
+    }
     table: list[Buffer] = []
     for memory in plan.buffers:
         if memory.source is not None:
@@ -108,10 +135,14 @@ def run_plan(plan: Plan, inputs: Sequence[Buffer], variables: Mapping[str, int],
     return [table[number] for number in plan.outputs]
 
 
-def _bound(step: Step, table: Sequence[Buffer], calls: tuple[str, ...], variables: Mapping[str, int]) -> Launch:
+def _bound(
+    step: Step, table: Sequence[Buffer], calls: tuple[str, ...], variables: Mapping[str, int]
+) -> Launch:
     names = step.kernel.variables if step.kernel is not None else ()
     buffers = tuple([table[number] for number in step.buffers])
-    return Launch(step.device, step.kernel, buffers, names, calls, tuple([variables[name] for name in names]))
+    return Launch(
+        step.device, step.kernel, buffers, names, calls, tuple([variables[name] for name in names])
+    )
 
 
 def run_step(launch: Launch, variables: Mapping[str, int], *, replay: bool = False) -> None:
@@ -125,29 +156,66 @@ def run_step(launch: Launch, variables: Mapping[str, int], *, replay: bool = Fal
     program = load_program(launch.device, kernel)
     handles = [buffer.handle for buffer in launch.buffers]
     values = [variables[name] for name in kernel.variables]
-    seconds = backend.runtime.launch(program, handles, values, kernel.global_size, kernel.local_size, wait=shown)
+    seconds = backend.runtime.launch(
+        program, handles, values, kernel.global_size, kernel.local_size, wait=shown
+    )
     report.count(kernel.ops, kernel.mem, seconds)
     if shown:
         report.row(
-            launch.device, kernel.display, len(handles) + len(values), kernel.ops, kernel.mem, seconds, launch.calls, key=kernel.key, replay=replay
+            launch.device,
+            kernel.display,
+            len(handles) + len(values),
+            kernel.ops,
+            kernel.mem,
+            seconds,
+            launch.calls,
+            key=kernel.key,
+            replay=replay,
         )
 
 
 def _copy(launch: Launch, *, shown: bool, replay: bool) -> None:
     target, source = launch.buffers
     start = time.perf_counter()
-    moved = target.allocator.runtime.transfer(target.handle, source.handle, source.allocator.runtime, target.nbytes)
+    moved = target.allocator.runtime.transfer(
+        target.handle, source.handle, source.allocator.runtime, target.nbytes
+    )
     if not moved:
         view = source.host_view()
         target.copy_in(view if view is not None else source.copy_out())
     seconds = time.perf_counter() - start
     report.count(0, target.nbytes, seconds, kernels=0)
     if shown:
-        show_copy(target.device, source.device, target.nbytes, seconds, kind="xfer" if moved else "copy", replay=replay)
+        show_copy(
+            target.device,
+            source.device,
+            target.nbytes,
+            seconds,
+            kind="xfer" if moved else "copy",
+            replay=replay,
+        )
 
 
-def show_copy(target: str, source: str, nbytes: int, seconds: float, *, kind: str = "copy", replay: bool = False) -> None:
+def show_copy(
+    target: str,
+    source: str,
+    nbytes: int,
+    seconds: float,
+    *,
+    kind: str = "copy",
+    replay: bool = False,
+) -> None:
     """The row of a copy: its bytes, and from where to where."""
     size = f"{nbytes / 1e6:.2f}M" if nbytes > 1e6 else str(nbytes)
     name = f"{kind} {size:>8s}, {target:>7s} <- {source:7s}"
-    report.row(target, name, 2, 0, nbytes, seconds, (), key=f"{kind} {nbytes} {target} {source}", replay=replay)
+    report.row(
+        target,
+        name,
+        2,
+        0,
+        nbytes,
+        seconds,
+        (),
+        key=f"{kind} {nbytes} {target} {source}",
+        replay=replay,
+    )

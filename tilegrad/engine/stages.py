@@ -33,7 +33,9 @@ class Shaped:
         return function_name(self.names[0])
 
 
-def to_program(ast: UOp, target: Target, opts: Sequence[Opt] | None = None) -> tuple[Shaped, list[UOp]]:
+def to_program(
+    ast: UOp, target: Target, opts: Sequence[Opt] | None = None
+) -> tuple[Shaped, list[UOp]]:
     """The kernel in its best shape, by `opts` or the heuristic, and its program."""
     checked = bool(config.VERIFY)
     if config.DEBUG >= 3:

@@ -1,4 +1,6 @@
-"""The arguments of ops that need more than a number: frozen, hashable, and printed as text that reads back."""
+"""The arguments of ops that need more than a number: frozen, hashable, and printed as text that
+reads back.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class RandArg:
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """What a kernel's SINK knows: its name, the printed order of its ranges (by number), and the Opts applied."""
+    """What a kernel's SINK knows: its name, the printed order of its ranges (by number), and the
+    Opts applied.
+    """
 
     name: str = ""
     order: tuple[int, ...] = ()

@@ -1,7 +1,7 @@
 """The smallest and largest value that an integer node can take, and the constant that divides it.
 
-Interval arithmetic over the graph. A fixed-width integer whose interval leaves its dtype may have wrapped, so its bounds
-are then the dtype's own; `index` never wraps.
+Interval arithmetic over the graph. A fixed-width integer whose interval leaves its dtype may have
+wrapped, so its bounds are then the dtype's own; `index` never wraps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ Bounds = tuple[Any, Any]
 
 
 def bounds_of(node: Any) -> Bounds:
-    """(smallest, largest) of `node`, whose sources have theirs; floats give their dtype's range or a constant."""
+    """(smallest, largest) of `node`, whose sources have theirs; floats give their dtype's range or
+    a constant.
+    """
     dtype = node.dtype
     if node.op is Ops.CONST:
         return node.arg, node.arg
@@ -32,7 +34,19 @@ def bounds_of(node: Any) -> Bounds:
 
 def _interval(node: Any) -> Bounds | None:
     op, src = node.op, node.src
-    if op in (Ops.ADD, Ops.SUB, Ops.MUL, Ops.MAX, Ops.FLOORDIV, Ops.FLOORMOD, Ops.IDIV, Ops.MOD, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ):
+    if op in (
+        Ops.ADD,
+        Ops.SUB,
+        Ops.MUL,
+        Ops.MAX,
+        Ops.FLOORDIV,
+        Ops.FLOORMOD,
+        Ops.IDIV,
+        Ops.MOD,
+        Ops.CMPLT,
+        Ops.CMPNE,
+        Ops.CMPEQ,
+    ):
         return _binary(op, src[0].bounds, src[1].bounds) if src[0].dtype.kind != "float" else None
     if op is Ops.RANGE:
         return 0, max(src[0].vmax - 1, 0)
@@ -40,7 +54,7 @@ def _interval(node: Any) -> Bounds | None:
         extent = node.arg[1]
         return 0, (extent if isinstance(extent, int) else extent.vmax) - 1
     if op is Ops.BIND:
-        return src[1].bounds
+        return src[1].vmin, src[1].vmax
     if op is Ops.DEFINE_VAR:
         return node.arg[1], node.arg[2]
     if op is Ops.WHERE or op is Ops.VECTORIZE:
@@ -97,7 +111,9 @@ def _binary(op: Ops, left: Bounds, right: Bounds) -> Bounds | None:
 
 
 def divisor_of(node: Any) -> int:
-    """A constant that divides every value of the integer `node` (0 divides only 0); its sources know theirs."""
+    """A constant that divides every value of the integer `node` (0 divides only 0); its sources
+    know theirs.
+    """
     op, src = node.op, node.src
     if op is Ops.CONST:
         return abs(int(node.arg))

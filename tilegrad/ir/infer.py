@@ -1,7 +1,7 @@
 """The shape of a node of the tensor graph, from its op, argument and sources.
 
-A shape is a tuple of sizes: integers, or index nodes where a `Variable` takes part. Nodes of kernels and programs have
-no shape; asking for one is an error of ours.
+A shape is a tuple of sizes: integers, or index nodes where a `Variable` takes part. Nodes of
+kernels and programs have no shape; asking for one is an error of ours.
 """
 
 from __future__ import annotations
@@ -45,7 +45,16 @@ def shape_of(node: Any) -> Shape:
 
 
 _AS_SOURCE = frozenset(
-    {Ops.CAST, Ops.BITCAST, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.ASSIGN, Ops.FLIP, Ops.SCATTER_ADD}
+    {
+        Ops.CAST,
+        Ops.BITCAST,
+        Ops.CONTIGUOUS,
+        Ops.DETACH,
+        Ops.COPY,
+        Ops.ASSIGN,
+        Ops.FLIP,
+        Ops.SCATTER_ADD,
+    }
 )
 
 

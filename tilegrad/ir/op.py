@@ -1,7 +1,9 @@
-"""Every op, defined once: how many sources it takes, what it computes, where in the data's way it may stand.
+"""Every op, defined once: how many sources it takes, what it computes, where in the data's way it
+may stand.
 
-Inference, constant folding, the interpreter, the specs, the rule checker and docs/ops.md read these definitions; no other
-file lists ops again. Ops that compute have an `evaluate` on plain Python numbers, which is their meaning.
+Inference, constant folding, the interpreter, the specs, the rule checker and docs/ops.md read these
+definitions; no other file lists ops again. Ops that compute have an `evaluate` on plain Python
+numbers, which is their meaning.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ class Stage(Flag):
 
 
 class Axis(Enum):
-    """What runs a range. `LOOP` is a plain loop over outputs, `REDUCE` one that folds; the others shape a kernel."""
+    """What runs a range. `LOOP` is a plain loop over outputs, `REDUCE` one that folds; the others
+    shape a kernel.
+    """
 
     GLOBAL = "global"
     LOCAL = "local"
@@ -77,12 +81,14 @@ def op(
 ) -> tuple[int, Definition]:
     """One definition, numbered so that no two enum members are aliases."""
     text = " ".join(doc.split())
-    return next(_SERIAL), Definition(arity, text, stages, evaluate, symbol, commutes, boolean, identity)
+    return next(_SERIAL), Definition(
+        arity, text, stages, evaluate, symbol, commutes, boolean, identity
+    )
 
 
 def _exp2(x: float) -> float:
     try:
-        return 2.0**x
+        return float(2.0**x)
     except OverflowError:
         return math.inf
 
@@ -137,39 +143,64 @@ class Ops(Enum):
     """The ops by name; see `docs/ops.md` for the generated page."""
 
     # leaves
-    CONST = op(0, "One number of the node's dtype, in every lane of a vector dtype. `arg` is the number.")
+    CONST = op(
+        0, "One number of the node's dtype, in every lane of a vector dtype. `arg` is the number."
+    )
     BUFFER = op(
         0,
-        "A leaf of the tensor graph: `arg` is BufferArg(slot, device, size). The memory behind it lives as long as the node.",
+        "A leaf of the tensor graph: `arg` is BufferArg(slot, device, size). The memory behind it "
+        "lives as long as the node.",
         Stage.TENSOR,
     )
     RAND = op(
         0,
-        "Uniform 32-bit random words of shape `arg.shape`, fixed by (seed, offset) when the node is made: element i of a "
+        "Uniform 32-bit random words of shape `arg.shape`, fixed by (seed, offset) when the node "
+        "is made: element i of a "
         "draw is word offset+i of the stream, whatever computes it.",
         Stage.TENSOR,
     )
-    DEFINE_VAR = op(0, "A symbolic integer that a launch gives: `arg` is (name, smallest, largest).")
-    BIND = op(2, "A variable (source 0) with its value (source 1); it stands in sizes that users write, never in a graph.", Stage.TENSOR)
-    DEFINE_GLOBAL = op(0, "Pointer parameter number `arg` of a kernel. The outputs come first.", Stage.CODE)
+    DEFINE_VAR = op(
+        0, "A symbolic integer that a launch gives: `arg` is (name, smallest, largest)."
+    )
+    BIND = op(
+        2,
+        "A variable (source 0) with its value (source 1); it stands in sizes that users write, "
+        "never in a graph.",
+        Stage.TENSOR,
+    )
+    DEFINE_GLOBAL = op(
+        0, "Pointer parameter number `arg` of a kernel. The outputs come first.", Stage.CODE
+    )
     DEFINE_LOCAL = op(
         None,
-        "Memory inside a kernel, at the place its pointer dtype names: shared by a block, or scratch of one thread. The "
+        "Memory inside a kernel, at the place its pointer dtype names: shared by a block, or "
+        "scratch of one thread. The "
         "sources are the ranges inside which it lives; `arg` is its number.",
         Stage.CODE,
     )
     DEFINE_ACC = op(
         None,
-        "A register variable, set to its first source where it stands; the other sources are the ranges inside which it "
+        "A register variable, set to its first source where it stands; the other sources are the "
+        "ranges inside which it "
         "lives. A use reads its value at that moment.",
         Stage.CODE,
     )
-    SPECIAL = op(0, "The position in the launch: `arg` is (name, extent), as in ('gidx0', 16).", Stage.CODE)
+    SPECIAL = op(
+        0, "The position in the launch: `arg` is (name, extent), as in ('gidx0', 16).", Stage.CODE
+    )
     RANGE = op(1, "A loop variable from 0 up to its source; `arg` is (number, Axis).", Stage.CODE)
 
     # movement: the same elements under another index
-    RESHAPE = op(1, "The same elements in the same row-major order, under another shape (`arg`).", Stage.TENSOR)
-    PERMUTE = op(1, "Axes in another order: axis i of the result is axis `arg[i]` of the source.", Stage.TENSOR)
+    RESHAPE = op(
+        1,
+        "The same elements in the same row-major order, under another shape (`arg`).",
+        Stage.TENSOR,
+    )
+    PERMUTE = op(
+        1,
+        "Axes in another order: axis i of the result is axis `arg[i]` of the source.",
+        Stage.TENSOR,
+    )
     EXPAND = op(1, "Axes of size 1 repeated up to the shape `arg`.", Stage.TENSOR)
     PAD = op(1, "Zeros around: `arg[i]` is (before, after) for axis i.", Stage.TENSOR)
     SHRINK = op(1, "A window: `arg[i]` is (start, end) for axis i.", Stage.TENSOR)
@@ -178,11 +209,15 @@ class Ops(Enum):
     # tensor level
     REDUCE_AXIS = op(1, "Fold axes, which keep size 1: `arg` is (op, axes).", Stage.TENSOR)
     GATHER = op(
-        2, "Rows of source 0 picked by the integers of source 1 along axis 0; a row outside the table is zero.", Stage.TENSOR
+        2,
+        "Rows of source 0 picked by the integers of source 1 along axis 0; a row outside the "
+        "table is zero.",
+        Stage.TENSOR,
     )
     SCATTER_ADD = op(
         3,
-        "Source 0 with the rows of source 2 added at the rows that source 1 names; rows outside are dropped. The cost is "
+        "Source 0 with the rows of source 2 added at the rows that source 1 names; rows outside "
+        "are dropped. The cost is "
         "that of the rows added, not of the table.",
         Stage.TENSOR,
     )
@@ -191,18 +226,23 @@ class Ops(Enum):
     COPY = op(1, "The same value on the device `arg`.", Stage.TENSOR)
     ASSIGN = op(
         2,
-        "In a tensor graph: source 0, a buffer or a view of one, once source 1 has been written to it. In a program: the "
+        "In a tensor graph: source 0, a buffer or a view of one, once source 1 has been written "
+        "to it. In a program: the "
         "register variable source 0 set to source 1.",
     )
 
     # one number in, one out
-    CAST = op(1, "The value in another dtype: floats to integers toward zero, integers wrap around.")
+    CAST = op(
+        1, "The value in another dtype: floats to integers toward zero, integers wrap around."
+    )
     BITCAST = op(1, "The same bits read as another dtype of the same width.")
     NEG = op(1, "-x.", evaluate=operator.neg, symbol="-")
     EXP2 = op(1, "2 to the power x.", evaluate=_exp2, symbol="exp2")
     LOG2 = op(1, "Logarithm to base 2; NaN below zero.", evaluate=_log2, symbol="log2")
     SIN = op(1, "Sine of x in radians.", evaluate=_sin, symbol="sin")
-    SQRT = op(1, "Square root.", evaluate=lambda x: math.sqrt(x) if x >= 0 else math.nan, symbol="sqrt")
+    SQRT = op(
+        1, "Square root.", evaluate=lambda x: math.sqrt(x) if x >= 0 else math.nan, symbol="sqrt"
+    )
     RECIP = op(1, "1/x.", evaluate=lambda x: _divide(1.0, x), symbol="1/")
     TRUNC = op(1, "x rounded toward zero, in the same dtype.", evaluate=_truncate, symbol="trunc")
 
@@ -213,57 +253,128 @@ class Ops(Enum):
     FDIV = op(2, "x / y of floats, correctly rounded.", evaluate=_divide, symbol="/")
     FLOORDIV = op(
         2,
-        "Quotient rounded toward minus infinity, as in Python. C's `/` rounds toward zero; lower.decompose bridges the two. "
+        "Quotient rounded toward minus infinity, as in Python. C's `/` rounds toward zero; "
+        "lower.decompose bridges the two. "
         "A zero divisor gives 0.",
         evaluate=_floor_divide,
         symbol="//",
     )
     FLOORMOD = op(
-        2, "Remainder of FLOORDIV: it has the sign of the divisor. 0 for a zero divisor.", evaluate=_floor_modulo, symbol="%"
+        2,
+        "Remainder of FLOORDIV: it has the sign of the divisor. 0 for a zero divisor.",
+        evaluate=_floor_modulo,
+        symbol="%",
     )
-    IDIV = op(2, "Quotient of integers rounded toward zero, as in C; 0 for a zero divisor.", evaluate=_c_divide, symbol="/")
-    MOD = op(2, "Remainder of IDIV: it has the sign of the dividend.", evaluate=lambda x, y: x - y * _c_divide(x, y), symbol="%")
+    IDIV = op(
+        2,
+        "Quotient of integers rounded toward zero, as in C; 0 for a zero divisor.",
+        evaluate=_c_divide,
+        symbol="/",
+    )
+    MOD = op(
+        2,
+        "Remainder of IDIV: it has the sign of the dividend.",
+        evaluate=lambda x, y: x - y * _c_divide(x, y),
+        symbol="%",
+    )
     MAX = op(
-        2, "The larger of the two; NaN if either is. Of 0.0 and -0.0 either.", evaluate=_maximum, symbol="max", commutes=True, identity=lambda d: d.min
+        2,
+        "The larger of the two; NaN if either is. Of 0.0 and -0.0 either.",
+        evaluate=_maximum,
+        symbol="max",
+        commutes=True,
+        identity=lambda d: d.min,
     )
     CMPLT = op(2, "x < y.", evaluate=operator.lt, symbol="<", boolean=True)
     CMPNE = op(2, "x != y.", evaluate=operator.ne, symbol="!=", commutes=True, boolean=True)
     CMPEQ = op(2, "x == y.", evaluate=operator.eq, symbol="==", commutes=True, boolean=True)
-    AND = op(2, "Bitwise and; logical for bool.", evaluate=operator.and_, symbol="&", commutes=True, identity=lambda d: d.max)
-    OR = op(2, "Bitwise or; logical for bool.", evaluate=operator.or_, symbol="|", commutes=True, identity=lambda d: 0)
-    XOR = op(2, "Bitwise exclusive or; logical for bool.", evaluate=operator.xor, symbol="^", commutes=True, identity=lambda d: 0)
-    SHL = op(2, "x shifted left by y bits, 0 <= y < width.", evaluate=lambda x, y: x << (y & 63), symbol="<<")
-    SHR = op(2, "x shifted right by y bits; the sign is kept for signed types.", evaluate=lambda x, y: x >> (y & 63), symbol=">>")
+    AND = op(
+        2,
+        "Bitwise and; logical for bool.",
+        evaluate=operator.and_,
+        symbol="&",
+        commutes=True,
+        identity=lambda d: d.max,
+    )
+    OR = op(
+        2,
+        "Bitwise or; logical for bool.",
+        evaluate=operator.or_,
+        symbol="|",
+        commutes=True,
+        identity=lambda d: 0,
+    )
+    XOR = op(
+        2,
+        "Bitwise exclusive or; logical for bool.",
+        evaluate=operator.xor,
+        symbol="^",
+        commutes=True,
+        identity=lambda d: 0,
+    )
+    SHL = op(
+        2,
+        "x shifted left by y bits, 0 <= y < width.",
+        evaluate=lambda x, y: x << (y & 63),
+        symbol="<<",
+    )
+    SHR = op(
+        2,
+        "x shifted right by y bits; the sign is kept for signed types.",
+        evaluate=lambda x, y: x >> (y & 63),
+        symbol=">>",
+    )
 
     # three
-    WHERE = op(3, "Source 1 where source 0 (a bool) is true, else source 2.", evaluate=lambda c, x, y: x if c else y)
+    WHERE = op(
+        3,
+        "Source 1 where source 0 (a bool) is true, else source 2.",
+        evaluate=lambda c, x, y: x if c else y,
+    )
     MULACC = op(
         3,
-        "x * y + z, rounded once for floats where the target can. It stands only where a sum of products was asked for.",
+        "x * y + z, rounded once for floats where the target can. It stands only where a sum of "
+        "products was asked for.",
         Stage.CODE,
         lambda x, y, z: x * y + z,
     )
 
     # memory and control
-    LOAD = op(None, "(buffer, index[, alternative, gate]): the element, or the alternative where the gate is false.", Stage.CODE)
+    LOAD = op(
+        None,
+        "(buffer, index[, alternative, gate]): the element, or the alternative where the gate is "
+        "false.",
+        Stage.CODE,
+    )
     STORE = op(
         None,
-        "(buffer, index, value[, gate]): write the value where the gate is true. `arg` may be a combining op: the element "
+        "(buffer, index, value[, gate]): write the value where the gate is true. `arg` may be a "
+        "combining op: the element "
         "becomes op(element, value).",
         Stage.CODE,
     )
-    REDUCE = op(None, "(value, *ranges): the value folded over the ranges with the op `arg`.", Stage.KERNEL)
+    REDUCE = op(
+        None, "(value, *ranges): the value folded over the ranges with the op `arg`.", Stage.KERNEL
+    )
     VECTORIZE = op(None, "A vector of its sources, one per lane.", Stage.CODE)
     GEP = op(1, "The lanes `arg` of a vector, in that order; a scalar for one lane.", Stage.CODE)
     AFTER = op(None, "Source 0 as it is once the other sources have happened.", Stage.CODE)
     END = op(
         None,
-        "In a kernel: (*effects, *ranges), the effects once the ranges have run. In a program: (range,), the foot of the loop.",
+        "In a kernel: (*effects, *ranges), the effects once the ranges have run. In a program: "
+        "(range,), the foot of the loop.",
         Stage.CODE,
     )
     BARRIER = op(None, "Every lane of the block waits here until all have come.", Stage.CODE)
-    WMMA = op(3, "a @ b + c on a matrix unit, each operand spread over the lanes of a group as `arg`, a MatrixUnit, says.", Stage.CODE)
-    SINK = op(None, "The root: all effects of a kernel, or all values that a schedule must compute.")
+    WMMA = op(
+        3,
+        "a @ b + c on a matrix unit, each operand spread over the lanes of a group as `arg`, a "
+        "MatrixUnit, says.",
+        Stage.CODE,
+    )
+    SINK = op(
+        None, "The root: all effects of a kernel, or all values that a schedule must compute."
+    )
 
     def __init__(self, serial: int, definition: Definition):
         self.serial = serial

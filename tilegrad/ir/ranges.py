@@ -1,4 +1,6 @@
-"""Replacing ranges of a kernel: in indices by an expression, and by other ranges where a fold, a nest or memory names them."""
+"""Replacing ranges of a kernel: in indices by an expression, and by other ranges where a fold, a
+nest or memory names them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ _NAMES_RANGES = (Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL, Ops.DEFINE_ACC)
 
 
 def runs_over(node: UOp, place: int) -> bool:
-    """Whether source number `place` of `node` is a range that it runs over or lives in, not a value."""
+    """Whether source number `place` of `node` is a range that it runs over or lives in, not a
+    value.
+    """
     return node.op in _NAMES_RANGES and (place > 0 or node.op is Ops.DEFINE_LOCAL)
 
 

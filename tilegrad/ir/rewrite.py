@@ -1,8 +1,9 @@
 """Patterns, rules, rule sets, and the driver that applies them: the only way a graph changes.
 
-A rule is an equation with a guard, or a pattern with a function. `PatternMatcher` turns its patterns into Python source,
-one function per rule, and tries on a node only the rules whose root can be its op. `graph_rewrite` goes from the leaves
-to the root until no rule applies; each node is finished once, so its cost is near linear in the number of nodes.
+A rule is an equation with a guard, or a pattern with a function. `PatternMatcher` turns its
+patterns into Python source, one function per rule, and tries on a node only the rules whose root
+can be its op. `graph_rewrite` goes from the leaves to the root until no rule applies; each node is
+finished once, so its cost is near linear in the number of nodes.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ def _as_tuple(value: Any) -> tuple[Any, ...] | None:
 
 
 class UPat:
-    """A pattern for a node: op (one, several, or None for any), dtype, sources, argument, and the name it captures.
+    """A pattern for a node: op (one, several, or None for any), dtype, sources, argument, and the
+    name it captures.
 
-    `src` None takes any sources; a tuple takes those in that order, or in any order where the op commutes. A name used
-    twice must be the same node. Operators build patterns: `(x + c0) + c1`.
+    `src` None takes any sources; a tuple takes those in that order, or in any order where the op
+    commutes. A name used twice must be the same node. Operators build patterns: `(x + c0) + c1`.
     """
 
     __slots__ = ("allow_any_len", "arg", "dtype", "folded", "name", "op", "src")
@@ -148,7 +150,9 @@ class UPat:
 
 
 def fold(expression: UPat) -> UPat:
-    """On the right side of an equation: the number that `expression`, made of constants, comes to."""
+    """On the right side of an equation: the number that `expression`, made of constants, comes
+    to.
+    """
     result = UPat(expression.op, expression.dtype, expression.src, expression.arg, expression.name)
     result.folded = True
     return result
@@ -157,8 +161,8 @@ def fold(expression: UPat) -> UPat:
 class Rule:
     """A named rewrite: left = right where `when` holds, or left -> `function(**captures)`.
 
-    A guard sees constants as numbers and other captures as nodes. A function returns None where it does not apply, and
-    is given `ctx` if it asks for it.
+    A guard sees constants as numbers and other captures as nodes. A function returns None where it
+    does not apply, and is given `ctx` if it asks for it.
     """
 
     __slots__ = ("_match", "function", "left", "name", "right", "when")
@@ -213,7 +217,11 @@ class _Writer:
         tests: list[str] = []
         if pattern.op is not None and not (is_root and len(pattern.op) >= 1):
             ops = [f"Ops.{op.name}" for op in pattern.op]
-            tests.append(f"{node}.op is {ops[0]}" if len(ops) == 1 else f"{node}.op in {self.constant(frozenset(pattern.op), 'ops')}")
+            tests.append(
+                f"{node}.op is {ops[0]}"
+                if len(ops) == 1
+                else f"{node}.op in {self.constant(frozenset(pattern.op), 'ops')}"
+            )
         if pattern.dtype is not None:
             kinds = self.constant(pattern.dtype, "dtypes")
             tests.append(f"({node}.dtype in {kinds} or {node}.dtype.scalar in {kinds})")
@@ -233,7 +241,11 @@ class _Writer:
         if not pattern.src:
             return depth
         children = [self.fresh() for _ in pattern.src]
-        swaps = pattern.op is not None and all(op.commutes for op in pattern.op) and len(pattern.src) == 2
+        swaps = (
+            pattern.op is not None
+            and all(op.commutes for op in pattern.op)
+            and len(pattern.src) == 2
+        )
         if swaps and not _same_shape(*pattern.src):
             a, b = children
             self.emit(depth, f"for {a}, {b} in ({node}.src, {node}.src[::-1]):")
@@ -243,7 +255,8 @@ class _Writer:
         else:
             self.emit(depth, f"{', '.join(children)}, *_ = {node}.src")
         # Patterns that name an op first: they reject soonest.
-        order = sorted(range(len(children)), key=lambda i: pattern.src[i].op is None)  # type: ignore[index]
+        parts = pattern.src
+        order = sorted(range(len(children)), key=lambda i: parts[i].op is None)
         for i in order:
             depth = self.match(pattern.src[i], children[i], depth)
         return depth
@@ -251,10 +264,14 @@ class _Writer:
     def result(self, depth: int) -> None:
         rule = self.rule
         captures = rule.left.names()
-        numbers = {name for name, part in captures.items() if part.is_constant and rule.right is not None}
+        numbers = {
+            name for name, part in captures.items() if part.is_constant and rule.right is not None
+        }
         if rule.when is not None:
             wanted = inspect.signature(rule.when).parameters
-            given = ", ".join(f"{name}={self.bound[name]}{'.arg' if name in numbers else ''}" for name in wanted)
+            given = ", ".join(
+                f"{name}={self.bound[name]}{'.arg' if name in numbers else ''}" for name in wanted
+            )
             self.emit(depth, f"if {self.constant(rule.when, 'when')}({given}):")
             depth += 1
         if rule.right is not None:
@@ -262,10 +279,10 @@ class _Writer:
             return
         assert rule.function is not None
         parameters = inspect.signature(rule.function).parameters
-        given = [f"{name}={self.bound[name]}" for name in captures if name in parameters]
+        named = [f"{name}={self.bound[name]}" for name in captures if name in parameters]
         if "ctx" in parameters:
-            given.append("ctx=ctx")
-        self.emit(depth, f"r = {self.constant(rule.function, 'f')}({', '.join(given)})")
+            named.append("ctx=ctx")
+        self.emit(depth, f"r = {self.constant(rule.function, 'f')}({', '.join(named)})")
         self.emit(depth, "if r is not None:")
         self.emit(depth + 1, "return r")
 
@@ -294,15 +311,24 @@ class _Writer:
 
     def number_of(self, pattern: UPat) -> str:
         if pattern.is_constant:
-            return f"{self.bound[pattern.name]}.arg" if pattern.name is not None else self.constant(pattern.arg, "c")
+            return (
+                f"{self.bound[pattern.name]}.arg"
+                if pattern.name is not None
+                else self.constant(pattern.arg, "c")
+            )
         assert pattern.op is not None and pattern.src is not None
         arguments = ", ".join(self.number_of(part) for part in pattern.src)
         return f"Ops.{pattern.op[0].name}.evaluate({arguments})"
 
 
 def _same_shape(a: UPat, b: UPat) -> bool:
-    """Whether swapping `a` and `b` matches nothing new: both take anything, under names of their own."""
-    plain = all(part.op is None and part.dtype is None and part.src is None and part.arg is None for part in (a, b))
+    """Whether swapping `a` and `b` matches nothing new: both take anything, under names of their
+    own.
+    """
+    plain = all(
+        part.op is None and part.dtype is None and part.src is None and part.arg is None
+        for part in (a, b)
+    )
     return plain and not (a.name and b.name)
 
 
@@ -310,13 +336,14 @@ Entry = Rule | tuple[UPat, Callable[..., Any]]
 
 
 class PatternMatcher:
-    """A set of rules: `PatternMatcher(name, [...])`, or just a list; `a + b` tries the rules of `a` first."""
+    """A set of rules: `PatternMatcher(name, [...])`, or just a list; `a + b` tries the rules of `a`
+    first.
+    """
 
     def __init__(self, name: str | Sequence[Entry] = "rules", rules: Sequence[Entry] = ()):
-        if not isinstance(name, str):
-            name, rules = "rules", name
-        self.name = name
-        self.rules: list[Rule] = [self._as_rule(entry) for entry in rules]
+        entries = rules if isinstance(name, str) else name
+        self.name = name if isinstance(name, str) else "rules"
+        self.rules: list[Rule] = [self._as_rule(entry) for entry in entries]
         self._table: dict[int, list[tuple[Rule, Callable[[UOp, Any], UOp | None]]]] | None = None
 
     @staticmethod
@@ -324,7 +351,9 @@ class PatternMatcher:
         if isinstance(entry, Rule):
             return entry
         pattern, function = entry
-        return Rule(getattr(function, "__name__", "rule").replace("_", "-"), pattern, function=function)
+        return Rule(
+            getattr(function, "__name__", "rule").replace("_", "-"), pattern, function=function
+        )
 
     def __add__(self, other: PatternMatcher) -> PatternMatcher:
         return PatternMatcher(f"{self.name}+{other.name}", [*self.rules, *other.rules])
@@ -392,10 +421,13 @@ def _code(source: str, name: str) -> Any:
 _LIMIT = 1000
 
 
-def graph_rewrite(root: UOp, matcher: PatternMatcher, ctx: Any = None, *, name: str | None = None) -> UOp:
+def graph_rewrite(
+    root: UOp, matcher: PatternMatcher, ctx: Any = None, *, name: str | None = None
+) -> UOp:
     """`root` with the rules of `matcher` applied, leaves first, until none applies.
 
-    `name` labels the pass in the trace. Raises InternalError if one node is rewritten more than 1,000 times in a row.
+    `name` labels the pass in the trace. Raises InternalError if one node is rewritten more than
+    1,000 times in a row.
     """
     counters.rewrites += 1
     record = trace.get()
@@ -403,7 +435,9 @@ def graph_rewrite(root: UOp, matcher: PatternMatcher, ctx: Any = None, *, name: 
         return _rewrite(root, lambda node: matcher.rewrite(node, ctx), matcher.name)
     entry = PassRecord(name or matcher.name, root)
     record.append(entry)
-    entry.after = _rewrite(root, lambda node: matcher.rewrite_traced(node, ctx, entry.steps), matcher.name)
+    entry.after = _rewrite(
+        root, lambda node: matcher.rewrite_traced(node, ctx, entry.steps), matcher.name
+    )
     return entry.after  # type: ignore[no-any-return]
 
 

@@ -1,6 +1,7 @@
 """A graph as constructor text: nested, with a child that several nodes share named once by `:=`.
 
-`ir.text.parse` reads the text back to the identical node. The walk is iterative, so a chain of 100,000 nodes prints.
+`ir.text.parse` reads the text back to the identical node. The walk is iterative, so a chain of
+100,000 nodes prints.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from typing import Any
 
 __all__ = ["show"]
 
-# Deeper nodes stand no further right: the text of a chain of 100,000 would fill gigabytes with blanks.
+# Deeper nodes stand no further right: the text of a chain of 100,000 would fill gigabytes with
+# blanks.
 _DEEPEST = 40
 
 

@@ -1,8 +1,9 @@
 """The node: an op, a dtype, sources and an argument. Equal means identical.
 
-Every graph, from the user's tensors to the instructions of a kernel, is made of `UOp`s. They are immutable and interned
-by weak reference under one lock, so that two threads that build the same node get the same object and comparing graphs
-is comparing identities. Nothing here recurses in Python: a graph of 100,000 nodes is ordinary.
+Every graph, from the user's tensors to the instructions of a kernel, is made of `UOp`s. They are
+immutable and interned by weak reference under one lock, so that two threads that build the same
+node get the same object and comparing graphs is comparing identities. Nothing here recurses in
+Python: a graph of 100,000 nodes is ordinary.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from tilegrad.base.dtype import DType, as_const, dtypes
+from tilegrad.base.dtype import DType, Pointer, as_const, dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.ir.bounds import bounds_of, divisor_of
 from tilegrad.ir.infer import shape_of
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.show import show
 
-__all__ = ["UOp", "Variable", "prod", "sint", "toposort"]
+__all__ = ["UOp", "Variable", "element_of", "prod", "sint", "toposort"]
 
 Key = tuple[Any, ...]
 _table: dict[Key, weakref.ref[UOp]] = {}
@@ -47,15 +48,23 @@ class UOp:
     """One node: `UOp(op, dtype, src, arg)`. The same four give the same object."""
 
     __slots__ = (
-        "__weakref__", "_bounds", "_digest", "_divisor", "_hash", "_ranges", "_shape", "arg", "dtype", "op", "origin", "src",
+        "__weakref__", "_bounds", "_digest", "_divisor", "_ranges", "_shape",
+        "arg", "dtype", "op", "origin", "src",
     )  # fmt: skip
     op: Ops
     dtype: DType
     src: tuple[UOp, ...]
     arg: Any
     origin: tuple[Any, ...]
+    _shape: tuple[Any, ...]
+    _bounds: tuple[Any, Any]
+    _divisor: int
+    _ranges: frozenset[UOp]
+    _digest: bytes
 
-    def __new__(cls, op: Ops, dtype: DType = dtypes.void, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
+    def __new__(
+        cls, op: Ops, dtype: DType = dtypes.void, src: tuple[UOp, ...] = (), arg: Any = None
+    ) -> UOp:
         if op is Ops.CONST:
             arg = as_const(arg, dtype.scalar)
             key: Key = (0, dtype, _FLOAT_BITS.pack(arg) if dtype.is_float else arg)
@@ -111,7 +120,7 @@ class UOp:
     def shape(self) -> tuple[Any, ...]:
         """The sizes of a tensor node: integers, or index nodes."""
         try:
-            return self._shape  # type: ignore[has-type, no-any-return]
+            return self._shape
         except AttributeError:
             return self._lazy("_shape", shape_of)  # type: ignore[no-any-return]
 
@@ -119,7 +128,7 @@ class UOp:
     def bounds(self) -> tuple[Any, Any]:
         """(smallest, largest) value."""
         try:
-            return self._bounds  # type: ignore[has-type, no-any-return]
+            return self._bounds
         except AttributeError:
             return self._lazy("_bounds", bounds_of)  # type: ignore[no-any-return]
 
@@ -135,7 +144,7 @@ class UOp:
     def divisor(self) -> int:
         """A constant that divides every value of this integer node."""
         try:
-            return self._divisor  # type: ignore[has-type, no-any-return]
+            return self._divisor
         except AttributeError:
             return self._lazy("_divisor", divisor_of)  # type: ignore[no-any-return]
 
@@ -143,7 +152,7 @@ class UOp:
     def ranges(self) -> frozenset[UOp]:
         """The ranges inside which this node stands: those it needs and that no END has closed."""
         try:
-            return self._ranges  # type: ignore[has-type, no-any-return]
+            return self._ranges
         except AttributeError:
             return self._lazy("_ranges", _ranges_of)  # type: ignore[no-any-return]
 
@@ -151,7 +160,7 @@ class UOp:
     def key(self) -> bytes:
         """A digest of the graph below, the same in every process."""
         try:
-            return self._digest  # type: ignore[has-type, no-any-return]
+            return self._digest
         except AttributeError:
             return self._lazy("_digest", _digest_of)  # type: ignore[no-any-return]
 
@@ -239,7 +248,7 @@ class UOp:
 
     def load(self, index: UOp, *gate: UOp, dtype: DType | None = None) -> UOp:
         """The element of this buffer at `index`."""
-        return UOp(Ops.LOAD, dtype or self.dtype.base, (self, index, *gate))  # type: ignore[attr-defined]
+        return UOp(Ops.LOAD, dtype or element_of(self), (self, index, *gate))
 
     def store(self, index: UOp, value: UOp, *gate: UOp, combine: Ops | None = None) -> UOp:
         return UOp(Ops.STORE, dtypes.void, (self, index, value, *gate), combine)
@@ -266,7 +275,9 @@ class UOp:
             raise ShapeError(f"bind: only a variable takes a value, this is a {self.op} node")
         name, low, high = self.arg
         if not low <= value <= high:
-            raise ShapeError(f"bind: {value} is outside the variable {name!r}", range=f"{low} to {high}")
+            raise ShapeError(
+                f"bind: {value} is outside the variable {name!r}", range=f"{low} to {high}"
+            )
         return UOp(Ops.BIND, self.dtype, (self, UOp.const(self.dtype, value)))
 
     def unbind(self) -> tuple[UOp, int]:
@@ -281,7 +292,9 @@ class UOp:
     def unbound(self) -> tuple[UOp, dict[UOp, int]]:
         """This symbolic integer without values, and the value of each variable in it."""
         found = dict(node.unbind() for node in self.toposort() if node.op is Ops.BIND)
-        return self.substitute({variable.bind(value): variable for variable, value in found.items()}), found
+        return self.substitute(
+            {variable.bind(value): variable for variable, value in found.items()}
+        ), found
 
     def _other(self, value: Any) -> UOp:
         return value if isinstance(value, UOp) else UOp(Ops.CONST, self.dtype, (), value)
@@ -292,34 +305,34 @@ class UOp:
         return UOp(Ops.ADD, self.dtype, (self, self._other(other)))
 
     def __radd__(self, other: Any) -> UOp:
-        return self + other
+        return self.__add__(other)
 
     def __mul__(self, other: Any) -> UOp:
         return UOp(Ops.MUL, self.dtype, (self, self._other(other)))
 
     def __rmul__(self, other: Any) -> UOp:
-        return self * other
+        return self.__mul__(other)
 
     def __neg__(self) -> UOp:
         return self * -1
 
     def __sub__(self, other: Any) -> UOp:
-        return self + (-self._other(other) if not isinstance(other, (int, float)) else -other)
+        return self.__add__(-other if isinstance(other, (int, float)) else -self._other(other))
 
     def __rsub__(self, other: Any) -> UOp:
-        return -self + other
+        return (-self).__add__(other)
 
     def __floordiv__(self, other: Any) -> UOp:
         return self.alu(Ops.FLOORDIV, self._other(other))
 
     def __rfloordiv__(self, other: Any) -> UOp:
-        return self._other(other) // self
+        return self._other(other).alu(Ops.FLOORDIV, self)
 
     def __mod__(self, other: Any) -> UOp:
         return self.alu(Ops.FLOORMOD, self._other(other))
 
     def __rmod__(self, other: Any) -> UOp:
-        return self._other(other) % self
+        return self._other(other).alu(Ops.FLOORMOD, self)
 
     def __truediv__(self, other: Any) -> UOp:
         return self.alu(Ops.FDIV, self._other(other))
@@ -328,13 +341,13 @@ class UOp:
         return self.alu(Ops.CMPLT, self._other(other))
 
     def __gt__(self, other: Any) -> UOp:
-        return self._other(other) < self
+        return self._other(other).alu(Ops.CMPLT, self)
 
     def __ge__(self, other: Any) -> UOp:
-        return (self < other).logical_not()
+        return self.__lt__(other).logical_not()
 
     def __le__(self, other: Any) -> UOp:
-        return (self > other).logical_not()
+        return self.__gt__(other).logical_not()
 
     def ne(self, other: Any) -> UOp:
         return self.alu(Ops.CMPNE, self._other(other))
@@ -349,7 +362,7 @@ class UOp:
         return self.alu(Ops.AND, self._other(other))
 
     def __rand__(self, other: Any) -> UOp:
-        return self & other
+        return self.__and__(other)
 
     def __or__(self, other: Any) -> UOp:
         return self.alu(Ops.OR, self._other(other))
@@ -379,6 +392,12 @@ class UOp:
 _MET = (Axis.LOCAL, Axis.GROUP, Axis.UPCAST)
 
 
+def element_of(pointer: UOp) -> DType:
+    """The dtype of what `pointer` points to."""
+    assert isinstance(pointer.dtype, Pointer)
+    return pointer.dtype.base
+
+
 def _ranges_of(node: UOp) -> frozenset[UOp]:
     op = node.op
     if op is Ops.SINK:
@@ -398,12 +417,14 @@ def _ranges_of(node: UOp) -> frozenset[UOp]:
 def _digest_of(node: UOp) -> bytes:
     state = hashlib.blake2b(f"{node.op.name} {node.dtype!r} {node.arg!r}".encode(), digest_size=16)
     for source in node.src:
-        state.update(source._digest)  # type: ignore[has-type]
+        state.update(source._digest)
     return state.digest()
 
 
 def _below(root: UOp, done: Mapping[UOp, Any]) -> Iterator[UOp]:
-    """The nodes below `root` that are not in `done`, sources first; the caller adds each to `done` as it comes."""
+    """The nodes below `root` that are not in `done`, sources first; the caller adds each to `done`
+    as it comes.
+    """
     stack = [root]
     while stack:
         node = stack[-1]
@@ -419,7 +440,9 @@ def _below(root: UOp, done: Mapping[UOp, Any]) -> Iterator[UOp]:
 
 
 def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) -> dict[UOp, None]:
-    """All nodes that `roots` need, sources before users, in the order of first use; below a `stop` node nothing is taken."""
+    """All nodes that `roots` need, sources before users, in the order of first use; below a `stop`
+    node nothing is taken.
+    """
     seen: dict[UOp, None] = {}
     stack: list[tuple[UOp, bool]] = [(root, False) for root in reversed(list(roots))]
     while stack:
@@ -448,8 +471,10 @@ def prod(sizes: Iterable[Any]) -> Any:
 
 
 def Variable(name: str, low: int, high: int) -> UOp:
-    """A symbolic integer from `low` to `high`, both included, accepted wherever a size or a number is.
+    """A symbolic integer from `low` to `high`, both included, accepted wherever a size or a number
+    is.
 
-    `Variable("n", 1, 8).bind(3)` gives it a value for the tensors made with it; one compiled kernel serves all values.
+    `Variable("n", 1, 8).bind(3)` gives it a value for the tensors made with it; one compiled kernel
+    serves all values.
     """
     return UOp.variable(name, low, high)

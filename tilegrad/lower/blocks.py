@@ -1,8 +1,9 @@
 """Folds whose loop stands outside a parallel one: their accumulator is an array in memory.
 
-A reduce axis that was tiled runs outside the loops over outputs, so one register cannot hold what it gathers. The fold is
-cut in two: the inner loops fold in registers, the outer one adds their results to the array. Where nothing follows the
-fold but the store, the output itself is that array; otherwise it is scratch, read back by loops of its own.
+A reduce axis that was tiled runs outside the loops over outputs, so one register cannot hold what
+it gathers. The fold is cut in two: the inner loops fold in registers, the outer one adds their
+results to the array. Where nothing follows the fold but the store, the output itself is that array;
+otherwise it is scratch, read back by loops of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from tilegrad.base.dtype import Place, dtypes
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.uop import UOp, element_of, prod
 
 __all__ = ["block_folds"]
 
@@ -20,17 +21,28 @@ _SEQUENTIAL = (Axis.LOOP, Axis.REDUCE, Axis.STAGE, Axis.THREAD)
 
 
 def block_folds(ast: UOp) -> UOp:
-    """Every fold of `ast` whose ranges enclose ranges of its own result, with an accumulator in memory."""
+    """Every fold of `ast` whose ranges enclose ranges of its own result, with an accumulator in
+    memory.
+    """
     while True:
         place = {number: rank for rank, number in enumerate(ast.arg.order)}
-        found = next((parts for fold in ast.toposort() if fold.op is Ops.REDUCE and (parts := _parts(fold, place))), None)
+        found = next(
+            (
+                parts
+                for fold in ast.toposort()
+                if fold.op is Ops.REDUCE and (parts := _parts(fold, place))
+            ),
+            None,
+        )
         if found is None:
             return ast
         ast = _in_memory(ast, *found)
 
 
 def _parts(fold: UOp, place: dict[int, int]) -> tuple[UOp, list[UOp], list[UOp], list[UOp]] | None:
-    """(fold, its outer ranges, its inner ranges, the output ranges between), or None where a register will do."""
+    """(fold, its outer ranges, its inner ranges, the output ranges between), or None where a
+    register will do.
+    """
     own = [part for part in fold.src[1:] if part.arg[0] in place]
     if not own:
         return None
@@ -53,7 +65,13 @@ def _in_memory(ast: UOp, fold: UOp, outer: list[UOp], inner: list[UOp], between:
     for part in outer[1:]:
         is_first = is_first & part.eq(0)
     (store,) = ast.src if len(ast.src) == 1 else (None,)
-    if store is not None and store.op is Ops.STORE and store.src[2] is fold and store.arg is None and _is_exact(store, fold):
+    if (
+        store is not None
+        and store.op is Ops.STORE
+        and store.src[2] is fold
+        and store.arg is None
+        and _is_exact(store, fold)
+    ):
         pointer, position, _, *gate = store.src
         kept = pointer.load(position, *((identity, gate[0]) if gate else ()), dtype=fold.dtype)
         total = is_first.where(identity, kept).alu(fold.arg, partial)
@@ -62,15 +80,32 @@ def _in_memory(ast: UOp, fold: UOp, outer: list[UOp], inner: list[UOp], between:
     locals_ = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
     lives_in = tuple(part for part in fold.ranges if part not in between)
     size = int(prod(part.vmax + 1 for part in between))
-    memory = UOp(Ops.DEFINE_LOCAL, fold.dtype.ptr(size, Place.SCRATCH), lives_in, 1 + max(locals_, default=-1))
+    memory = UOp(
+        Ops.DEFINE_LOCAL,
+        fold.dtype.ptr(size, Place.SCRATCH),
+        lives_in,
+        1 + max(locals_, default=-1),
+    )
     position = _flat(between)
     total = is_first.where(identity, memory.load(position, dtype=fold.dtype)).alu(fold.arg, partial)
     filled = memory.after(memory.store(position, total).end(*outer, *between))
-    fresh = {part: part.replace(arg=(1 + max(numbers) + count, part.arg[1])) for count, part in enumerate(between)}
+    fresh = {
+        part: part.replace(arg=(1 + max(numbers) + count, part.arg[1]))
+        for count, part in enumerate(between)
+    }
     read = filled.load(position, dtype=fold.dtype)
     stand_in = UOp.variable("folded", 0, 0, fold.dtype)
-    above = ast.substitute({fold: stand_in}).substitute(fresh).substitute({stand_in: read.substitute({filled: filled}).replace(
-        src=(filled, position.substitute(fresh)))})
+    above = (
+        ast.substitute({fold: stand_in})
+        .substitute(fresh)
+        .substitute(
+            {
+                stand_in: read.substitute({filled: filled}).replace(
+                    src=(filled, position.substitute(fresh))
+                )
+            }
+        )
+    )
     order = list(ast.arg.order)
     order += [fresh[part].arg[0] for part in between]
     return simplify(above.replace(arg=KernelInfo(ast.arg.name, tuple(order), ast.arg.opts)))
@@ -78,7 +113,7 @@ def _in_memory(ast: UOp, fold: UOp, outer: list[UOp], inner: list[UOp], between:
 
 def _is_exact(store: UOp, fold: UOp) -> bool:
     """Whether the output holds partial results without loss."""
-    return store.src[0].op is Ops.DEFINE_GLOBAL and store.src[0].dtype.base is fold.dtype  # type: ignore[attr-defined]
+    return store.src[0].op is Ops.DEFINE_GLOBAL and element_of(store.src[0]) is fold.dtype
 
 
 def _flat(parts: list[UOp]) -> UOp:

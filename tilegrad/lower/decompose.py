@@ -1,7 +1,8 @@
-"""What the target lacks, said with what it has: functions, dtypes, masks; and the forms that machines like best.
+"""What the target lacks, said with what it has: functions, dtypes, masks; and the forms that
+machines like best.
 
-A missing dtype (bfloat16 on most processors) is a storage format: values of it are held in float32 and rounded after every
-operation, so that results are those of a machine that has it.
+A missing dtype (bfloat16 on most processors) is a storage format: values of it are held in float32
+and rounded after every operation, so that results are those of a machine that has it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from tilegrad.ir.uop import UOp
 from tilegrad.lower import transcendental
 from tilegrad.target import Target
 
-
 _INTEGERS = (*dtypes.signed, *dtypes.unsigned)
 x, y = UPat.wilds("x y")
 minus_one = UPat(Ops.CONST, arg=-1)
@@ -32,7 +32,7 @@ FORMS = PatternMatcher("forms", [
 def to_shift(x: UOp, c: UOp) -> UOp | None:
     """A multiple by a power of two is a shift."""
     if c.arg > 1 and c.arg & (c.arg - 1) == 0:
-        return x << (c.arg.bit_length() - 1)
+        return x << (int(c.arg).bit_length() - 1)
     return None
 
 
@@ -95,7 +95,9 @@ def _functions(target: Target) -> PatternMatcher:
     made = {op: _wide_enough(build) for op, build in _BUILDERS.items()}
     made |= {Ops.RECIP: _reciprocal, Ops.MAX: _maximum}
     rules = [
-        Rule(f"no-{op.name.lower()}", UPat(op, name="node"), function=build) for op, build in made.items() if op in target.missing
+        Rule(f"no-{op.name.lower()}", UPat(op, name="node"), function=build)
+        for op, build in made.items()
+        if op in target.missing
     ]
     if not target.has_fma:
         rules.append(Rule("no-mulacc", UPat(Ops.MULACC, name="node"), function=_multiply_add))
@@ -116,7 +118,8 @@ def no_masked_load(load: UOp) -> UOp | None:
     scalar = load.dtype.scalar
     other = other.broadcast(load.dtype.lanes)
     return UOp.stack(
-        UOp(Ops.LOAD, scalar, (pointer, index + lane, other.gep(lane), gate.gep(lane))) for lane in range(load.dtype.lanes)
+        UOp(Ops.LOAD, scalar, (pointer, index + lane, other.gep(lane), gate.gep(lane)))
+        for lane in range(load.dtype.lanes)
     )
 
 
@@ -127,7 +130,12 @@ def no_masked_store(store: UOp) -> UOp | None:
         return None
     pointer, index, value, gate = store.src
     stores = [
-        UOp(Ops.STORE, dtypes.void, (pointer, index + lane, value.gep(lane), gate.gep(lane)), store.arg)
+        UOp(
+            Ops.STORE,
+            dtypes.void,
+            (pointer, index + lane, value.gep(lane), gate.gep(lane)),
+            store.arg,
+        )
         for lane in range(value.dtype.lanes)
     ]
     return UOp(Ops.END, dtypes.void, tuple(stores))
@@ -183,7 +191,8 @@ def _from_bits(bits: UOp, dtype: DType) -> UOp:
     wide = bits.cast(dtypes.uint32)
     if dtype is dtypes.bfloat16:
         return (wide << 16).bitcast(dtypes.float32.vec(lanes))
-    # half: the mantissa moved up, the exponent rebased by a multiplication, which is exact for subnormals too.
+    # half: the mantissa moved up, the exponent rebased by a multiplication, which is exact for
+    # subnormals too.
     magnitude = ((wide & 0x7FFF) << 13).bitcast(dtypes.float32.vec(lanes)) * 2.0**112
     is_special = (wide & 0x7C00).eq(0x7C00)
     special = (((wide & 0x3FF) << 13) | 0x7F800000).bitcast(dtypes.float32.vec(lanes))
@@ -197,7 +206,9 @@ def _to_bits(value: UOp, dtype: DType) -> UOp:
     wide = value.bitcast(_u32(lanes))
     if dtype is dtypes.bfloat16:
         return (wide >> 16).cast(dtypes.uint16)
-    scaled = ((wide & 0x7FFFFFFF).bitcast(dtypes.float32.vec(lanes)) * 2.0**-112).bitcast(_u32(lanes)) >> 13
+    scaled = ((wide & 0x7FFFFFFF).bitcast(dtypes.float32.vec(lanes)) * 2.0**-112).bitcast(
+        _u32(lanes)
+    ) >> 13
     is_special = (wide & 0x7F800000).eq(0x7F800000)
     special = ((wide >> 13) & 0x3FF) | 0x7C00
     return (is_special.where(special, scaled) | ((wide >> 16) & 0x8000)).cast(dtypes.uint16)
@@ -213,7 +224,8 @@ def _round(value: UOp, dtype: DType) -> UOp:
         nearest = (wide + ((wide >> 16) & 1) + 0x7FFF) & 0xFFFF0000
         quiet = (wide & 0xFFFF0000) | 0x400000
         return value.ne(value).where(quiet, nearest).bitcast(value.dtype)
-    # half: adding and taking away a number whose last place is half's last place at this exponent rounds once.
+    # half: adding and taking away a number whose last place is half's last place at this exponent
+    # rounds once.
     exponent = wide & 0x7F800000
     least = UOp.const(exponent.dtype, (127 - 14) << 23)
     magic = ((exponent < least).where(least, exponent) + (13 << 23)).bitcast(value.dtype)

@@ -1,7 +1,8 @@
-"""Written-out axes that did not become lanes are written out: a copy of each value for each iteration it depends on.
+"""Written-out axes that did not become lanes are written out: a copy of each value for each
+iteration it depends on.
 
-Each node is made once per combination of the written-out axes that it needs, never for others, so the work equals the
-size of the result.
+Each node is made once per combination of the written-out axes that it needs, never for others, so
+the work equals the size of the result.
 """
 
 from __future__ import annotations
@@ -25,17 +26,24 @@ def write_out(ast: UOp) -> UOp:
     after    REDUCE(LOAD(a, k*2), LOAD(a, k*2 + 1), k)
     """
     nodes = ast.toposort()
-    axes = sorted((node for node in nodes if node.op is Ops.RANGE and node.arg[1] in _WRITTEN), key=lambda node: node.arg[0])
+    axes = sorted(
+        (node for node in nodes if node.op is Ops.RANGE and node.arg[1] in _WRITTEN),
+        key=lambda node: node.arg[0],
+    )
     if not axes:
         return ast
     rank = {axis: number for number, axis in enumerate(axes)}
     needs: dict[UOp, tuple[UOp, ...]] = {}
     made: dict[UOp, dict[Place, UOp]] = {}
-    number = itertools.count(1 + max((node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL), default=-1))
+    number = itertools.count(
+        1 + max((node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL), default=-1)
+    )
     for node in nodes:
         if node in rank:
             needs[node] = (node,)
-            made[node] = {(value,): UOp.const(dtypes.index, value) for value in range(node.src[0].arg)}
+            made[node] = {
+                (value,): UOp.const(dtypes.index, value) for value in range(node.src[0].arg)
+            }
             continue
         own = _needed(node, needs, rank)
         needs[node] = own
@@ -60,7 +68,11 @@ def _needed(node: UOp, needs: dict[UOp, tuple[UOp, ...]], rank: dict[UOp, int]) 
 
 
 def _copy(
-    node: UOp, place: dict[UOp, int], needs: dict[UOp, tuple[UOp, ...]], made: dict[UOp, dict[Place, UOp]], number: itertools.count[int]
+    node: UOp,
+    place: dict[UOp, int],
+    needs: dict[UOp, tuple[UOp, ...]],
+    made: dict[UOp, dict[Place, UOp]],
+    number: itertools.count[int],
 ) -> UOp:
     def at(source: UOp, extra: dict[UOp, int] | None = None) -> UOp:
         where = place if extra is None else {**place, **extra}
@@ -68,15 +80,27 @@ def _copy(
 
     op = node.op
     if op is Ops.BARRIER or (op is Ops.SINK and node.arg is not None):
-        return node.replace(src=tuple(made[source][p] for source in node.src for p in sorted(made[source])))
+        return node.replace(
+            src=tuple(made[source][p] for source in node.src for p in sorted(made[source]))
+        )
     if op in (Ops.REDUCE, Ops.END):
         folded = [axis for axis in node.src if axis.op is Ops.RANGE and axis.arg[1] in _WRITTEN]
-        kept = tuple(at(source) for source in node.src[1:] if source.op is Ops.RANGE and source not in folded)
+        kept = tuple(
+            at(source) for source in node.src[1:] if source.op is Ops.RANGE and source not in folded
+        )
         values = [source for source in node.src if source.op is not Ops.RANGE]
-        combos = [dict(zip(folded, combo, strict=True)) for combo in itertools.product(*(range(axis.src[0].arg) for axis in folded))]
-        return node.replace(src=(*(at(value, combo) for value in values for combo in combos), *kept))
+        combos = [
+            dict(zip(folded, combo, strict=True))
+            for combo in itertools.product(*(range(axis.src[0].arg) for axis in folded))
+        ]
+        return node.replace(
+            src=(*(at(value, combo) for value in values for combo in combos), *kept)
+        )
     if op is Ops.DEFINE_LOCAL and needs[node]:
         first = all(value == 0 for value in place.values())
-        return node.replace(src=tuple(part for part in node.src if part not in place), arg=node.arg if first else next(number))
+        return node.replace(
+            src=tuple(part for part in node.src if part not in place),
+            arg=node.arg if first else next(number),
+        )
     src = tuple(at(source) for source in node.src)
     return node if src == node.src else UOp(op, node.dtype, src, node.arg)

@@ -1,7 +1,9 @@
-"""Index arithmetic becomes machine integers: 32 bits where bounds prove that nothing can wrap, else 64.
+"""Index arithmetic becomes machine integers: 32 bits where bounds prove that nothing can wrap, else
+64.
 
-Python's division rounds down and C's toward zero: the two agree where nothing is negative, powers of two become shifts and
-masks (which round down), and only the rest is corrected. A divisor that may be zero, or -1, is guarded, as machines trap.
+Python's division rounds down and C's toward zero: the two agree where nothing is negative, powers
+of two become shifts and masks (which round down), and only the rest is corrected. A divisor that
+may be zero, or -1, is guarded, as machines trap.
 """
 
 from __future__ import annotations
@@ -28,20 +30,28 @@ def order_sums(ast: UOp) -> UOp:
     place = {number: rank for rank, number in enumerate(ast.arg.order)}
 
     def depth(term: UOp) -> int:
-        return max((place.get(loop.arg[0], len(place) + loop.arg[0]) for loop in term.ranges), default=-1)
+        return max(
+            (place.get(loop.arg[0], len(place) + loop.arg[0]) for loop in term.ranges), default=-1
+        )
 
     positions: dict[UOp, tuple[str, ...]] = {}
 
     def rank(term: UOp) -> tuple[int, tuple[str, ...]]:
         if term not in positions:
-            positions[term] = tuple(sorted({node.arg[0] for node in term.toposort() if node.op is Ops.SPECIAL}))
+            positions[term] = tuple(
+                sorted({node.arg[0] for node in term.toposort() if node.op is Ops.SPECIAL})
+            )
         return depth(term), positions[term]
 
     done: dict[UOp, UOp] = {}
     for node in ast.toposort():
         src = tuple(done[source] for source in node.src)
         made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-        if node.op in (Ops.LOAD, Ops.STORE) and node.src[1].op is Ops.ADD and node.src[1].dtype.lanes == 1:
+        if (
+            node.op in (Ops.LOAD, Ops.STORE)
+            and node.src[1].op is Ops.ADD
+            and node.src[1].dtype.lanes == 1
+        ):
             found = terms_of(node.src[1])
             if found is not None:
                 terms = sorted(found[0].items(), key=lambda item: rank(item[0]))
@@ -70,13 +80,24 @@ def _concrete(ast: UOp) -> UOp:
         src = tuple(done[source] for source in node.src)
         is_index = node.dtype.scalar is dtypes.index
         if not is_index:
-            if node.op in (Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ) and node.src[0].dtype.scalar is dtypes.index:
+            if (
+                node.op in (Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ)
+                and node.src[0].dtype.scalar is dtypes.index
+            ):
                 src = _together(src, _wider(src))
             done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
             continue
         lanes = node.dtype.lanes
-        if node.op is Ops.CONST or not src or node.op in (Ops.RANGE, Ops.SPECIAL, Ops.CAST, Ops.DEFINE_VAR):
-            own = dtypes.int32 if _fits(node) and not (node.op is Ops.RANGE and not _fits(node.src[0])) else dtypes.int64
+        if (
+            node.op is Ops.CONST
+            or not src
+            or node.op in (Ops.RANGE, Ops.SPECIAL, Ops.CAST, Ops.DEFINE_VAR)
+        ):
+            own = (
+                dtypes.int32
+                if _fits(node) and not (node.op is Ops.RANGE and not _fits(node.src[0]))
+                else dtypes.int64
+            )
             if node.op is Ops.CAST:
                 done[node] = src[0].cast(own) if src[0].dtype.scalar is not own else src[0]
                 continue
@@ -89,12 +110,19 @@ def _concrete(ast: UOp) -> UOp:
         cast = _together(values, own) if node.op is not Ops.GEP else values
         if node.op is Ops.WHERE:
             cast = (src[0], *cast)
-        done[node] = UOp(node.op, (values[0].dtype.scalar if node.op is Ops.GEP else own).vec(lanes), cast, node.arg)
+        done[node] = UOp(
+            node.op,
+            (values[0].dtype.scalar if node.op is Ops.GEP else own).vec(lanes),
+            cast,
+            node.arg,
+        )
     return done[ast]
 
 
 def _wider(parts: tuple[UOp, ...]) -> DType:
-    return dtypes.int64 if any(part.dtype.scalar is dtypes.int64 for part in parts) else dtypes.int32
+    return (
+        dtypes.int64 if any(part.dtype.scalar is dtypes.int64 for part in parts) else dtypes.int32
+    )
 
 
 def _together(parts: tuple[UOp, ...], dtype: DType) -> tuple[UOp, ...]:
@@ -116,7 +144,9 @@ def _power(node: UOp) -> int | None:
     return None
 
 
-@DIVIDE.rule("floordiv-to-machine", UPat(Ops.FLOORDIV, dtype=_INTEGERS, src=(UPat(name="x"), UPat(name="y"))))
+@DIVIDE.rule(
+    "floordiv-to-machine", UPat(Ops.FLOORDIV, dtype=_INTEGERS, src=(UPat(name="x"), UPat(name="y")))
+)
 def floordiv_to_machine(x: UOp, y: UOp) -> UOp:
     """Python's quotient by shifts, or by the machine's."""
     power = _power(y)
@@ -130,12 +160,14 @@ def floordiv_to_machine(x: UOp, y: UOp) -> UOp:
     return _unguarded(x, y, lower.where(quotient - 1, quotient), x * -1)
 
 
-@DIVIDE.rule("floormod-to-machine", UPat(Ops.FLOORMOD, dtype=_INTEGERS, src=(UPat(name="x"), UPat(name="y"))))
+@DIVIDE.rule(
+    "floormod-to-machine", UPat(Ops.FLOORMOD, dtype=_INTEGERS, src=(UPat(name="x"), UPat(name="y")))
+)
 def floormod_to_machine(x: UOp, y: UOp) -> UOp:
     """Python's remainder by a mask, or by the machine's."""
     power = _power(y)
     if power is not None:
-        return x & (y.arg - 1)
+        return x & (int(y.arg) - 1)
     if x.vmin >= 0 and y.vmin > 0:
         return x.alu(Ops.MOD, y)
     safe, quotient = _guarded(x, y)

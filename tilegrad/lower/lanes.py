@@ -1,13 +1,14 @@
 """Written-out axes become vector lanes where memory allows it.
 
-Of the axes that are written out, those along which most loads and stores touch neighbouring elements run as the lanes of
-vectors; no value may depend on two of them. A load whose index moves by one per lane is a vector load; any other that
-depends on the lane is made of scalar loads, one for each. The rest of the arithmetic follows.
+Of the axes that are written out, those along which most loads and stores touch neighbouring
+elements run as the lanes of vectors; no value may depend on two of them. A load whose index moves
+by one per lane is a vector load; any other that depends on the lane is made of scalar loads, one
+for each. The rest of the arithmetic follows.
 """
 
 from __future__ import annotations
 
-from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype import DType, Pointer, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import replace_ranges
@@ -75,9 +76,19 @@ def _meet(nodes: dict[UOp, None], a: UOp, b: UOp) -> bool:
 
 
 def _width(ast: UOp, axis: UOp, target: Target) -> int:
-    """Lanes: the largest power of two that divides the extent and that a vector of the widest dtype here holds."""
-    sizes = [node.dtype for node in ast.toposort() if node.op in (Ops.LOAD, Ops.REDUCE) and axis in node.ranges | frozenset(node.src)]
-    stored = [node.src[2].dtype for node in ast.toposort() if node.op is Ops.STORE and axis in node.src[1].ranges]
+    """Lanes: the largest power of two that divides the extent and that a vector of the widest dtype
+    here holds.
+    """
+    sizes = [
+        node.dtype
+        for node in ast.toposort()
+        if node.op in (Ops.LOAD, Ops.REDUCE) and axis in node.ranges | frozenset(node.src)
+    ]
+    stored = [
+        node.src[2].dtype
+        for node in ast.toposort()
+        if node.op is Ops.STORE and axis in node.src[1].ranges
+    ]
     widest: DType = max([*sizes, *stored], key=lambda dtype: dtype.itemsize, default=dtypes.float32)
     most = target.lanes_of(widest)
     width = 1
@@ -111,9 +122,11 @@ def _vectorize(ast: UOp, lane: UOp, width: int) -> UOp:
             continue
         made = _wide(node, src, lane, width)
         done[node] = made
-        if lane in node.ranges or node.op is Ops.DEFINE_LOCAL:
-            depends.add(node)
-        elif node.op is Ops.AFTER and any(source in depends for source in node.src[:1]):
+        if (
+            lane in node.ranges
+            or node.op is Ops.DEFINE_LOCAL
+            or (node.op is Ops.AFTER and any(source in depends for source in node.src[:1]))
+        ):
             depends.add(node)
     return simplify(done[ast])
 
@@ -127,15 +140,23 @@ def _wide(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
     if op is Ops.DEFINE_LOCAL:
         lives_in = tuple(part for part in node.src if part is not lane)
         pointer = node.dtype
-        return UOp(op, pointer.base.ptr(pointer.size * width, pointer.place), lives_in, node.arg)  # type: ignore[attr-defined]
+        assert isinstance(pointer, Pointer)
+        array = pointer.base.ptr(pointer.size * width, pointer.place)
+        return UOp(op, array, lives_in, node.arg)
     if op is Ops.REDUCE:
         if lane not in node.src:
             return UOp(op, node.dtype.vec(width), tuple(src), node.arg)
-        rest = tuple(part for old, part in zip(node.src[1:], src[1:], strict=True) if old is not lane)
+        rest = tuple(
+            part for old, part in zip(node.src[1:], src[1:], strict=True) if old is not lane
+        )
         partial = UOp(op, node.dtype.vec(width), (src[0].broadcast(width), *rest), node.arg)
         return across(partial, node.arg)
     if op is Ops.END:
-        return UOp(op, node.dtype, tuple(part for old, part in zip(node.src, src, strict=True) if old is not lane))
+        return UOp(
+            op,
+            node.dtype,
+            tuple(part for old, part in zip(node.src, src, strict=True) if old is not lane),
+        )
     if op in (Ops.AFTER, Ops.SINK):
         return UOp(op, src[0].dtype if op is Ops.AFTER else node.dtype, src, node.arg)
     if op.is_alu or op in (Ops.CAST, Ops.BITCAST):
@@ -145,7 +166,9 @@ def _wide(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
 
 
 def across(vector: UOp, op: Ops) -> UOp:
-    """The fold of a vector's lanes, halving it until one is left: the tree is fixed by the number of lanes."""
+    """The fold of a vector's lanes, halving it until one is left: the tree is fixed by the number
+    of lanes.
+    """
     while vector.dtype.lanes > 1:
         half = vector.dtype.lanes // 2
         vector = _pick(vector, range(half)).alu(op, _pick(vector, range(half, 2 * half)))
@@ -169,7 +192,9 @@ def _at(node: UOp, lane: UOp, place: int) -> UOp:
 def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
     pointer, index = node.src[:2]
     private = _is_private(pointer, lane)
-    stride = 1 if private and lane not in index.ranges else None if private else stride_of(index, lane)
+    stride = (
+        1 if private and lane not in index.ranges else None if private else stride_of(index, lane)
+    )
     extra = tuple(part.broadcast(width) if part.dtype.lanes == 1 else part for part in src[2:])
     if private and stride == 1:
         return UOp(Ops.LOAD, node.dtype.vec(width), (src[0], index * width, *extra), node.arg)
@@ -179,20 +204,26 @@ def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
         return UOp(Ops.LOAD, node.dtype, src, node.arg)
     parts: list[UOp] = []
     for place in range(width):
-        position, *rest = (_lane_of(old, new, lane, place) for old, new in zip(node.src[1:], src[1:], strict=True))
+        position, *rest = (
+            _lane_of(old, new, lane, place) for old, new in zip(node.src[1:], src[1:], strict=True)
+        )
         parts.append(UOp(Ops.LOAD, node.dtype, (src[0], position, *rest), node.arg))
     return UOp.stack(parts)
 
 
 def _lane_of(scalar: UOp, vector: UOp, lane: UOp, place: int) -> UOp:
-    """One lane of a value: computed for that lane alone where it can be, else picked from the vector."""
+    """One lane of a value: computed for that lane alone where it can be, else picked from the
+    vector.
+    """
     if all(node.op not in (Ops.AFTER, Ops.REDUCE) for node in scalar.toposort()):
         return _at(scalar, lane, place)
     return simplify(vector.gep(place)) if vector.dtype.lanes > 1 else vector
 
 
 def _is_pure(index: UOp) -> bool:
-    """Whether the index is made of ranges and constants alone, and may be evaluated for any lane."""
+    """Whether the index is made of ranges and constants alone, and may be evaluated for any
+    lane.
+    """
     return all(node.op is not Ops.LOAD for node in index.toposort())
 
 
@@ -207,6 +238,10 @@ def _wide_store(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
     stores = []
     for place in range(width):
         position = _lane_of(index, src[1], lane, place)
-        rest = tuple(_lane_of(old, new, lane, place) for old, new in zip(node.src[3:], src[3:], strict=True))
-        stores.append(UOp(Ops.STORE, dtypes.void, (src[0], position, value.gep(place), *rest), node.arg))
+        rest = tuple(
+            _lane_of(old, new, lane, place) for old, new in zip(node.src[3:], src[3:], strict=True)
+        )
+        stores.append(
+            UOp(Ops.STORE, dtypes.void, (src[0], position, value.gep(place), *rest), node.arg)
+        )
     return UOp(Ops.END, dtypes.void, tuple(stores))

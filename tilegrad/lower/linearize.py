@@ -1,7 +1,7 @@
 """Instructions in an order: each stands in the innermost loop that it needs, and no deeper.
 
-The ranges that a value needs say which loops it must stand in; loops nest in the kernel's loop order. So what does not
-change in a loop is computed before it without a further pass.
+The ranges that a value needs say which loops it must stand in; loops nest in the kernel's loop
+order. So what does not change in a loop is computed before it without a further pass.
 """
 
 from __future__ import annotations
@@ -17,16 +17,23 @@ __all__ = ["linearize"]
 
 # Within a loop: definitions first, stores last, the rest as soon as its sources are there.
 _EARLY = {
-    Ops.DEFINE_GLOBAL: -50, Ops.DEFINE_VAR: -40, Ops.DEFINE_LOCAL: -30, Ops.SPECIAL: -25, Ops.CONST: -10, Ops.DEFINE_ACC: -20,
-    Ops.LOAD: -1, Ops.RANGE: 5, Ops.STORE: 10, Ops.BARRIER: 11, Ops.SINK: 20,
+    Ops.DEFINE_GLOBAL: -50, Ops.DEFINE_VAR: -40, Ops.DEFINE_LOCAL: -30, Ops.SPECIAL: -25,
+    Ops.DEFINE_ACC: -20, Ops.CONST: -10, Ops.LOAD: -1, Ops.RANGE: 5, Ops.STORE: 10,
+    Ops.BARRIER: 11, Ops.SINK: 20,
 }  # fmt: skip
 
 
 def linearize(ast: UOp) -> list[UOp]:
-    """The program of a lowered kernel: every source before its users, each loop opened by its RANGE, closed by an END."""
+    """The program of a lowered kernel: every source before its users, each loop opened by its
+    RANGE, closed by an END.
+    """
     nodes = list(ast.toposort())
     place = {number: rank for rank, number in enumerate(ast.arg.order)}
-    depth_of = {node: place.get(node.arg[0], len(place) + node.arg[0]) for node in nodes if node.op is Ops.RANGE}
+    depth_of = {
+        node: place.get(node.arg[0], len(place) + node.arg[0])
+        for node in nodes
+        if node.op is Ops.RANGE
+    }
     parent = _parents(nodes, depth_of)
     home: dict[UOp, UOp | None] = {}
     for node in nodes:
@@ -53,14 +60,21 @@ def _parents(nodes: list[UOp], depth_of: dict[UOp, int]) -> dict[UOp, UOp | None
     for loop in sorted(depth_of, key=depth_of.__getitem__):
         for other in list(outer[loop]):
             outer[loop] |= outer[other]
-    return {loop: max(found, key=depth_of.__getitem__) if found else None for loop, found in outer.items()}
+    return {
+        loop: max(found, key=depth_of.__getitem__) if found else None
+        for loop, found in outer.items()
+    }
 
 
 class _Emitter:
     """Emits the body of each loop in an order that respects data and effects."""
 
     def __init__(
-        self, nodes: list[UOp], home: dict[UOp, UOp | None], parent: dict[UOp, UOp | None], members: dict[UOp | None, list[UOp]]
+        self,
+        nodes: list[UOp],
+        home: dict[UOp, UOp | None],
+        parent: dict[UOp, UOp | None],
+        members: dict[UOp | None, list[UOp]],
     ):
         self.home, self.parent, self.members = home, parent, members
         self.rank = {node: number for number, node in enumerate(nodes)}
@@ -80,7 +94,8 @@ class _Emitter:
         return found
 
     def run(self) -> list[UOp]:
-        # For each body, the items are its own nodes and the loops in it; an item needs what any node inside it needs.
+        # For each body, the items are its own nodes and the loops in it; an item needs what any
+        # node inside it needs.
         needs: dict[UOp, set[UOp]] = {}
         for node in self.rank:
             if node.op is Ops.END:
@@ -104,7 +119,9 @@ class _Emitter:
         return found
 
     def _need(self, node: UOp, around: list[UOp], source: UOp, needs: dict[UOp, set[UOp]]) -> None:
-        """Note that the item of `node` comes after the item of `source` in the innermost body that holds both."""
+        """Note that the item of `node` comes after the item of `source` in the innermost body that
+        holds both.
+        """
         theirs = self.chain(self.home[source])
         if source.op is Ops.RANGE:
             if source in around:
@@ -114,18 +131,26 @@ class _Emitter:
             theirs_items = [source, *theirs]
         else:
             theirs_items = [source, *theirs]
-        mine_items = [node, *self.chain(self.home[node])] if node.op is not Ops.RANGE else [node, *self.chain(self.parent[node])]
+        mine_items = (
+            [node, *self.chain(self.home[node])]
+            if node.op is not Ops.RANGE
+            else [node, *self.chain(self.parent[node])]
+        )
         shared = set(theirs_items) & set(mine_items)
         mine = next((item for item in reversed([m for m in mine_items if m not in shared])), None)
-        other = next((item for item in reversed([t for t in theirs_items if t not in shared])), None)
+        other = next(
+            (item for item in reversed([t for t in theirs_items if t not in shared])), None
+        )
         if mine is not None and other is not None and mine is not other:
             needs.setdefault(mine, set()).add(other)
 
     def _body(self, loop: UOp | None, needs: dict[UOp, set[UOp]]) -> None:
-        stack: list[tuple[UOp | None, list[tuple[int, int, UOp]], dict[UOp, set[UOp]], dict[UOp, list[UOp]]]] = []
+        stack: list[
+            tuple[UOp | None, list[tuple[int, int, UOp]], dict[UOp, set[UOp]], dict[UOp, list[UOp]]]
+        ] = []
         stack.append(self._open(loop, needs))
         while stack:
-            here, ready, waiting, users = stack[-1]
+            here, ready, waiting, _ = stack[-1]
             if not ready:
                 if waiting:
                     stuck = next(iter(waiting))
@@ -174,20 +199,33 @@ class _Emitter:
         return _EARLY.get(item.op, 0)
 
     def _emit(self, node: UOp) -> None:
-        """Append `node`, its sources those of the program; an END among them is the foot of its loop."""
+        """Append `node`, its sources those of the program; an END among them is the foot of its
+        loop.
+        """
         src: list[UOp] = []
         for source in node.src:
             src += self._feet(source) if source.op is Ops.END else [self.alias[source]]
-        made = UOp(node.op, node.dtype, tuple(dict.fromkeys(src)) if node.op in (Ops.AFTER, Ops.SINK) else tuple(src), node.arg)
+        made = UOp(
+            node.op,
+            node.dtype,
+            tuple(dict.fromkeys(src)) if node.op in (Ops.AFTER, Ops.SINK) else tuple(src),
+            node.arg,
+        )
         self.alias[node] = made
         self.program.append(made)
 
     def _feet(self, end: UOp) -> list[UOp]:
-        """What stands for an END in the program: the feet of its loops, or its effects where it closes none."""
+        """What stands for an END in the program: the feet of its loops, or its effects where it
+        closes none.
+        """
         loops = [part for part in end.src if part.op is Ops.RANGE]
         if loops:
             return [self.ends[loop] for loop in loops]
-        return [made for part in end.src for made in (self._feet(part) if part.op is Ops.END else [self.alias[part]])]
+        return [
+            made
+            for part in end.src
+            for made in (self._feet(part) if part.op is Ops.END else [self.alias[part]])
+        ]
 
     def _close(self, loop: UOp) -> None:
         foot = UOp(Ops.END, dtypes.void, (self.alias[loop],))

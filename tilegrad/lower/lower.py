@@ -1,6 +1,7 @@
 """The pass list of this stage: each line a pass, with the reason for its place.
 
-A pass takes and leaves a graph that its spec allows; `python -m tilegrad show FILE --after lower.NAME` prints any of them.
+A pass takes and leaves a graph that its spec allows; `python -m tilegrad show FILE --after
+lower.NAME` prints any of them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ Pass = Callable[[UOp, Target], UOp]
 PASSES: tuple[tuple[str, Pass], ...] = (
     # While ranges are whole: afterwards an accumulator in memory would have to find its copies.
     ("lower.blocks", lambda ast, target: block_folds(ast)),
-    # Before the rest is written out, so that a vector is one node and not sixteen. Scalar targets write out all.
+    # Before the rest is written out, so that a vector is one node and not sixteen. Scalar targets
+    # write out all.
     ("lower.lanes", lambda ast, target: use_lanes(ast, target) if target.has_vectors else ast),
     ("lower.expand", lambda ast, target: write_out(ast)),
     # Before ranges become positions in the launch, whose divisions would hide what is aligned.
@@ -46,7 +48,9 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 
 
 def lower(ast: UOp, target: Target, check: Callable[[UOp, str], None] | None = None) -> list[UOp]:
-    """The program of a kernel: instructions in an order. `check` sees the graph after every pass."""
+    """The program of a kernel: instructions in an order. `check` sees the graph after every
+    pass.
+    """
     record = trace.get()
     for name, apply in PASSES:
         before = ast

@@ -1,7 +1,8 @@
 """Folds become accumulators: a variable set to the identity, changed in the loop, read after it.
 
-The order of a fold is fixed here and nowhere else: within an iteration the written-out values are folded one after the
-other, in a sum of products each as one MULACC; vector accumulators meet lane by lane in a tree after the loop.
+The order of a fold is fixed here and nowhere else: within an iteration the written-out values are
+folded one after the other, in a sum of products each as one MULACC; vector accumulators meet lane
+by lane in a tree after the loop.
 """
 
 from __future__ import annotations

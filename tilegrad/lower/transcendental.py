@@ -1,17 +1,19 @@
-"""exp2, log2 and sin as polynomials: arithmetic, casts of bits and choices only, so that whole vectors run through them.
+"""exp2, log2 and sin as polynomials: arithmetic, casts of bits and choices only, so that whole
+vectors run through them.
 
-Each function reduces its argument exactly, evaluates a polynomial by Horner's rule with MULACC, and puts the parts together.
-Special values (zero, infinities, NaN, subnormal numbers) take the same path with a choice at the end. half and bfloat16 are
-computed in float32.
+Each function reduces its argument exactly, evaluates a polynomial by Horner's rule with MULACC, and
+puts the parts together. Special values (zero, infinities, NaN, subnormal numbers) take the same
+path with a choice at the end. half and bfloat16 are computed in float32.
 
 Error bounds, against correctly rounded results (tests/lower/test_transcendental.py measures them):
 
     exp2     float32 1.5 ulp, float64 2 ulp
     log2     float32 2 ulp, float64 2.5 ulp
-    sin      float32 2 ulp up to |x| = 2**26 pi, float64 2 ulp up to 2**20; beyond, the reduction loses digits
+    sin      float32 2 ulp up to |x| = 2**26 pi, float64 2 ulp up to 2**20; beyond, the reduction
+    loses digits
 
-Coefficients: float32 exp2 and log2 are Chebyshev fits of degree 6 and 10; the others are the functions' own series, taken far
-enough that the next term is below half a unit in the last place.
+Coefficients: float32 exp2 and log2 are Chebyshev fits of degree 6 and 10; the others are the
+functions' own series, taken far enough that the next term is below half a unit in the last place.
 """
 
 from __future__ import annotations
@@ -25,17 +27,26 @@ from tilegrad.ir.uop import UOp
 __all__ = ["exp2", "log2", "sin"]
 
 _LN2 = math.log(2.0)
-_EXP2_FLOAT = (1.0, 0.6931472067106187, 0.24022651213596455, 0.05550327214210924, 0.009618025602796367, 0.0013400432164871745,
+_EXP2_FLOAT = (1.0, 0.6931472067106187, 0.24022651213596455, 0.05550327214210924,
+               0.009618025602796367, 0.0013400432164871745,
                0.00015469732024939734)  # fmt: skip
 _EXP2_DOUBLE = tuple(_LN2**k / math.factorial(k) for k in range(14))
-_LOG2_FLOAT = (1.4426950418020965, -0.7213475159796165, 0.48089788826877267, -0.36067410606372896, 0.288576207860461,
-               -0.24046883102081812, 0.20504394440797852, -0.17888555493503466, 0.17203325235009487, -0.16917613212306476,
+_LOG2_FLOAT = (1.4426950418020965, -0.7213475159796165, 0.48089788826877267,
+               -0.36067410606372896, 0.288576207860461, -0.24046883102081812,
+               0.20504394440797852, -0.17888555493503466, 0.17203325235009487,
+               -0.16917613212306476,
                0.09720983942791098)  # fmt: skip
 _ATANH_DOUBLE = tuple(2.0 / (_LN2 * (2 * k + 1)) for k in range(12))
 _SIN = tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(11))
 _SIN_FLOAT_TERMS = 7
-# pi in parts of 27 bits, so that a multiple below 2**26 of each is exact; the last part takes what is left.
-_PI_PARTS = (3.141592651605606, 1.9841871479187034e-09, 1.144237741932715e-17, 3.2892513872648515e-26)
+# pi in parts of 27 bits, so that a multiple below 2**26 of each is exact; the last part takes what
+# is left.
+_PI_PARTS = (
+    3.141592651605606,
+    1.9841871479187034e-09,
+    1.144237741932715e-17,
+    3.2892513872648515e-26,
+)
 
 
 def _const(like: UOp, value: float) -> UOp:
@@ -87,9 +98,13 @@ def _nearest(x: UOp) -> tuple[UOp, UOp]:
 
 
 def exp2(x: UOp) -> UOp:
-    """2**x for float32 and float64: 2**n * p(x - n), the power in two halves so that results may be subnormal."""
+    """2**x for float32 and float64: 2**n * p(x - n), the power in two halves so that results may be
+    subnormal.
+    """
     is_double = x.dtype.itemsize == 8
-    inside = _at_most(_at_least(x, -1080.0 if is_double else -152.0), 1025.0 if is_double else 129.0)
+    inside = _at_most(
+        _at_least(x, -1080.0 if is_double else -152.0), 1025.0 if is_double else 129.0
+    )
     whole, exponent = _nearest(inside)
     part = inside + whole * -1.0
     value = _horner(part, _EXP2_DOUBLE if is_double else _EXP2_FLOAT)
@@ -98,7 +113,9 @@ def exp2(x: UOp) -> UOp:
 
 
 def log2(x: UOp) -> UOp:
-    """log2(x) for float32 and float64: the exponent plus the logarithm of a mantissa between sqrt(1/2) and sqrt(2)."""
+    """log2(x) for float32 and float64: the exponent plus the logarithm of a mantissa between
+    sqrt(1/2) and sqrt(2).
+    """
     is_double = x.dtype.itemsize == 8
     bits = _mantissa_bits(x.dtype)
     least, lift = (2.0**-1022, 54) if is_double else (2.0**-126, 24)
@@ -113,7 +130,9 @@ def log2(x: UOp) -> UOp:
         value = ratio * _horner(ratio * ratio, _ATANH_DOUBLE)
     else:
         value = above * _horner(above, _LOG2_FLOAT)
-    whole = exponent + is_small.where(UOp.const(exponent.dtype, -lift), UOp.const(exponent.dtype, 0))
+    whole = exponent + is_small.where(
+        UOp.const(exponent.dtype, -lift), UOp.const(exponent.dtype, 0)
+    )
     result = value + whole.cast(x.dtype)
     result = x.eq(_const(x, 0.0)).where(_const(x, -math.inf), result)
     result = (x < _const(x, 0.0)).where(_const(x, math.nan), result)
@@ -121,7 +140,9 @@ def log2(x: UOp) -> UOp:
 
 
 def sin(x: UOp) -> UOp:
-    """sin(x) for float32 and float64: x less the nearest multiple of pi, in float64 for both, and an odd polynomial."""
+    """sin(x) for float32 and float64: x less the nearest multiple of pi, in float64 for both, and
+    an odd polynomial.
+    """
     wide = x.cast(dtypes.float64)
     whole, parity = _nearest_multiple(wide)
     rest = wide

@@ -8,9 +8,9 @@ Several folds of a kernel are shared by the same lanes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from tilegrad.base.dtype import Place, dtypes
+from tilegrad.base.dtype import Place, Pointer, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import replace_ranges
@@ -20,7 +20,7 @@ from tilegrad.optimize.opt import Opt, loop_order
 from tilegrad.optimize.split import next_number, reorder, split
 from tilegrad.target import Target
 
-__all__ = ["group"]
+__all__ = ["group", "is_second_stage"]
 
 # What stands around a fold that lanes share: each runs once per block, lane or written-out copy.
 _PARALLEL = (Axis.GLOBAL, Axis.LOCAL, Axis.UPCAST)
@@ -80,16 +80,31 @@ def _known_lane(ast: UOp, loop: UOp, amount: int, opt: Opt) -> UOp | None:
         if around:
             kind = around[0].arg[1].value
             raise OptError(f"{name}: the fold stands inside a {kind} axis", opt=opt)
-        if any(part.op is Ops.BARRIER for part in fold.src[0].toposort()) and _is_second(fold):
-            raise OptError(f"{name}: the axis is where lanes meet", opt=opt)
+        if is_second_stage(fold) or any(
+            fold in store.src[2].toposort() for store in _to_shared(nodes)
+        ):
+            raise OptError(f"{name}: lanes share the fold already", opt=opt)
     known = [part for part in loop_order(ast) if part.arg[1] is Axis.GROUP]
     if known and (len(known) > 1 or known[0].src[0].arg != amount):
         raise OptError(f"{name}: other folds of the kernel are shared by other lanes", opt=opt)
     return known[0] if known else None
 
 
-def _is_second(fold: UOp) -> bool:
-    return fold.src[0].op is Ops.LOAD and fold.src[0].src[0].op is Ops.AFTER
+def is_second_stage(fold: UOp) -> bool:
+    """Whether the fold runs over what lanes left in shared memory."""
+    loops = fold.src[1:]
+    return any(
+        node.op is Ops.LOAD
+        and isinstance(node.src[0].dtype, Pointer)
+        and node.src[0].dtype.place is Place.SHARED
+        and any(part in node.src[1].ranges for part in loops)
+        for node in fold.src[0].toposort()
+    )
+
+
+def _to_shared(nodes: Iterable[UOp]) -> list[UOp]:
+    stores = [node for node in nodes if node.op is Ops.STORE]
+    return [node for node in stores if node.src[0].op is Ops.DEFINE_LOCAL]
 
 
 def _meet(ast: UOp, lane: UOp, again: UOp) -> UOp:

@@ -1,15 +1,17 @@
 """A good list of Opts without measuring, from static facts of the target.
 
-Targets with blocks have a list of their own (heuristic_simt). For a processor with vectors, one question decides: which data
-is used again? Where a fold reads two operands, and one output axis moves only the first while another moves only the second,
-a tile of both axes kept in registers reads each element once for many uses. Elsewhere memory is the limit, and what counts
-is that neighbours in memory are neighbours in a vector.
+Targets with blocks have a list of their own (heuristic_simt). For a processor with vectors, one
+question decides: which data is used again? Where a fold reads two operands, and one output axis
+moves only the first while another moves only the second, a tile of both axes kept in registers
+reads each element once for many uses. Elsewhere memory is the limit, and what counts is that
+neighbours in memory are neighbours in a vector.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilegrad.base.dtype import DType
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import terms_of
@@ -145,7 +147,11 @@ class _Shaper:
         for nest in [node for node in self.ast.toposort() if node.op is Ops.END]:
             self.vectorize_nest(nest, width)
         for loop in reversed(loop_order(self.ast)):
-            if loop.arg[1] is Axis.LOOP and _stride(store.src[1], loop) == 1 and loop.src[0].op is Ops.CONST:
+            if (
+                loop.arg[1] is Axis.LOOP
+                and _stride(store.src[1], loop) == 1
+                and loop.src[0].op is Ops.CONST
+            ):
                 if any(loop in fold.ranges for fold in folds if _is_lane_fold(self.ast, loop)):
                     break
                 self.vectorize_output(loop, width)
@@ -153,7 +159,9 @@ class _Shaper:
 
     def vectorize_fold(self, fold: UOp, width: int) -> None:
         """Vector accumulators along a contiguous reduce axis; short folds are written out."""
-        loops = [part for part in fold.src[1:] if part.op is Ops.RANGE and part.src[0].op is Ops.CONST]
+        loops = [
+            part for part in fold.src[1:] if part.op is Ops.RANGE and part.src[0].op is Ops.CONST
+        ]
         contiguous = [part for part in loops if _score(fold, part) > 0]
         if contiguous:
             loop = contiguous[-1]
@@ -169,10 +177,14 @@ class _Shaper:
 
     def vectorize_nest(self, nest: UOp, width: int) -> None:
         """Vectors in a nest that fills scratch, whose extents cannot be padded."""
-        for loop in reversed([part for part in nest.src[1:] if part.op is Ops.RANGE and part.src[0].op is Ops.CONST]):
+        for loop in reversed(
+            [part for part in nest.src[1:] if part.op is Ops.RANGE and part.src[0].op is Ops.CONST]
+        ):
             if nest.src[0].op is Ops.STORE and _stride(nest.src[0].src[1], loop) == 1:
                 amounts = [count * width for count in (4, 2, 1)] + [width // 2, width // 4]
-                amount = next((each for each in amounts if each > 1 and loop.src[0].arg % each == 0), 1)
+                amount = next(
+                    (each for each in amounts if each > 1 and loop.src[0].arg % each == 0), 1
+                )
                 if amount > 1:
                     self.move(OptOps.UPCAST, loop, amount)
                 return
@@ -184,13 +196,21 @@ class _Shaper:
             self.split_to(loop, OptOps.UPCAST, amount)
 
     def thread(self) -> None:
-        """Chunks of the outermost loop on which every fold depends, so that nothing is computed twice."""
-        loops = [part for part in loop_order(self.ast) if part.arg[1] is Axis.LOOP and part.src[0].op is Ops.CONST]
+        """Chunks of the outermost loop on which every fold depends, so that nothing is computed
+        twice.
+        """
+        loops = [
+            part
+            for part in loop_order(self.ast)
+            if part.arg[1] is Axis.LOOP and part.src[0].op is Ops.CONST
+        ]
         work = int(prod(part.vmax + 1 for part in loop_order(self.ast)))
         if work < _WORTH_THREADS or not self.target.threads:
             return
         folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
-        nests = {part for node in self.ast.toposort() if node.op is Ops.END for part in node.src[1:]}
+        nests = {
+            part for node in self.ast.toposort() if node.op is Ops.END for part in node.src[1:]
+        }
         candidates: list[tuple[int, int, UOp]] = []
         for place, loop in enumerate(loops):
             chunks = _chunks(loop.src[0].arg, self.target.threads)
@@ -204,10 +224,18 @@ class _Shaper:
 def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
     """The two axes of a register tile, if the fold has them."""
     width = target.lanes_of(fold.dtype)
-    loads = [node for node in fold.toposort() if node.op is Ops.LOAD and any(part in node.ranges for part in fold.src[1:])]
+    loads = [
+        node
+        for node in fold.toposort()
+        if node.op is Ops.LOAD and any(part in node.ranges for part in fold.src[1:])
+    ]
     if width < 2 or len(loads) < 2:
         return None
-    outputs = [part for part in loop_order(ast) if part.arg[1] is Axis.LOOP and part in fold.ranges and part.src[0].op is Ops.CONST]
+    outputs = [
+        part
+        for part in loop_order(ast)
+        if part.arg[1] is Axis.LOOP and part in fold.ranges and part.src[0].op is Ops.CONST
+    ]
     store = _stores(ast)[0]
     depth = int(prod(part.vmax + 1 for part in fold.src[1:]))
     best: tuple[float, _Reuse] | None = None
@@ -217,9 +245,12 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
         if not moves or not stays or lanes.src[0].arg < 4:
             continue
         rows = [
-            part for part in outputs
-            if part is not lanes and any(part in load.ranges for load in stays) and any(part not in load.ranges for load in moves)
-        ]  # fmt: skip
+            part
+            for part in outputs
+            if part is not lanes
+            and any(part in load.ranges for load in stays)
+            and any(part not in load.ranges for load in moves)
+        ]
         if not rows:
             continue
         row = max(rows, key=lambda part: (min(part.src[0].arg, 8), part.src[0].arg))
@@ -258,7 +289,11 @@ def _loops_of_operand(ast: UOp, slot: int) -> frozenset[UOp]:
 
 
 def _stores(ast: UOp) -> list[UOp]:
-    return [node for node in ast.toposort() if node.op is Ops.STORE and node.src[0].op is Ops.DEFINE_GLOBAL]
+    return [
+        node
+        for node in ast.toposort()
+        if node.op is Ops.STORE and node.src[0].op is Ops.DEFINE_GLOBAL
+    ]
 
 
 def _stride(index: UOp, loop: UOp) -> int | None:
@@ -280,12 +315,14 @@ def _score(fold: UOp, loop: UOp) -> int:
 def _is_lane_fold(ast: UOp, loop: UOp) -> bool:
     """Whether a fold that depends on `loop` already runs in vectors of its own."""
     return any(
-        node.op is Ops.REDUCE and loop in node.ranges and any(part.arg[1] is Axis.UNROLL and part.src[0].arg >= 8 for part in node.src[1:])
+        node.op is Ops.REDUCE
+        and loop in node.ranges
+        and any(part.arg[1] is Axis.UNROLL and part.src[0].arg >= 8 for part in node.src[1:])
         for node in ast.toposort()
     )
 
 
-def _widest(ast: UOp) -> object:
+def _widest(ast: UOp) -> DType:
     dtypes_used = [node.dtype for node in ast.toposort() if node.op in (Ops.LOAD, Ops.REDUCE)]
     dtypes_used += [node.src[2].dtype for node in _stores(ast)]
     return max(dtypes_used, key=lambda dtype: dtype.itemsize)
@@ -306,7 +343,11 @@ def _best_rows(extent: int, most: int) -> int:
     for rows in _ROWS:
         if rows <= most and extent % rows == 0:
             return rows
-    return min((rows for rows in _ROWS if rows <= most), key=lambda rows: (_padded(extent, rows), -rows), default=1)
+    return min(
+        (rows for rows in _ROWS if rows <= most),
+        key=lambda rows: (_padded(extent, rows), -rows),
+        default=1,
+    )
 
 
 def _lane_amount(extent: int, width: int, vectors: int) -> int:
@@ -320,11 +361,21 @@ def _lane_amount(extent: int, width: int, vectors: int) -> int:
             return half
         return width
     power = _power_below(extent)
-    return extent if extent == power else power if extent % power == 0 else power * 2 if power * 2 <= 2 * extent and extent > 2 else 1
+    return (
+        extent
+        if extent == power
+        else power
+        if extent % power == 0
+        else power * 2
+        if power * 2 <= 2 * extent and extent > 2
+        else 1
+    )
 
 
 def _chunks(extent: int, wanted: int) -> int:
-    """How many chunks: the divisor of the extent nearest above what is wanted, else the largest below."""
+    """How many chunks: the divisor of the extent nearest above what is wanted, else the largest
+    below.
+    """
     divisors = [count for count in range(2, min(extent, 4 * wanted) + 1) if extent % count == 0]
     above = [count for count in divisors if count >= wanted]
     return above[0] if above else max(divisors, default=1)

@@ -18,6 +18,7 @@ from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.group import is_second_stage
 from tilegrad.optimize.matrix import find_products
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
 from tilegrad.optimize.opts import apply_opt
@@ -216,10 +217,8 @@ class _Shaper:
 
     def meets(self, loop: UOp) -> bool:
         """Whether `loop` runs over what lanes left in shared memory."""
-        values = [fold.src[0] for fold in self.folds() if loop in fold.src]
-        return bool(values) and all(
-            value.op is Ops.LOAD and value.src[0].op is Ops.AFTER for value in values
-        )
+        folds = [fold for fold in self.folds() if loop in fold.src]
+        return bool(folds) and all(map(is_second_stage, folds))
 
     def tile(self, fold: UOp) -> None:
         """A register tile of two axes, each of which moves only some of what the fold reads."""

@@ -9,10 +9,10 @@ shows a kernel's shape.
 
 from __future__ import annotations
 
-from tilegrad.base.dtype import Place, Pointer
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp
+from tilegrad.optimize.group import is_second_stage
 from tilegrad.optimize.opt import axes_of
 
 __all__ = ["kernel_name"]
@@ -71,7 +71,7 @@ def _parts(ast: UOp) -> list[tuple[str, Axis]]:
     second = {
         part
         for node in ast.toposort()
-        if node.op is Ops.REDUCE and _reads_shared(node.src[0])
+        if node.op is Ops.REDUCE and is_second_stage(node)
         for part in node.src[1:]
     }
     stored = {part for store in _stores(ast) for part in store.src[1].ranges}
@@ -84,11 +84,3 @@ def _parts(ast: UOp) -> list[tuple[str, Axis]]:
             kind = Axis.STAGE
         parts.append((render(axis.src[0]), kind))
     return parts
-
-
-def _reads_shared(value: UOp) -> bool:
-    return (
-        value.op is Ops.LOAD
-        and isinstance(value.src[0].dtype, Pointer)
-        and value.src[0].dtype.place is Place.SHARED
-    )

@@ -33,8 +33,9 @@ class OptOps(Enum):
 
 @dataclass(frozen=True)
 class Opt:
-    """One move. `axis` is a position in the kernel's printed order; UNROLL, GROUP and GROUPTOP count from the first
-    reduce axis. `arg` is an amount (0: the whole axis), the other axis of SWAP, or the tuple of STAGE and TC.
+    """One move. `axis` is a position in the kernel's printed order; UNROLL, GROUP and GROUPTOP
+    count from the first reduce axis. `arg` is an amount (0: the whole axis), the other axis of
+    SWAP, or the tuple of STAGE and TC.
     """
 
     op: OptOps
@@ -45,10 +46,11 @@ class Opt:
         return f"Opt(op={self.op!r}, axis={self.axis!r}, arg={self.arg!r})"
 
 
-# The printed order of a kernel's axes, which its name shows. Written-out axes, whose rank is one, stand in the order in
-# which they were made.
+# The printed order of a kernel's axes, which its name shows. Written-out axes, whose rank is one,
+# stand in the order in which they were made.
 PRINT_ORDER = (
-    Axis.THREAD, Axis.GLOBAL, Axis.LOOP, Axis.LOCAL, Axis.GROUP, Axis.REDUCE, Axis.UPCAST, Axis.UNROLL,
+    Axis.THREAD, Axis.GLOBAL, Axis.LOOP, Axis.LOCAL, Axis.GROUP, Axis.REDUCE, Axis.UPCAST,
+    Axis.UNROLL,
 )  # fmt: skip
 _RANK = {axis: rank for rank, axis in enumerate(PRINT_ORDER)}
 _RANK[Axis.THREAD] = _RANK[Axis.GLOBAL] = _RANK[Axis.LOOP] = 0

@@ -1,8 +1,8 @@
 """The Opts as checked rewrites: a kernel graph in, the same kernel in another shape out.
 
-Each move checks first and raises OptError with what is wrong; what it returns computes the same values. None looks at what
-a kernel computes, only at its ranges, loads and stores. STAGE, GROUP and TC, which give values a place of their own, stand
-in files beside this one.
+Each move checks first and raises OptError with what is wrong; what it returns computes the same
+values. None looks at what a kernel computes, only at its ranges, loads and stores. STAGE, GROUP and
+TC, which give values a place of their own, stand in files beside this one.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def _check_block(ast: UOp, opt: Opt, target: Target) -> None:
     lanes = prod(part.src[0].arg for part in axes if part.arg[1] in (Axis.LOCAL, Axis.GROUP))
     if lanes > target.block_lanes:
         raise OptError(
-            f"{opt.op.value}: a block of {lanes} lanes, {target.name} has at most {target.block_lanes}",
+            f"{opt.op.value}: a block of {lanes} lanes, {target.name} has at most "
+            f"{target.block_lanes}",
             opt=opt,
         )
     nbytes = 0
@@ -96,11 +97,17 @@ def _with_opt(info: Any, opt: Opt) -> Any:
 def _axis(ast: UOp, opt: Opt, kinds: tuple[Axis, ...], *, from_reduce: bool = False) -> UOp:
     axes = reduce_axes(ast) if from_reduce else axes_of(ast)
     if opt.axis is None or not 0 <= opt.axis < len(axes):
-        raise OptError(f"{opt.op.value}: axis {opt.axis} of a kernel with {len(axes)} axes to choose from", opt=opt)
+        raise OptError(
+            f"{opt.op.value}: axis {opt.axis} of a kernel with {len(axes)} axes to choose from",
+            opt=opt,
+        )
     found = axes[opt.axis]
     if found.arg[1] not in kinds:
-        raise OptError(f"{opt.op.value}: axis {opt.axis} is a {found.arg[1].value} axis", opt=opt,
-                       allowed=", ".join(kind.value for kind in kinds))
+        raise OptError(
+            f"{opt.op.value}: axis {opt.axis} is a {found.arg[1].value} axis",
+            opt=opt,
+            allowed=", ".join(kind.value for kind in kinds),
+        )
     return found
 
 
@@ -110,13 +117,24 @@ def _amount(loop: UOp, opt: Opt) -> int:
     if extent.op is not Ops.CONST:
         if isinstance(opt.arg, int) and opt.arg > 1 and extent.divisor % opt.arg == 0:
             return opt.arg
-        raise OptError(f"{opt.op.value}: {opt.arg} is not known to divide the symbolic extent of axis {opt.axis}", opt=opt)
+        raise OptError(
+            f"{opt.op.value}: {opt.arg} is not known to divide the symbolic extent of axis "
+            f"{opt.axis}",
+            opt=opt,
+        )
     amount = extent.arg if opt.arg == 0 else opt.arg
     if not isinstance(amount, int) or amount < 2:
-        raise OptError(f"{opt.op.value}: an amount of {amount} does nothing to axis {opt.axis} of {extent.arg}", opt=opt)
+        raise OptError(
+            f"{opt.op.value}: an amount of {amount} does nothing to axis {opt.axis} of "
+            f"{extent.arg}",
+            opt=opt,
+        )
     if extent.arg % amount:
-        raise OptError(f"{opt.op.value}: {amount} does not divide axis {opt.axis} of {extent.arg}", opt=opt,
-                       fix=f"PADTO({opt.axis}, {amount}) first, or a divisor")
+        raise OptError(
+            f"{opt.op.value}: {amount} does not divide axis {opt.axis} of {extent.arg}",
+            opt=opt,
+            fix=f"PADTO({opt.axis}, {amount}) first, or a divisor",
+        )
     return amount
 
 
@@ -163,16 +181,30 @@ def _thread(ast: UOp, opt: Opt, target: Target) -> UOp:
     _require_private(ast, loop, opt)
     extent = loop.src[0]
     chunks = extent.vmax if opt.arg == 0 else opt.arg
-    if extent.op is not Ops.CONST or not isinstance(chunks, int) or chunks < 2 or extent.arg % chunks:
-        raise OptError(f"thread: {chunks} chunks do not divide axis {opt.axis} of {extent.vmax}", opt=opt)
+    if (
+        extent.op is not Ops.CONST
+        or not isinstance(chunks, int)
+        or chunks < 2
+        or extent.arg % chunks
+    ):
+        raise OptError(
+            f"thread: {chunks} chunks do not divide axis {opt.axis} of {extent.vmax}", opt=opt
+        )
     return split(ast, loop, extent.arg // chunks, Axis.LOOP, outer=Axis.THREAD, hoist=True)
 
 
 def _require_private(ast: UOp, loop: UOp, opt: Opt) -> None:
     """Every element stored to memory outside the iteration must belong to one value of `loop`."""
     for node in ast.toposort():
-        if node.op is Ops.STORE and loop not in node.src[1].ranges and not _is_inside(node.src[0], loop):
-            raise OptError(f"{opt.op.value}: all iterations of axis {opt.axis} write the same elements", opt=opt)
+        if (
+            node.op is Ops.STORE
+            and loop not in node.src[1].ranges
+            and not _is_inside(node.src[0], loop)
+        ):
+            raise OptError(
+                f"{opt.op.value}: all iterations of axis {opt.axis} write the same elements",
+                opt=opt,
+            )
 
 
 def _is_inside(pointer: UOp, loop: UOp) -> bool:
@@ -183,7 +215,8 @@ def _is_inside(pointer: UOp, loop: UOp) -> bool:
 def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:
     """Split a loop for a cache: the outer part runs outside all loops that were not tiled.
 
-    Tiled loops nest in the order in which they are made. A reduce axis may be tiled: its accumulator then lives in memory.
+    Tiled loops nest in the order in which they are made. A reduce axis may be tiled: its
+    accumulator then lives in memory.
 
     before   i: 0..64, j: 0..64
     after    tile of j: 0..4, i: 0..64, j: 0..16
@@ -253,7 +286,9 @@ def _gate_load(load: UOp, inside: UOp) -> UOp:
 
 
 def _gives_identity(value: UOp, inside: UOp, identity: UOp) -> bool:
-    """Whether outside the gate, where gated loads give their alternative, `value` is the identity by itself."""
+    """Whether outside the gate, where gated loads give their alternative, `value` is the identity
+    by itself.
+    """
     closed = {
         node: node.src[2]
         for node in value.toposort()
@@ -270,8 +305,12 @@ _MOVES: dict[OptOps, Callable[[UOp, Opt, Target], UOp]] = {
     OptOps.UPCAST: _upcast,
     OptOps.UNROLL: _unroll,
     OptOps.LOCAL: _local,
-    OptOps.GROUP: lambda ast, opt, target: group(ast, opt, _axis(ast, opt, (Axis.REDUCE,), from_reduce=True), target, top=False),
-    OptOps.GROUPTOP: lambda ast, opt, target: group(ast, opt, _axis(ast, opt, (Axis.REDUCE,), from_reduce=True), target, top=True),
+    OptOps.GROUP: lambda ast, opt, target: group(
+        ast, opt, _axis(ast, opt, (Axis.REDUCE,), from_reduce=True), target, top=False
+    ),
+    OptOps.GROUPTOP: lambda ast, opt, target: group(
+        ast, opt, _axis(ast, opt, (Axis.REDUCE,), from_reduce=True), target, top=True
+    ),
     OptOps.PADTO: _padto,
     OptOps.SWAP: _swap,
     OptOps.THREAD: _thread,

@@ -26,9 +26,18 @@ def reorder(ast: UOp, order: Sequence[int]) -> UOp:
 
 
 def split(
-    ast: UOp, loop: UOp, amount: int, inner: Axis, *, outer: Axis | None = None, last: bool = False, hoist: bool = False, top: bool = False
+    ast: UOp,
+    loop: UOp,
+    amount: int,
+    inner: Axis,
+    *,
+    outer: Axis | None = None,
+    last: bool = False,
+    hoist: bool = False,
+    top: bool = False,
 ) -> UOp:
-    """`loop` as outer * amount + inner. The outer part keeps the loop's place, or is hoisted; the inner follows it or is last.
+    """`loop` as outer * amount + inner. The outer part keeps the loop's place, or is hoisted; the
+    inner follows it or is last.
 
     With `top`, the parts change roles: loop = inner * (extent / amount) + outer.
     """
@@ -60,6 +69,6 @@ def split(
 def _after_tiles(ast: UOp) -> int:
     """How many loops stand outside: chunks, and tiles made before."""
     opts = ast.arg.opts
-    tiles = sum(opt.op.name == "TILE" for opt in opts)
+    tiles: int = sum(opt.op.name == "TILE" for opt in opts)
     chunks = sum(part.arg[1] is Axis.THREAD for part in loop_order(ast))
     return tiles + chunks

@@ -1,8 +1,8 @@
 """Programs as LLVM IR text: `void @kernel(ptr args, i64 chunk)`.
 
-Vectors, loops and the order of instructions come ready from lowering, so that LLVM has to do what it is best at: select
-instructions, allocate registers, schedule. Accumulators are stack slots, which `mem2reg` turns into registers. There are
-no fast-math flags: floats mean what the graph says.
+Vectors, loops and the order of instructions come ready from lowering, so that LLVM has to do what
+it is best at: select instructions, allocate registers, schedule. Accumulators are stack slots,
+which `mem2reg` turns into registers. There are no fast-math flags: floats mean what the graph says.
 """
 
 from __future__ import annotations
@@ -10,18 +10,24 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from tilegrad.base.dtype import DType, Place, dtypes
+from tilegrad.base.dtype import DType, Place, Pointer, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
 __all__ = ["LLVMRenderer"]
 
-_FLOATS = {dtypes.float16: "half", dtypes.bfloat16: "bfloat", dtypes.float32: "float", dtypes.float64: "double"}
+_FLOATS = {
+    dtypes.float16: "half",
+    dtypes.bfloat16: "bfloat",
+    dtypes.float32: "float",
+    dtypes.float64: "double",
+}
 _SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 _FLOAT_OPS = {Ops.ADD: "fadd", Ops.SUB: "fsub", Ops.MUL: "fmul", Ops.FDIV: "fdiv"}
 _INT_OPS = {
-    Ops.ADD: "add", Ops.SUB: "sub", Ops.MUL: "mul", Ops.AND: "and", Ops.OR: "or", Ops.XOR: "xor", Ops.SHL: "shl",
+    Ops.ADD: "add", Ops.SUB: "sub", Ops.MUL: "mul", Ops.AND: "and", Ops.OR: "or", Ops.XOR: "xor",
+    Ops.SHL: "shl",
 }  # fmt: skip
 _FLOAT_TESTS = {Ops.CMPLT: "olt", Ops.CMPNE: "une", Ops.CMPEQ: "oeq"}
 _MATH = {Ops.SQRT: "sqrt", Ops.TRUNC: "trunc"}
@@ -91,10 +97,18 @@ class _Function:
         for node in self.program:
             self.emit(node)
         bits = self.vector_bytes * 8
-        lines = [f'define void @{self.name}(ptr noalias %args, i64 %chunk) #0 {{', "entry:", *self.entry, "  br label %start", "start:"]
+        lines = [
+            f"define void @{self.name}(ptr noalias %args, i64 %chunk) #0 {{",
+            "entry:",
+            *self.entry,
+            "  br label %start",
+            "start:",
+        ]
         lines += [*self.body, "  ret void", "}"]
         lines += sorted(self.declared.values())
-        attributes = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}" "no-builtins"'
+        attributes = (
+            f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}" "no-builtins"'
+        )
         lines.append(f"attributes #0 = {{ nounwind {attributes} }}")
         return "\n".join(lines) + "\n"
 
@@ -116,11 +130,15 @@ class _Function:
         self.body.append(f"{name}:")
         self.block = name
 
-    def call(self, intrinsic: str, kind: str, *arguments: tuple[str, str], suffix: str | None = None) -> str:
+    def call(
+        self, intrinsic: str, kind: str, *arguments: tuple[str, str], suffix: str | None = None
+    ) -> str:
         """A call of an LLVM intrinsic that is overloaded on `kind`."""
         full = f"llvm.{intrinsic}.{suffix or _mangled(kind)}"
         self.declared[full] = f"declare {kind} @{full}({', '.join(each for each, _ in arguments)})"
-        return self.make(f"call {kind} @{full}({', '.join(f'{each} {value}' for each, value in arguments)})")
+        return self.make(
+            f"call {kind} @{full}({', '.join(f'{each} {value}' for each, value in arguments)})"
+        )
 
     def use(self, node: UOp) -> str:
         """The value of `node` here; an accumulator is read at this moment."""
@@ -152,15 +170,22 @@ class _Function:
         self.entry.append(f"  {name}.p = getelementptr i64, ptr %args, i64 {place}")
         self.entry.append(f"  {name}.w = load i64, ptr {name}.p")
         kind = type_of(node.dtype)
-        self.entry.append(f"  {name} = add i64 {name}.w, 0" if kind == "i64" else f"  {name} = trunc i64 {name}.w to {kind}")
+        self.entry.append(
+            f"  {name} = add i64 {name}.w, 0"
+            if kind == "i64"
+            else f"  {name} = trunc i64 {name}.w to {kind}"
+        )
         self.values[node] = name
 
     def define_local(self, node: UOp) -> None:
         pointer = node.dtype
-        if pointer.place is Place.SHARED:  # type: ignore[attr-defined]
+        assert isinstance(pointer, Pointer)
+        if pointer.place is Place.SHARED:
             raise CompileError("llvm: a CPU kernel has no shared memory", kernel=self.name)
         name = f"%scratch{node.arg}"
-        self.entry.append(f"  {name} = alloca [{pointer.size} x {memory_type(pointer.base)}], align 64")  # type: ignore[attr-defined]
+        self.entry.append(
+            f"  {name} = alloca [{pointer.size} x {memory_type(pointer.base)}], align 64"
+        )
         self.values[node] = name
 
     def define_acc(self, node: UOp) -> None:
@@ -225,7 +250,10 @@ class _Function:
         while base.op is Ops.AFTER:
             base = base.src[0]
         kind = memory_type(base.dtype.base)  # type: ignore[attr-defined]
-        return self.make(f"getelementptr inbounds {kind}, ptr {self.values[pointer]}, {type_of(index.dtype)} {self.use(index)}")
+        return self.make(
+            f"getelementptr inbounds {kind}, ptr {self.values[pointer]}, {type_of(index.dtype)} "
+            f"{self.use(index)}"
+        )
 
     def load(self, node: UOp) -> None:
         pointer, index, *rest = node.src
@@ -237,10 +265,13 @@ class _Function:
             mask = self.use(rest[1])
             other = self.widen(self.use(rest[0]), node.dtype)
             flags = type_of(rest[1].dtype)
-            value = self.call(
-                "masked.load", kind, ("ptr", self.address(pointer, index)), ("i32", str(align)), (flags, mask), (kind, other),
-                suffix=f"{_mangled(kind)}.p0",
-            )  # fmt: skip
+            parts = (
+                ("ptr", self.address(pointer, index)),
+                ("i32", str(align)),
+                (flags, mask),
+                (kind, other),
+            )
+            value = self.call("masked.load", kind, *parts, suffix=f"{_mangled(kind)}.p0")
         else:
             gate = self.use(rest[1])
             where = type_of(index.dtype)
@@ -252,20 +283,27 @@ class _Function:
                 self.load_or_skip(node, gate, kind, align)
                 return
             inner = memory_type(base.dtype.base)  # type: ignore[attr-defined]
-            place = self.make(f"getelementptr inbounds {inner}, ptr {self.values[pointer]}, {where} {safe}")
+            place = self.make(
+                f"getelementptr inbounds {inner}, ptr {self.values[pointer]}, {where} {safe}"
+            )
             value = self.make(f"load {kind}, ptr {place}, align {align}")
-            value = self.make(f"select i1 {gate}, {kind} {value}, {kind} {self.widen(self.use(rest[0]), node.dtype)}")
+            other = self.widen(self.use(rest[0]), node.dtype)
+            value = self.make(f"select i1 {gate}, {kind} {value}, {kind} {other}")
         self.values[node] = self.narrow(value, node.dtype)
 
     def load_or_skip(self, node: UOp, gate: str, kind: str, align: int) -> None:
-        """A vector load under one gate: a branch, as a part of the vector at a safe place could still lie outside."""
+        """A vector load under one gate: a branch, as a part of the vector at a safe place could
+        still lie outside.
+        """
         self.count += 1
         number = self.count
         before = self.block
         other = self.widen(self.use(node.src[2]), node.dtype)
         self.line(f"br i1 {gate}, label %then{number}, label %join{number}")
         self.label(f"then{number}")
-        value = self.make(f"load {kind}, ptr {self.address(node.src[0], node.src[1])}, align {align}")
+        value = self.make(
+            f"load {kind}, ptr {self.address(node.src[0], node.src[1])}, align {align}"
+        )
         self.line(f"br label %join{number}")
         self.label(f"join{number}")
         joined = self.make(f"phi {kind} [ {value}, %then{number} ], [ {other}, %{before} ]")
@@ -304,7 +342,10 @@ class _Function:
             flags = type_of(gate[0].dtype)
             full = f"llvm.masked.store.{_mangled(kind)}.p0"
             self.declared[full] = f"declare void @{full}({kind}, ptr, i32, {flags})"
-            self.line(f"call void @{full}({kind} {text}, ptr {place}, i32 {align}, {flags} {self.use(gate[0])})")
+            self.line(
+                f"call void @{full}({kind} {text}, ptr {place}, i32 {align}, {flags} "
+                f"{self.use(gate[0])})"
+            )
         else:
             self.line(f"store {kind} {text}, ptr {place}, align {align}")
         if number:
@@ -320,11 +361,15 @@ class _Function:
             return
         if all(part is node.src[0] for part in node.src):
             one = self.make(f"insertelement {kind} poison, {inner} {self.use(node.src[0])}, i64 0")
-            self.values[node] = self.make(f"shufflevector {kind} {one}, {kind} poison, <{lanes} x i32> zeroinitializer")
+            self.values[node] = self.make(
+                f"shufflevector {kind} {one}, {kind} poison, <{lanes} x i32> zeroinitializer"
+            )
             return
         vector = "poison"
         for lane, part in enumerate(node.src):
-            vector = self.make(f"insertelement {kind} {vector}, {inner} {self.use(part)}, i64 {lane}")
+            vector = self.make(
+                f"insertelement {kind} {vector}, {inner} {self.use(part)}, i64 {lane}"
+            )
         self.values[node] = vector
 
     def gep(self, node: UOp) -> None:
@@ -334,14 +379,18 @@ class _Function:
             self.values[node] = self.make(f"extractelement {kind} {text}, i64 {node.arg[0]}")
             return
         picks = ", ".join(f"i32 {lane}" for lane in node.arg)
-        self.values[node] = self.make(f"shufflevector {kind} {text}, {kind} poison, <{len(node.arg)} x i32> <{picks}>")
+        self.values[node] = self.make(
+            f"shufflevector {kind} {text}, {kind} poison, <{len(node.arg)} x i32> <{picks}>"
+        )
 
     def cast(self, node: UOp) -> None:
         (value,) = node.src
         self.values[node] = self.converted(self.use(value), value.dtype, node.dtype)
 
     def converted(self, text: str, old: DType, new: DType) -> str:
-        """A conversion; floats to integers saturate at 32 or 64 bits, NaN gives 0, and narrower integers then wrap."""
+        """A conversion; floats to integers saturate at 32 or 64 bits, NaN gives 0, and narrower
+        integers then wrap.
+        """
         a, b = type_of(old), type_of(new)
         zero = "zeroinitializer" if old.lanes > 1 else ("0.0" if old.is_float else "0")
         if new.scalar is dtypes.bool:
@@ -349,14 +398,31 @@ class _Function:
             return self.make(f"{test} {a} {text}, {zero}")
         if old.is_float and new.is_float:
             if old.itemsize == new.itemsize:
-                return self.converted(self.converted(text, old, dtypes.float32.vec(old.lanes)), dtypes.float32.vec(old.lanes), new)
-            return self.make(f"{'fpext' if new.itemsize > old.itemsize else 'fptrunc'} {a} {text} to {b}")
+                return self.converted(
+                    self.converted(text, old, dtypes.float32.vec(old.lanes)),
+                    dtypes.float32.vec(old.lanes),
+                    new,
+                )
+            return self.make(
+                f"{'fpext' if new.itemsize > old.itemsize else 'fptrunc'} {a} {text} to {b}"
+            )
         if old.is_float:
             if new.scalar is dtypes.uint64:
                 return self.call("fptoui.sat", b, (a, text), suffix=f"{_mangled(b)}.{_mangled(a)}")
-            middle = (dtypes.int64 if new.itemsize == 8 or new.scalar is dtypes.uint32 else dtypes.int32).vec(new.lanes)
-            whole = self.call("fptosi.sat", type_of(middle), (a, text), suffix=f"{_mangled(type_of(middle))}.{_mangled(a)}")
-            return whole if middle.itemsize == new.itemsize else self.make(f"trunc {type_of(middle)} {whole} to {b}")
+            middle = (
+                dtypes.int64 if new.itemsize == 8 or new.scalar is dtypes.uint32 else dtypes.int32
+            ).vec(new.lanes)
+            whole = self.call(
+                "fptosi.sat",
+                type_of(middle),
+                (a, text),
+                suffix=f"{_mangled(type_of(middle))}.{_mangled(a)}",
+            )
+            return (
+                whole
+                if middle.itemsize == new.itemsize
+                else self.make(f"trunc {type_of(middle)} {whole} to {b}")
+            )
         is_signed = old.kind == "int"
         if new.is_float:
             return self.make(f"{'sitofp' if is_signed else 'uitofp'} {a} {text} to {b}")
@@ -371,7 +437,9 @@ class _Function:
         old, new = value.dtype, node.dtype
         text = self.widen(self.use(value), old)
         a, b = memory_type(old), memory_type(new)
-        self.values[node] = self.narrow(text if a == b else self.make(f"bitcast {a} {text} to {b}"), new)
+        self.values[node] = self.narrow(
+            text if a == b else self.make(f"bitcast {a} {text} to {b}"), new
+        )
 
     # arithmetic
 
@@ -380,7 +448,10 @@ class _Function:
         if op is Ops.WHERE:
             condition, yes, no = node.src
             kind = type_of(dtype)
-            return self.make(f"select {type_of(condition.dtype)} {self.use(condition)}, {kind} {self.use(yes)}, {kind} {self.use(no)}")
+            return self.make(
+                f"select {type_of(condition.dtype)} {self.use(condition)}, {kind} "
+                f"{self.use(yes)}, {kind} {self.use(no)}"
+            )
         if op is Ops.MULACC:
             parts = [(type_of(dtype), self.use(part)) for part in node.src]
             if dtype.is_float:
@@ -393,7 +464,9 @@ class _Function:
         if op is Ops.MAX and dtype.is_float and right.op is Ops.CONST and right.arg == right.arg:
             kind, x, c = type_of(dtype), self.use(left), self.use(right)
             test = self.make(f"fcmp ogt {kind} {c}, {x}")
-            return self.make(f"select {type_of(dtypes.bool.vec(dtype.lanes))} {test}, {kind} {c}, {kind} {x}")
+            return self.make(
+                f"select {type_of(dtypes.bool.vec(dtype.lanes))} {test}, {kind} {c}, {kind} {x}"
+            )
         return self.binary(op, left.dtype, self.use(left), self.use(right))
 
     def unary(self, op: Ops, dtype: DType, x: str) -> str:
@@ -431,7 +504,9 @@ class _Function:
         return self.make(f"{_INT_OPS[op]} {kind} {x}, {y}")
 
     def maximum(self, dtype: DType, kind: str, x: str, y: str) -> str:
-        """The larger, NaN if either is: a plain maximum passes on a NaN in `y`, one in `x` is chosen after it."""
+        """The larger, NaN if either is: a plain maximum passes on a NaN in `y`, one in `x` is
+        chosen after it.
+        """
         flags = type_of(dtypes.bool.vec(dtype.lanes))
         if not dtype.is_float:
             test = self.make(f"icmp {'sgt' if dtype.kind == 'int' else 'ugt'} {kind} {x}, {y}")

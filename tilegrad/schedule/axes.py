@@ -1,4 +1,6 @@
-"""A kernel's ranges put in order: equal reductions share loops, and neighbours that are one loop become one."""
+"""A kernel's ranges put in order: equal reductions share loops, and neighbours that are one loop
+become one.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ __all__ = ["merge_neighbours", "share_loops"]
 
 
 def share_loops(ast: UOp) -> UOp:
-    """Reductions over equal extents, in the same place and independent of one another, run in one loop.
+    """Reductions over equal extents, in the same place and independent of one another, run in one
+    loop.
 
     before   REDUCE(x, r1), REDUCE(x * x, r2)
     after    REDUCE(x, r1), REDUCE(x * x, r1)
@@ -36,7 +39,11 @@ def share_loops(ast: UOp) -> UOp:
             if leader is None:
                 leaders.append(fold)
             else:
-                mapping |= {own: theirs for own, theirs in zip(fold.src[1:], leader.src[1:], strict=True) if own is not theirs}
+                mapping |= {
+                    own: theirs
+                    for own, theirs in zip(fold.src[1:], leader.src[1:], strict=True)
+                    if own is not theirs
+                }
     return simplify(ast.substitute(mapping)) if mapping else ast
 
 
@@ -66,12 +73,18 @@ def _merge(ast: UOp, outer: UOp, inner: UOp) -> tuple[UOp, UOp] | None:
         return None
     nodes = ast.toposort()
     if outer.arg[1] is Axis.REDUCE:
-        folds = [node for node in nodes if node.op is Ops.REDUCE and (outer in node.src or inner in node.src)]
+        folds = [
+            node
+            for node in nodes
+            if node.op is Ops.REDUCE and (outer in node.src or inner in node.src)
+        ]
         if any(not (outer in fold.src and inner in fold.src) for fold in folds):
             return None
     # Every index must hold both as one position: outer times the inner extent plus inner.
     for node in nodes:
-        if node.op in (Ops.RANGE, Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL) or outer not in node.src and inner not in node.src:
+        if node.op in (Ops.RANGE, Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL) or (
+            outer not in node.src and inner not in node.src
+        ):
             continue
         if not _is_part_of_sum(node):
             return None
@@ -79,13 +92,21 @@ def _merge(ast: UOp, outer: UOp, inner: UOp) -> tuple[UOp, UOp] | None:
     parts = {outer: (joined // sizes[1].arg, (joined,)), inner: (joined % sizes[1].arg, (joined,))}
     changed = replace_ranges(ast, parts)
     for node in changed.toposort():
-        if node.op in (Ops.FLOORDIV, Ops.FLOORMOD) and joined in node.ranges and _is_direct(node, joined):
+        if (
+            node.op in (Ops.FLOORDIV, Ops.FLOORMOD)
+            and joined in node.ranges
+            and _is_direct(node, joined)
+        ):
             return None
     return changed, joined
 
 
 def _is_part_of_sum(node: UOp) -> bool:
-    return node.dtype is dtypes.index and node.op in (Ops.ADD, Ops.MUL) or node.op in (Ops.LOAD, Ops.STORE, Ops.CAST)
+    return (node.dtype is dtypes.index and node.op in (Ops.ADD, Ops.MUL)) or node.op in (
+        Ops.LOAD,
+        Ops.STORE,
+        Ops.CAST,
+    )
 
 
 def _is_direct(node: UOp, loop: UOp) -> bool:

@@ -1,7 +1,9 @@
-"""Reductions that need no loop: a sum over a range that only a comparison looks at is a count, or a single element.
+"""Reductions that need no loop: a sum over a range that only a comparison looks at is a count, or a
+single element.
 
-`arange` is a sum of padded ones, a one-hot product is a sum of comparisons with the range; proving their bounds turns the
-first into its index and the second into a gather, whatever the start, step and sign.
+`arange` is a sum of padded ones, a one-hot product is a sum of comparisons with the range; proving
+their bounds turns the first into its index and the second into a gather, whatever the start, step
+and sign.
 """
 
 from __future__ import annotations
@@ -24,8 +26,18 @@ COLLAPSE = PatternMatcher("collapse")
 @COLLAPSE.rule("where-of-load", UPat(Ops.WHERE, src=(g, UPat(Ops.LOAD, name="load"), zero)))
 def where_of_load(g: UOp, load: UOp) -> UOp | None:
     """A load that already gives zero outside its gate needs no second choice."""
-    if len(load.src) == 4 and load.src[2].op is Ops.CONST and load.src[2].arg == 0 and _covers(load.src[3], g):
-        return UOp(Ops.LOAD, load.dtype, (*load.src[:3], load.src[3] if load.src[3] is g else g & load.src[3]), load.arg)
+    if (
+        len(load.src) == 4
+        and load.src[2].op is Ops.CONST
+        and load.src[2].arg == 0
+        and _covers(load.src[3], g)
+    ):
+        return UOp(
+            Ops.LOAD,
+            load.dtype,
+            (*load.src[:3], load.src[3] if load.src[3] is g else g & load.src[3]),
+            load.arg,
+        )
     return None
 
 
@@ -38,9 +50,19 @@ def _fits(node: UOp, dtype: object) -> bool:
     return bool(node.vmin >= dtype.min and node.vmax <= dtype.max)  # type: ignore[attr-defined]
 
 
-@COLLAPSE.rule("lift-cast", UPat((Ops.ADD, Ops.MUL), dtype=_INTEGERS, src=(UPat(Ops.CAST, name="cast"), UPat(Ops.CONST, name="c")), name="node"))
+@COLLAPSE.rule(
+    "lift-cast",
+    UPat(
+        (Ops.ADD, Ops.MUL),
+        dtype=_INTEGERS,
+        src=(UPat(Ops.CAST, name="cast"), UPat(Ops.CONST, name="c")),
+        name="node",
+    ),
+)
 def lift_cast(node: UOp, cast: UOp, c: UOp) -> UOp | None:
-    """Arithmetic on an index that became an integer is done on the index, where bounds show that it cannot wrap."""
+    """Arithmetic on an index that became an integer is done on the index, where bounds show that it
+    cannot wrap.
+    """
     inner = cast.src[0]
     if inner.dtype is not dtypes.index or node.dtype.lanes != 1:
         return None
@@ -48,18 +70,32 @@ def lift_cast(node: UOp, cast: UOp, c: UOp) -> UOp | None:
     return wide.cast(node.dtype) if _fits(wide, node.dtype) and _fits(inner, node.dtype) else None
 
 
-@COLLAPSE.rule("compare-as-index", UPat((Ops.CMPEQ, Ops.CMPNE, Ops.CMPLT), src=(UPat(name="x"), UPat(name="y")), name="node"))
+@COLLAPSE.rule(
+    "compare-as-index",
+    UPat((Ops.CMPEQ, Ops.CMPNE, Ops.CMPLT), src=(UPat(name="x"), UPat(name="y")), name="node"),
+)
 def compare_as_index(node: UOp, x: UOp, y: UOp) -> UOp | None:
     """A comparison of an index that became an integer is made on the index."""
     if x.dtype not in _INTEGERS:
         return None
-    if not any(part.op is Ops.CAST and part.src[0].dtype is dtypes.index and _fits(part.src[0], part.dtype) for part in (x, y)):
+    if not any(
+        part.op is Ops.CAST and part.src[0].dtype is dtypes.index and _fits(part.src[0], part.dtype)
+        for part in (x, y)
+    ):
         return None
-    parts = [part.src[0] if part.op is Ops.CAST and part.src[0].dtype is dtypes.index else part.cast(dtypes.index) for part in (x, y)]
+    parts = [
+        part.src[0]
+        if part.op is Ops.CAST and part.src[0].dtype is dtypes.index
+        else part.cast(dtypes.index)
+        for part in (x, y)
+    ]
     return UOp(node.op, dtypes.bool, tuple(parts))
 
 
-@COLLAPSE.rule("where-times", UPat(Ops.MUL, dtype=_INTEGERS, src=(UPat(Ops.WHERE, name="choice"), UPat(name="factor"))))
+@COLLAPSE.rule(
+    "where-times",
+    UPat(Ops.MUL, dtype=_INTEGERS, src=(UPat(Ops.WHERE, name="choice"), UPat(name="factor"))),
+)
 def where_times(choice: UOp, factor: UOp) -> UOp | None:
     """An integer times a choice of 0 is a choice of 0."""
     condition, yes, no = choice.src
@@ -79,7 +115,8 @@ def empty_reduce(fold: UOp) -> UOp | None:
 
 @COLLAPSE.rule("sum-to-count", UPat(Ops.REDUCE, arg=Ops.ADD, name="fold"))
 def sum_to_count(fold: UOp) -> UOp | None:
-    """A sum over a range that the value does not need, or needs only to be chosen, has a closed form.
+    """A sum over a range that the value does not need, or needs only to be chosen, has a closed
+    form.
 
     before   REDUCE(WHERE(i + r < 14, 0, x), r)
     after    x * count, with count the values of r for which x is chosen
@@ -101,7 +138,12 @@ def _without(value: UOp, loop: UOp) -> UOp | None:
     extent = loop.src[0]
     if loop not in value.ranges:
         return value * extent.cast(value.dtype)
-    if value.op is Ops.CAST and loop in value.src[0].ranges and value.dtype.is_int and value.src[0].dtype is dtypes.bool:
+    if (
+        value.op is Ops.CAST
+        and loop in value.src[0].ranges
+        and value.dtype.is_int
+        and value.src[0].dtype is dtypes.bool
+    ):
         value = value.src[0].where(UOp.const(value.dtype, 1), UOp.const(value.dtype, 0))
     if value.op is not Ops.WHERE:
         return None
@@ -129,7 +171,9 @@ def _without(value: UOp, loop: UOp) -> UOp | None:
         least = least if low is None else least.maximum(low)
         most = most if high is None else most.minimum(high)
     count = (most - least).maximum(0)
-    return _all(free).where(yes * count.cast(yes.dtype), no) if free else yes * count.cast(yes.dtype)
+    return (
+        _all(free).where(yes * count.cast(yes.dtype), no) if free else yes * count.cast(yes.dtype)
+    )
 
 
 def _gated(condition: UOp, value: UOp) -> UOp:
@@ -140,7 +184,9 @@ def _gated(condition: UOp, value: UOp) -> UOp:
             gate = condition & node.src[3] if len(node.src) == 4 else condition
             if condition in node.toposort():
                 continue
-            mapping[node] = node.src[0].load(node.src[1], UOp.const(node.dtype, 0), gate, dtype=node.dtype)
+            mapping[node] = node.src[0].load(
+                node.src[1], UOp.const(node.dtype, 0), gate, dtype=node.dtype
+            )
     return condition.where(value.substitute(mapping), UOp.const(value.dtype, 0))
 
 
@@ -213,5 +259,3 @@ _RULES = COLLAPSE + SIMPLIFY + PatternMatcher("choices", [
 def collapse(ast: UOp) -> UOp:
     """`ast` with every reduction that has a closed form replaced by it, and simplified."""
     return graph_rewrite(ast, _RULES, name="schedule.collapse")
-
-

@@ -1,4 +1,6 @@
-"""What computing a value costs: operations per element, and bytes. Static facts, so that plans are the same everywhere."""
+"""What computing a value costs: operations per element, and bytes. Static facts, so that plans are
+the same everywhere.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """What shares a kernel: which values of a graph are stored, each with its reason.
 
-Two steps. The plain plan (all that NOOPT=1 takes) stores what it must, and a reduced value where it is expanded or reduced
-again, at the end of the elementwise work that follows the reduction. Then, unless told otherwise, a stored value moves
-back into the one kernel that reads it wherever that kernel's outer ranges are the value's own: legality is that proof,
-profit a comparison of bytes with parallelism and cache sizes that the target states.
+Two steps. The plain plan (all that NOOPT=1 takes) stores what it must, and a reduced value where it
+is expanded or reduced again, at the end of the elementwise work that follows the reduction. Then,
+unless told otherwise, a stored value moves back into the one kernel that reads it wherever that
+kernel's outer ranges are the value's own: legality is that proof, profit a comparison of bytes with
+parallelism and cache sizes that the target states.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _REGION = 64
 _SMALL = 1 << 14
 # Operations per element from which recomputing an expanded value is dearer than storing it.
 _COSTLY = 3
-# Operations per element from which a value that two nests of a kernel need is kept, not computed twice.
+# Operations per element from which a value that two nests of a kernel need is kept, not computed
+# twice.
 _WORTH_HOLDING = 8
 
 _FORCED = {
@@ -41,14 +43,16 @@ _FORCED = {
 
 @dataclass
 class Fusion:
-    """The outcome: stored values in an order that respects their dependencies, and what each kernel took in.
+    """The outcome: stored values in an order that respects their dependencies, and what each kernel
+    took in.
 
     Attributes:
         stored: the values with memory of their own, and why.
-        joined: for a value that moved, the stored value into whose kernel it did (perhaps by way of another).
-        outer: for a stored value, the axes along which what was moved into its kernel is shared, outermost first.
-        held: for a stored value, the dear values that its kernel needs in several nests and keeps in scratch.
-        refused: for a stored value that was not moved, (reason, bytes that moving it would save, flops it would add).
+        joined: for a value that moved, the stored value into whose kernel it did (perhaps by way of
+        another). outer: for a stored value, the axes along which what was moved into its kernel is
+        shared, outermost first. held: for a stored value, the dear values that its kernel needs in
+        several nests and keeps in scratch. refused: for a stored value that was not moved, (reason,
+        bytes that moving it would save, flops it would add).
     """
 
     stored: dict[UOp, Reason] = field(default_factory=dict)
@@ -102,7 +106,12 @@ def _forced(sink: UOp, nodes: list[UOp]) -> dict[UOp, Reason]:
                 stored[source] = Reason.COPIED if node.op is Ops.COPY else Reason.SCATTERED
         known = frozenset().union(*(leaves[source] for source in node.src))
         level = 1 + max((depth[source] for source in node.src), default=0)
-        if (level > _DEPTH or len(known) > _LEAVES) and node.op.is_alu and node not in stored and node.shape:
+        if (
+            (level > _DEPTH or len(known) > _LEAVES)
+            and node.op.is_alu
+            and node not in stored
+            and node.shape
+        ):
             stored[node] = Reason.TOO_LARGE
         if node in stored or node.op is Ops.BUFFER:
             known, level = frozenset({node}), 0
@@ -122,10 +131,16 @@ class _Above:
     reduced: bool = False
 
 
-def _store_reduced(nodes: list[UOp], users: dict[UOp, list[UOp]], fusion: Fusion, *, plain: bool) -> None:
-    """Store reductions that are needed more often than they are computed; by default, dear elementwise values too."""
+def _store_reduced(
+    nodes: list[UOp], users: dict[UOp, list[UOp]], fusion: Fusion, *, plain: bool
+) -> None:
+    """Store reductions that are needed more often than they are computed; by default, dear
+    elementwise values too.
+    """
     order = {node: place for place, node in enumerate(nodes)}
-    tops = {_top_of(node, users, order, fusion.stored) for node in nodes if node.op is Ops.REDUCE_AXIS}
+    tops = {
+        _top_of(node, users, order, fusion.stored) for node in nodes if node.op is Ops.REDUCE_AXIS
+    }
     costs = {} if plain else _costs(nodes)
     above: dict[UOp, _Above] = {}
     chosen: dict[UOp, Reason] = {}
@@ -155,9 +170,16 @@ def _store_reduced(nodes: list[UOp], users: dict[UOp, list[UOp]], fusion: Fusion
                 chosen[node] = Reason.REDUCED_AGAIN
             elif len(here.kernels) > 1:
                 chosen[node] = Reason.SHARED
-        elif not plain and here.expanded and costs.get(node, 0) >= _COSTLY and _is_end_of_work(node, users[node]):
+        elif (
+            not plain
+            and here.expanded
+            and costs.get(node, 0) >= _COSTLY
+            and _is_end_of_work(node, users[node])
+        ):
             chosen[node] = Reason.COSTLY
-    fusion.stored = dict(sorted({**fusion.stored, **chosen}.items(), key=lambda item: order[item[0]]))
+    fusion.stored = dict(
+        sorted({**fusion.stored, **chosen}.items(), key=lambda item: order[item[0]])
+    )
 
 
 def _enlarges(user: UOp, node: UOp) -> bool:
@@ -169,7 +191,9 @@ def _enlarges(user: UOp, node: UOp) -> bool:
 
 def _is_end_of_work(node: UOp, users: list[UOp]) -> bool:
     """Whether the elementwise work ends here: what follows moves, reduces or stores."""
-    return (node.op.is_alu or node.op is Ops.CAST) and any(user.op.is_movement or user.op is Ops.REDUCE_AXIS for user in users)
+    return (node.op.is_alu or node.op is Ops.CAST) and any(
+        user.op.is_movement or user.op is Ops.REDUCE_AXIS for user in users
+    )
 
 
 def _costs(nodes: list[UOp]) -> dict[UOp, int]:
@@ -178,13 +202,20 @@ def _costs(nodes: list[UOp]) -> dict[UOp, int]:
     for node in nodes:
         if node.op is Ops.SINK or node.op is Ops.BUFFER or node.op is Ops.CONST:
             continue
-        below = 0 if node.op is Ops.REDUCE_AXIS or node.op in _FORCED else sum(costs.get(source, 0) for source in node.src)
+        below = (
+            0
+            if node.op is Ops.REDUCE_AXIS or node.op in _FORCED
+            else sum(costs.get(source, 0) for source in node.src)
+        )
         costs[node] = min(below + flops_of(node), 1 << 20)
     return costs
 
 
-def _top_of(reduced: UOp, users: dict[UOp, list[UOp]], order: dict[UOp, int], stored: dict[UOp, Reason]) -> UOp:
-    """Where the elementwise work on a reduction ends: the last value of its size through which all uses go.
+def _top_of(
+    reduced: UOp, users: dict[UOp, list[UOp]], order: dict[UOp, int], stored: dict[UOp, Reason]
+) -> UOp:
+    """Where the elementwise work on a reduction ends: the last value of its size through which all
+    uses go.
 
     before   REDUCE_AXIS -> RESHAPE -> MUL -> EXPAND
     after    the MUL
@@ -201,8 +232,15 @@ def _top_of(reduced: UOp, users: dict[UOp, list[UOp]], order: dict[UOp, int], st
     return top
 
 
-def _meeting(start: UOp, users: dict[UOp, list[UOp]], order: dict[UOp, int], size: int, stored: dict[UOp, Reason]) -> UOp | None:
-    """The nearest value that every use of `start` goes through, over elementwise ops of the same size only.
+def _meeting(
+    start: UOp,
+    users: dict[UOp, list[UOp]],
+    order: dict[UOp, int],
+    size: int,
+    stored: dict[UOp, Reason],
+) -> UOp | None:
+    """The nearest value that every use of `start` goes through, over elementwise ops of the same
+    size only.
 
     Uses are followed in the order of the graph; when a single one is open, all paths go through it.
     """
@@ -234,7 +272,9 @@ def _keeps(user: UOp, size: int) -> bool:
 
 
 def _move_back(nodes: list[UOp], fusion: Fusion, target: Target) -> None:
-    """Move stored values into the kernel that reads them, last first, where legal and profitable."""
+    """Move stored values into the kernel that reads them, last first, where legal and
+    profitable.
+    """
     movable = (Reason.EXPANDED, Reason.REDUCED_AGAIN, Reason.SHARED, Reason.COSTLY)
     readers = _readers(nodes, fusion.stored)
     for value in [node for node, reason in reversed(fusion.stored.items()) if reason in movable]:
@@ -274,8 +314,8 @@ def _readers(nodes: Iterable[UOp], stored: dict[UOp, Reason]) -> dict[UOp, set[U
 def _can_join(value: UOp, kernel: UOp, fusion: Fusion, target: Target) -> frozenset[int] | Reason:
     """The kernel's axes that `value` shares, or why it cannot join.
 
-    Legal: at every use, each axis of `value` is an output range of the kernel, or has one element. Then computing it
-    inside those ranges computes each element once.
+    Legal: at every use, each axis of `value` is an output range of the kernel, or has one element.
+    Then computing it inside those ranges computes each element once.
     """
     if kernel.op in _FORCED:
         return Reason.PLAIN if kernel.op is not Ops.ASSIGN else Reason.EXPANDED
@@ -297,7 +337,9 @@ def _can_join(value: UOp, kernel: UOp, fusion: Fusion, target: Target) -> frozen
 
 
 def _hold(nodes: list[UOp], fusion: Fusion, target: Target) -> None:
-    """Keep in scratch what several nests of one kernel need and what is dear to compute: the exponentials of a softmax row."""
+    """Keep in scratch what several nests of one kernel need and what is dear to compute: the
+    exponentials of a softmax row.
+    """
     if target.has_locals or not fusion.outer:
         return
     costs = _costs(nodes)
@@ -317,20 +359,37 @@ def _hold(nodes: list[UOp], fusion: Fusion, target: Target) -> None:
                 fusion.held.setdefault(kernel, {})[node] = held
 
 
-def _as_held(node: UOp, places: list[tuple[UOp, ...]], outputs: tuple[UOp, ...], number: int, target: Target) -> Held | None:
-    """Where the value is shared, if each nest reads all of the rest, and the rest fits half of the nearest cache."""
+def _as_held(
+    node: UOp, places: list[tuple[UOp, ...]], outputs: tuple[UOp, ...], number: int, target: Target
+) -> Held | None:
+    """Where the value is shared, if each nest reads all of the rest, and the rest fits half of the
+    nearest cache.
+    """
     axes = range(len(node.shape))
-    shared = tuple(axis for axis in axes if places[0][axis] in outputs and all(index[axis] is places[0][axis] for index in places))
+    shared = tuple(
+        axis
+        for axis in axes
+        if places[0][axis] in outputs and all(index[axis] is places[0][axis] for index in places)
+    )
     inner = [axis for axis in axes if axis not in shared]
-    if not shared or not inner or any(index[axis].op not in (Ops.RANGE, Ops.CONST) for index in places for axis in inner):
+    if (
+        not shared
+        or not inner
+        or any(index[axis].op not in (Ops.RANGE, Ops.CONST) for index in places for axis in inner)
+    ):
         return None
     size = int(prod(maximum_shape(tuple(node.shape[axis] for axis in inner))))
-    return Held(shared, number) if size * node.dtype.itemsize <= target.cache_bytes[0] // 2 else None
+    return (
+        Held(shared, number) if size * node.dtype.itemsize <= target.cache_bytes[0] // 2 else None
+    )
 
 
 def _trace(kernel: UOp, fusion: Fusion) -> tuple[KernelBuilder, tuple[UOp, ...]]:
     """The kernel as it would be built, for what it reads and where."""
-    builder = KernelBuilder(lambda node: UOp(Ops.DEFINE_GLOBAL, node.dtype.ptr(), (), 0), lambda node: node in fusion.stored)
+    builder = KernelBuilder(
+        lambda node: UOp(Ops.DEFINE_GLOBAL, node.dtype.ptr(), (), 0),
+        lambda node: node in fusion.stored,
+    )
     outputs = tuple(builder.range(size, Axis.LOOP) for size in kernel.shape)
     builder.start(kernel, outputs)
     return builder, outputs

@@ -1,8 +1,10 @@
-"""Movement ops become index arithmetic: one stored value, and all that is computed with it, becomes a kernel graph.
+"""Movement ops become index arithmetic: one stored value, and all that is computed with it, becomes
+a kernel graph.
 
-From the element that the kernel stores, indices flow backwards. A movement op changes them, an elementwise op hands them
-on, a reduction adds ranges, and at memory they become a load. Movement thus costs nothing and leaves no trace but in
-the index. A value may be needed at several indices; each is a value of its own, and interning makes equal ones one.
+From the element that the kernel stores, indices flow backwards. A movement op changes them, an
+elementwise op hands them on, a reduction adds ranges, and at memory they become a load. Movement
+thus costs nothing and leaves no trace but in the index. A value may be needed at several indices;
+each is a value of its own, and interning makes equal ones one.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ def ravel(index: Index, shape: tuple[Any, ...]) -> UOp:
 
 
 def _tracked(node: UOp) -> tuple[UOp, ShapeTracker] | None:
-    """The memory that a maximal chain of movement ops views, and the chain as one tracker; None over computed values.
+    """The memory that a maximal chain of movement ops views, and the chain as one tracker; None
+    over computed values.
 
     Memory of a symbolic shape has the strides of its largest sizes, so such chains go op by op.
     """
@@ -71,7 +74,9 @@ def _tracked(node: UOp) -> tuple[UOp, ShapeTracker] | None:
     while node.op.is_movement:
         chain.append(node)
         node = node.src[0]
-    if node.op is not Ops.BUFFER or any(isinstance(size, UOp) for each in chain for size in each.shape):
+    if node.op is not Ops.BUFFER or any(
+        isinstance(size, UOp) for each in chain for size in each.shape
+    ):
         return None
     tracker = ShapeTracker.from_shape(node.shape)
     for each in reversed(chain):
@@ -81,7 +86,9 @@ def _tracked(node: UOp) -> tuple[UOp, ShapeTracker] | None:
 
 @dataclass
 class Held:
-    """A value that lives inside the kernel: in scratch, between the nest that writes it and those that read it."""
+    """A value that lives inside the kernel: in scratch, between the nest that writes it and those
+    that read it.
+    """
 
     shared: tuple[int, ...]
     number: int
@@ -158,7 +165,11 @@ class KernelBuilder:
             if both.op is Ops.CONST and not both.arg:
                 return UOp.const(node.dtype, 0)
             value = self._load(self.parameter(leaf), position, both, node)
-            return inside.where(value, UOp.const(node.dtype, 0)) if inside.op is not Ops.CONST else value
+            return (
+                inside.where(value, UOp.const(node.dtype, 0))
+                if inside.op is not Ops.CONST
+                else value
+            )
         if node in self.held:
             return (yield from self._from_scratch(node, index, valid))
         if op is Ops.BUFFER or self.is_stored(node):
@@ -193,7 +204,9 @@ class KernelBuilder:
             for source in node.src:
                 parts.append((yield source, index if source.shape else (), valid))
             return UOp(op, node.dtype, tuple(parts), node.arg)
-        raise InternalError(f"schedule.index met a {op} node inside a kernel", node=repr(node)[:300])
+        raise InternalError(
+            f"schedule.index met a {op} node inside a kernel", node=repr(node)[:300]
+        )
 
     def _movement(self, node: UOp, index: Index, valid: UOp) -> Steps:
         op, arg, source = node.op, node.arg, node.src[0]
@@ -207,12 +220,37 @@ class KernelBuilder:
         if op is Ops.EXPAND:
             zero = UOp.const(dtypes.index, 0)
             sizes = zip(index, source.shape, node.shape, strict=True)
-            return (yield source, tuple(zero if _is_one(size) and not _is_one(wide) else part for part, size, wide in sizes), valid)
+            return (
+                yield (
+                    source,
+                    tuple(
+                        zero if _is_one(size) and not _is_one(wide) else part
+                        for part, size, wide in sizes
+                    ),
+                    valid,
+                )
+            )
         if op is Ops.FLIP:
             flipped = zip(index, arg, node.shape, strict=True)
-            return (yield source, tuple(simplify(size - 1 - part) if flip else part for part, flip, size in flipped), valid)
+            return (
+                yield (
+                    source,
+                    tuple(
+                        simplify(size - 1 - part) if flip else part for part, flip, size in flipped
+                    ),
+                    valid,
+                )
+            )
         if op is Ops.SHRINK:
-            return (yield source, tuple(simplify(part + start) for part, (start, _) in zip(index, arg, strict=True)), valid)
+            return (
+                yield (
+                    source,
+                    tuple(
+                        simplify(part + start) for part, (start, _) in zip(index, arg, strict=True)
+                    ),
+                    valid,
+                )
+            )
         inside, inner = TRUE, []
         for part, (before, after), size in zip(index, arg, source.shape, strict=True):
             if not _is_zero(before):
@@ -225,7 +263,9 @@ class KernelBuilder:
         if both.op is Ops.CONST and not both.arg:
             return UOp.const(node.dtype, 0)
         value = yield source, self._under(tuple(inner), both), both
-        return inside.where(value, UOp.const(node.dtype, 0)) if inside.op is not Ops.CONST else value
+        return (
+            inside.where(value, UOp.const(node.dtype, 0)) if inside.op is not Ops.CONST else value
+        )
 
     @staticmethod
     def _under(index: Index, valid: UOp) -> Index:
@@ -240,12 +280,16 @@ class KernelBuilder:
         inside = simplify((row < 0).logical_not() & (row < table.shape[0]))
         both = simplify(valid & inside)
         value = yield table, (row, *index[depth:]), both
-        return inside.where(value, UOp.const(node.dtype, 0)) if inside.op is not Ops.CONST else value
+        return (
+            inside.where(value, UOp.const(node.dtype, 0)) if inside.op is not Ops.CONST else value
+        )
 
     def _load(self, pointer: UOp, position: UOp, valid: UOp, node: UOp) -> UOp:
         if valid is TRUE:
             return pointer.load(position, dtype=node.dtype)
-        return pointer.load(simplify_under(position, valid), UOp.const(node.dtype, 0), valid, dtype=node.dtype)
+        return pointer.load(
+            simplify_under(position, valid), UOp.const(node.dtype, 0), valid, dtype=node.dtype
+        )
 
     def _from_scratch(self, node: UOp, index: Index, valid: UOp) -> Steps:
         """The nest that fills the scratch stands inside the shared ranges; here it is read."""
@@ -257,14 +301,20 @@ class KernelBuilder:
         if filled is None:
             size = prod(maximum_shape(shape))
             lives_in = tuple(part for part in outer if part.op is Ops.RANGE)
-            memory = UOp(Ops.DEFINE_LOCAL, node.dtype.ptr(size, Place.SCRATCH), lives_in, held.number)
+            memory = UOp(
+                Ops.DEFINE_LOCAL, node.dtype.ptr(size, Place.SCRATCH), lives_in, held.number
+            )
             loops = {axis: self.range(node.shape[axis], Axis.LOOP) for axis in inner_axes}
             inside = tuple(loops.get(axis, part) for axis, part in enumerate(index))
             value = yield from self.compute(node, inside, TRUE)
             written = memory.store(flat_index(tuple(loops.values()), shape), value)
-            filled = memory.after(written.end(*[loop for loop in loops.values() if loop.op is Ops.RANGE]))
+            filled = memory.after(
+                written.end(*[loop for loop in loops.values() if loop.op is Ops.RANGE])
+            )
             self._scratch[node, outer] = filled
-        return self._load(filled, flat_index(tuple(index[axis] for axis in inner_axes), shape), valid, node)
+        return self._load(
+            filled, flat_index(tuple(index[axis] for axis in inner_axes), shape), valid, node
+        )
 
 
 def _is_one(size: Any) -> bool:

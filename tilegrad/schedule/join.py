@@ -1,7 +1,8 @@
 """Updates that run over the same elements become one kernel with several outputs.
 
-An optimizer assigns a few buffers per parameter, each from the others at the same position. Where the loops agree and every
-shared buffer is touched at one position only, one pass over memory does them all.
+An optimizer assigns a few buffers per parameter, each from the others at the same position. Where
+the loops agree and every shared buffer is touched at one position only, one pass over memory does
+them all.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ _MOST_BUFFERS = 24
 
 @dataclass
 class Update:
-    """An elementwise kernel: its graph, and the buffers behind its slots, `outputs` of them written."""
+    """An elementwise kernel: its graph, and the buffers behind its slots, `outputs` of them
+    written.
+    """
 
     ast: UOp
     buffers: list[int]
@@ -33,19 +36,30 @@ class Update:
 
 def is_update(ast: UOp) -> bool:
     """Whether a kernel stores whole values, element by element, without folds or gates."""
-    plain = all(store.op is Ops.STORE and len(store.src) == 3 and store.arg is None for store in ast.src)
-    return plain and all(node.op not in (Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL) for node in ast.toposort())
+    plain = all(
+        store.op is Ops.STORE and len(store.src) == 3 and store.arg is None for store in ast.src
+    )
+    return plain and all(
+        node.op not in (Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL) for node in ast.toposort()
+    )
 
 
 def join_updates(first: Update, second: Update) -> Update | None:
-    """Both updates in one kernel, the first before the second in each iteration; None where that is not the same.
+    """Both updates in one kernel, the first before the second in each iteration; None where that is
+    not the same.
 
     before   STORE(m, i, f(m[i]))  and  STORE(p, i, g(p[i], m[i]))
     after    STORE(m, i, x), STORE(p, i, g(p[i], x))                x = f(m[i])
     """
-    buffers = list(dict.fromkeys([*first.written, *second.written, *first.buffers, *second.buffers]))
+    buffers = list(
+        dict.fromkeys([*first.written, *second.written, *first.buffers, *second.buffers])
+    )
     outputs = len(dict.fromkeys([*first.written, *second.written]))
-    if outputs < first.outputs + second.outputs or outputs > _MOST_OUTPUTS or len(buffers) > _MOST_BUFFERS:
+    if (
+        outputs < first.outputs + second.outputs
+        or outputs > _MOST_OUTPUTS
+        or len(buffers) > _MOST_BUFFERS
+    ):
         return None
     ranges = _ranges(first.ast)
     others = _ranges(second.ast)

@@ -1,7 +1,9 @@
-"""Temporary buffers of a schedule in one block of memory: those that do not live at the same time share bytes.
+"""Temporary buffers of a schedule in one block of memory: those that do not live at the same time
+share bytes.
 
-A buffer lives from the first step that writes it to the last that reads it. Large ones are placed first, each at the
-lowest offset that is free for its whole life; so the peak is known before anything runs.
+A buffer lives from the first step that writes it to the last that reads it. Large ones are placed
+first, each at the lowest offset that is free for its whole life; so the peak is known before
+anything runs.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ class MemoryPlan:
 
 def plan_memory(schedule: Schedule, keep: Iterable[int]) -> MemoryPlan:
     """Offsets for every buffer that is made by the schedule and not in `keep`."""
-    kept = set(keep) | {number for number, spec in enumerate(schedule.buffers) if spec.source is not None}
+    kept = set(keep) | {
+        number for number, spec in enumerate(schedule.buffers) if spec.source is not None
+    }
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for step, item in enumerate(schedule.items):
@@ -50,7 +54,9 @@ def plan_memory(schedule: Schedule, keep: Iterable[int]) -> MemoryPlan:
 
 def _lowest(others: Sequence[tuple[int, int, int, int]], first: int, last: int, size: int) -> int:
     """The lowest offset with `size` bytes that nothing alive between `first` and `last` uses."""
-    taken = sorted((offset, length) for offset, length, start, end in others if start <= last and first <= end)
+    taken = sorted(
+        (offset, length) for offset, length, start, end in others if start <= last and first <= end
+    )
     place = 0
     for offset, length in taken:
         if place + size <= offset:

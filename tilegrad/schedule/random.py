@@ -1,8 +1,9 @@
 """Random words: threefry-2x32 with 20 rounds, as arithmetic on the element's position.
 
-Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3 (2011). Word number w of a stream is word w % 2 of
-the block that counter w // 2 gives. Seed and offset are launch-time variables, so one kernel serves all draws; every
-lane counts by global position, so the split of the work does not show.
+Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3 (2011). Word number w of a
+stream is word w % 2 of the block that counter w // 2 gives. Seed and offset are launch-time
+variables, so one kernel serves all draws; every lane counts by global position, so the split of the
+work does not show.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def _rotate(word: UOp, bits: int) -> UOp:
 
 
 def random_word(arg: RandArg, position: UOp) -> UOp:
-    """The uint32 word of draw `arg` at the element `position`; in a normalised graph `arg.seed` is the draw's number."""
+    """The uint32 word of draw `arg` at the element `position`; in a normalised graph `arg.seed` is
+    the draw's number.
+    """
     low, high, offset = random_variables(arg.seed)
     place = position + offset
     block = place // 2

@@ -1,4 +1,6 @@
-"""Why a value is stored: a reason, with the numbers behind it, for every edge between two kernels."""
+"""Why a value is stored: a reason, with the numbers behind it, for every edge between two
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ __all__ = ["Edge", "Reason"]
 
 
 class Reason(Enum):
-    """Why a value gets memory of its own. The first group is a matter of meaning or legality, the second of profit."""
+    """Why a value gets memory of its own. The first group is a matter of meaning or legality, the
+    second of profit.
+    """
 
     REQUESTED = "its value was asked for"
     COPIED = "it crosses between devices"

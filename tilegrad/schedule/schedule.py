@@ -8,8 +8,8 @@
     join       updates of equal shape become one kernel               join.py
     memory     lifetimes give temporary buffers shared memory         memory.py
 
-The graph comes in normalised: its BUFFERs and draws are numbered by first visit, so that a Schedule holds numbers only and
-can be kept and run again with other memory.
+The graph comes in normalised: its BUFFERs and draws are numbered by first visit, so that a Schedule
+holds numbers only and can be kept and run again with other memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ __all__ = ["BufferSpec", "Item", "Schedule", "make_schedule"]
 
 @dataclass(frozen=True)
 class BufferSpec:
-    """Memory that a schedule uses: an input if `source` is the number of a BUFFER of the graph, else made for the run."""
+    """Memory that a schedule uses: an input if `source` is the number of a BUFFER of the graph,
+    else made for the run.
+    """
 
     device: str
     dtype: DType
@@ -54,10 +56,11 @@ class BufferSpec:
 
 @dataclass(frozen=True)
 class Item:
-    """One step: a kernel (`ast`), or a copy where `ast` is None. `buffers` are positions in the schedule's table.
+    """One step: a kernel (`ast`), or a copy where `ast` is None. `buffers` are positions in the
+    schedule's table.
 
-    A kernel's buffers stand in the order of its parameters, what it writes first. `nodes` are the positions of the
-    graph's nodes that it computes, for messages and profiles.
+    A kernel's buffers stand in the order of its parameters, what it writes first. `nodes` are the
+    positions of the graph's nodes that it computes, for messages and profiles.
     """
 
     device: str
@@ -72,7 +75,9 @@ class Item:
 
 @dataclass
 class Schedule:
-    """Steps in order, the buffers they use, where each requested value is, and why neighbours were not fused."""
+    """Steps in order, the buffers they use, where each requested value is, and why neighbours were
+    not fused.
+    """
 
     items: list[Item]
     buffers: list[BufferSpec]
@@ -82,8 +87,8 @@ class Schedule:
 
 @dataclass
 class _Draft:
-    """An item before it is ordered: what it reads, what it writes, and the value it computes; `also` and `values` are
-    the further outputs of a kernel with several, and what they are.
+    """An item before it is ordered: what it reads, what it writes, and the value it computes;
+    `also` and `values` are the further outputs of a kernel with several, and what they are.
     """
 
     value: UOp
@@ -127,15 +132,16 @@ class _Scheduler:
         for node in self.nodes:
             if node.op in (Ops.BUFFER, Ops.RAND):
                 device[node] = node.arg.device
-            elif node.op is Ops.COPY:
-                device[node] = node.arg
-            elif node.op is Ops.CONTIGUOUS and isinstance(node.arg, str):
+            elif node.op is Ops.COPY or (node.op is Ops.CONTIGUOUS and isinstance(node.arg, str)):
                 device[node] = node.arg
             else:
                 found = [device[source] for source in node.src if device.get(source)]
                 if len(set(found)) > 1 and node.op is not Ops.SINK:
-                    raise DeviceError(f"{node.op.name.lower()}: operands on two devices: {' and '.join(dict.fromkeys(found))}",
-                                      fix="move one of them with .to(device)")
+                    both = " and ".join(dict.fromkeys(found))
+                    raise DeviceError(
+                        f"{node.op.name.lower()}: operands on two devices: {both}",
+                        fix="move one of them with .to(device)",
+                    )
                 device[node] = found[0] if found else ""
         return {node: name or self.default_device for node, name in device.items()}
 
@@ -155,7 +161,10 @@ class _Scheduler:
         order = self._order()
         if not self.plain:
             order = _join(order)
-        items = [Item(draft.device, (draft.writes, *draft.also, *draft.reads), draft.ast, draft.nodes) for draft in order]
+        items = [
+            Item(draft.device, (draft.writes, *draft.also, *draft.reads), draft.ast, draft.nodes)
+            for draft in order
+        ]
         outputs = [self.memory[node] for node in self.sink.src]
         return Schedule(items, self.buffers, outputs, self._edges(order))
 
@@ -165,7 +174,9 @@ class _Scheduler:
             while source.op is Ops.RESHAPE:
                 source = source.src[0]
             self.memory[node] = self._buffer_for(node)
-            draft = _Draft(node, self.device[node], self.memory[node], [self.memory[source]], [source])
+            draft = _Draft(
+                node, self.device[node], self.memory[node], [self.memory[source]], [source]
+            )
             draft.nodes = (self.position[node],)
             self.drafts.append(draft)
         elif node.op is Ops.ASSIGN:
@@ -183,7 +194,9 @@ class _Scheduler:
         return KernelBuilder(self._parameter, lambda value: value in self.fusion.stored, held)
 
     def _parameter(self, node: UOp) -> UOp:
-        """A stand-in for the pointer parameter of stored memory: its number is the buffer's, until slots are given."""
+        """A stand-in for the pointer parameter of stored memory: its number is the buffer's, until
+        slots are given.
+        """
         spec = self.buffers[self.memory[node]]
         return UOp(Ops.DEFINE_GLOBAL, spec.dtype.ptr(spec.size), (), self.memory[node])
 
@@ -203,7 +216,9 @@ class _Scheduler:
         return [outputs[axis] for axis in axes if outputs[axis].op is Ops.RANGE]
 
     def _draft_assign(self, node: UOp) -> None:
-        """Write into the memory of the target; a value that reads it elsewhere is computed aside first."""
+        """Write into the memory of the target; a value that reads it elsewhere is computed aside
+        first.
+        """
         place, value = node.src
         base = place
         while base.op.is_movement or base.op is Ops.ASSIGN:
@@ -215,7 +230,8 @@ class _Scheduler:
         where = self._place_of(builder, place, outputs)
         computed = builder.value(value, outputs)
         overlaps = any(
-            load.op is Ops.LOAD and load.src[0] is pointer and load.src[1] is not where for load in computed.toposort()
+            load.op is Ops.LOAD and load.src[0] is pointer and load.src[1] is not where
+            for load in computed.toposort()
         )
         if overlaps:
             aside = self._buffer_for(value)
@@ -224,7 +240,13 @@ class _Scheduler:
             self._draft_kernel(value, value, aside)
             builder = self._builder()
             computed = builder.value(value, outputs)
-        self._add(node, pointer.store(where, computed), [part for part in outputs if part.op is Ops.RANGE], target, builder)
+        self._add(
+            node,
+            pointer.store(where, computed),
+            [part for part in outputs if part.op is Ops.RANGE],
+            target,
+            builder,
+        )
         self.drafts[-1].in_place = True
         if place.op is Ops.ASSIGN:
             self.drafts[-1].needs.append(place)
@@ -241,7 +263,9 @@ class _Scheduler:
         return loaded.src[1]
 
     def _draft_scatter(self, node: UOp) -> None:
-        """Add the rows into the memory that the first kernel filled; two rows may meet, so the rows run in order."""
+        """Add the rows into the memory that the first kernel filled; two rows may meet, so the rows
+        run in order.
+        """
         table, rows, values = node.src
         builder = self._builder()
         depth = len(rows.shape)
@@ -252,15 +276,20 @@ class _Scheduler:
         pointer = self._parameter(node)
         inside = simplify((row < 0).logical_not() & (row < table.shape[0]))
         position = flat_index((row, *rest), table.shape)
-        store = pointer.store(position, value, inside, combine=Ops.ADD) if inside.op is not Ops.CONST else pointer.store(
-            position, value, combine=Ops.ADD)
+        store = (
+            pointer.store(position, value, inside, combine=Ops.ADD)
+            if inside.op is not Ops.CONST
+            else pointer.store(position, value, combine=Ops.ADD)
+        )
         assert depth == len(loops)
         order = [part for part in (*rest, *loops) if part.op is Ops.RANGE]
         self._add(node, store, order, self.memory[node], builder)
         self.drafts[-1].in_place = True
         self.drafts[-1].needs.append(node)
 
-    def _add(self, node: UOp, store: UOp, outputs: list[UOp], target: int, builder: KernelBuilder) -> None:
+    def _add(
+        self, node: UOp, store: UOp, outputs: list[UOp], target: int, builder: KernelBuilder
+    ) -> None:
         """Finish a kernel: collapse, put its ranges in order, give its parameters slots."""
         raw = UOp.sink(simplify(store))
         ast = collapse(raw)
@@ -274,15 +303,26 @@ class _Scheduler:
         for group in _groups(ast, inner):
             ast, ordered = merge_neighbours(ast, group)
             merged += ordered
-        order = [part for part in (*out_order, *merged)]
-        gone = tuple(part.vmax + 1 for part in before if part not in alive and part.arg[1] is Axis.REDUCE)
+        order = [*out_order, *merged]
+        gone = tuple(
+            part.vmax + 1 for part in before if part not in alive and part.arg[1] is Axis.REDUCE
+        )
         reads = self._slots(ast, target)
-        ast = ast.replace(arg=KernelInfo(_label(ast, order, gone), tuple(part.arg[0] for part in order)))
-        mapping = {_stand_in(self.buffers[buffer], buffer): slot for slot, buffer in enumerate((target, *reads))}
+        ast = ast.replace(
+            arg=KernelInfo(_label(ast, order, gone), tuple(part.arg[0] for part in order))
+        )
+        mapping = {
+            _stand_in(self.buffers[buffer], buffer): slot
+            for slot, buffer in enumerate((target, *reads))
+        }
         ast = ast.substitute({old: old.replace(arg=slot) for old, slot in mapping.items()})
         needs = [value for value in builder.reads if value.op is not Ops.BUFFER]
         inside = toposort([node], stop=lambda part: part is not node and part in self.fusion.stored)
-        nodes = tuple(self.position[part] for part in inside if part in self.position and (part is node or part not in self.fusion.stored))
+        nodes = tuple(
+            self.position[part]
+            for part in inside
+            if part in self.position and (part is node or part not in self.fusion.stored)
+        )
         self.drafts.append(_Draft(node, self.device[node], target, reads, needs, ast, nodes))
 
     def _slots(self, ast: UOp, target: int) -> list[int]:
@@ -293,19 +333,27 @@ class _Scheduler:
     # drafts to an order
 
     def _order(self) -> list[_Draft]:
-        """Data first, and before a buffer is overwritten all who read its old value; who cannot reads a copy of it."""
+        """Data first, and before a buffer is overwritten all who read its old value; who cannot
+        reads a copy of it.
+        """
         makers: dict[UOp, list[int]] = {}
         for place, draft in enumerate(self.drafts):
             makers.setdefault(draft.value, []).append(place)
         before: list[set[int]] = []
         for place, draft in enumerate(self.drafts):
-            needed = {maker for value in draft.needs for maker in makers.get(value, ()) if maker != place}
+            needed = {
+                maker for value in draft.needs for maker in makers.get(value, ()) if maker != place
+            }
             needed |= {maker for maker in makers[draft.value] if maker < place}
             before.append(needed)
         writers = [place for place, draft in enumerate(self.drafts) if draft.value.op is Ops.ASSIGN]
         for writer in writers:
             written = self.drafts[writer].writes
-            readers = [place for place, draft in enumerate(self.drafts) if place != writer and written in draft.reads]
+            readers = [
+                place
+                for place, draft in enumerate(self.drafts)
+                if place != writer and written in draft.reads
+            ]
             for reader in readers:
                 if self._reads_old(reader, writer) and not self._depends(writer, reader, before):
                     if self._depends(reader, writer, before):
@@ -315,7 +363,9 @@ class _Scheduler:
         return _sorted(self.drafts, before)
 
     def _reads_old(self, reader: int, writer: int) -> bool:
-        """Whether `reader` wants what the buffer held before `writer` (it does not name the assignment)."""
+        """Whether `reader` wants what the buffer held before `writer` (it does not name the
+        assignment).
+        """
         return self.drafts[writer].value not in self.drafts[reader].needs
 
     @staticmethod
@@ -332,12 +382,18 @@ class _Scheduler:
         return False
 
     def _read_aside(self, reader: int, written: int, before: list[set[int]]) -> None:
-        """Copy the old value of a buffer before anything writes it, and let `reader` read the copy."""
+        """Copy the old value of a buffer before anything writes it, and let `reader` read the
+        copy.
+        """
         spec = self.buffers[written]
         aside = self._new_buffer(replace(spec, source=None))
         loop = UOp.range(spec.size, 0, Axis.LOOP)
-        pointers = [UOp(Ops.DEFINE_GLOBAL, spec.dtype.ptr(spec.size), (), slot) for slot in range(2)]
-        ast = UOp.sink(pointers[0].store(loop, pointers[1].load(loop)), arg=KernelInfo(f"C_{spec.size}", (0,)))
+        pointers = [
+            UOp(Ops.DEFINE_GLOBAL, spec.dtype.ptr(spec.size), (), slot) for slot in range(2)
+        ]
+        ast = UOp.sink(
+            pointers[0].store(loop, pointers[1].load(loop)), arg=KernelInfo(f"C_{spec.size}", (0,))
+        )
         draft = self.drafts[reader]
         self.drafts.append(_Draft(draft.value, spec.device, aside, [written], [], ast, draft.nodes))
         before.append(set())
@@ -351,13 +407,17 @@ class _Scheduler:
     def _edges(self, order: Sequence[_Draft]) -> list[Edge]:
         """For each pair of kernels joined by a stored value, why they are two."""
         place = {id(draft): number for number, draft in enumerate(order)}
-        maker: dict[UOp, int] = {value: place[id(draft)] for draft in order for value in (draft.value, *draft.values)}
+        maker: dict[UOp, int] = {
+            value: place[id(draft)] for draft in order for value in (draft.value, *draft.values)
+        }
         edges: list[Edge] = []
         for draft in order:
             for value in draft.needs:
                 if value not in maker or maker[value] == place[id(draft)]:
                     continue
-                reason, saved, flops = self.fusion.refused.get(value, (self.fusion.stored[value], 0, 0))
+                reason, saved, flops = self.fusion.refused.get(
+                    value, (self.fusion.stored[value], 0, 0)
+                )
                 if self.plain and reason in (Reason.EXPANDED, Reason.REDUCED_AGAIN):
                     saved = 2 * self.buffers[self.memory[value]].nbytes
                 edges.append(Edge(maker[value], place[id(draft)], reason, saved, flops))
@@ -365,7 +425,9 @@ class _Scheduler:
 
 
 def _join(order: list[_Draft]) -> list[_Draft]:
-    """Updates of equal shape joined, each moved up to an earlier one that nothing in between stands in the way of."""
+    """Updates of equal shape joined, each moved up to an earlier one that nothing in between stands
+    in the way of.
+    """
     result: list[_Draft] = []
     for draft in order:
         host = _host(draft, result)
@@ -375,11 +437,21 @@ def _join(order: list[_Draft]) -> list[_Draft]:
         place, joined = host
         old = result[place]
         nodes = tuple(dict.fromkeys([*old.nodes, *draft.nodes]))
-        needs = [*old.needs, *(value for value in draft.needs if value is not old.value and value not in old.values)]
-        result[place] = _Draft(
-            old.value, old.device, joined.buffers[0], joined.buffers[joined.outputs :], needs, joined.ast, nodes, True,
-            joined.buffers[1 : joined.outputs], [*old.values, draft.value, *draft.values],
-        )  # fmt: skip
+        needs = [
+            *old.needs,
+            *(value for value in draft.needs if value is not old.value and value not in old.values),
+        ]
+        first, *also = joined.written
+        result[place] = replace(
+            old,
+            writes=first,
+            also=also,
+            reads=joined.buffers[joined.outputs :],
+            needs=needs,
+            ast=joined.ast,
+            nodes=nodes,
+            values=[*old.values, draft.value, *draft.values],
+        )
     return result
 
 
@@ -391,8 +463,15 @@ def _host(draft: _Draft, earlier: list[_Draft]) -> tuple[int, Update] | None:
     touched = {*mine.buffers}
     for place in range(len(earlier) - 1, max(len(earlier) - _WINDOW, -1), -1):
         other = earlier[place]
-        if other.ast is not None and other.value.op is Ops.ASSIGN and other.device == draft.device and is_update(other.ast):
-            joined = join_updates(Update(other.ast, [*other.written, *other.reads], len(other.written)), mine)
+        if (
+            other.ast is not None
+            and other.value.op is Ops.ASSIGN
+            and other.device == draft.device
+            and is_update(other.ast)
+        ):
+            joined = join_updates(
+                Update(other.ast, [*other.written, *other.reads], len(other.written)), mine
+            )
             if joined is not None:
                 return place, joined
         # Past this one `draft` may move only if neither touches what the other writes.
@@ -425,7 +504,9 @@ def _groups(ast: UOp, inner: list[UOp]) -> list[list[UOp]]:
 
 
 def _label(ast: UOp, order: Sequence[UOp], gone: tuple[int, ...]) -> str:
-    """The letter of the kernel's name, and the extents of reductions that collapsed: `r`, `E`, `C` or `r:15`."""
+    """The letter of the kernel's name, and the extents of reductions that collapsed: `r`, `E`, `C`
+    or `r:15`.
+    """
     stored = ast.src[0].src[2]
     is_fold = bool(gone) or any(part.arg[1] is Axis.REDUCE for part in order)
     letter = "r" if is_fold else "C" if stored.op is Ops.LOAD else "E"
@@ -455,7 +536,9 @@ def _sorted(drafts: list[_Draft], before: list[set[int]]) -> list[_Draft]:
     return result
 
 
-def make_schedule(sink: UOp, targets: dict[str, Target], default_device: str, *, plain: bool) -> Schedule:
+def make_schedule(
+    sink: UOp, targets: dict[str, Target], default_device: str, *, plain: bool
+) -> Schedule:
     """The steps that compute the sources of `sink`."""
     counters.schedules += 1
     return _Scheduler(sink, targets, default_device, plain=plain).run()

@@ -43,7 +43,11 @@ def limits_of(condition: UOp) -> dict[UOp, tuple[int | None, int | None]]:
                 low, high = None, left.arg
         else:
             continue
-        if expression.op is Ops.MUL and expression.src[1].op is Ops.CONST and expression.src[1].arg == -1:
+        if (
+            expression.op is Ops.MUL
+            and expression.src[1].op is Ops.CONST
+            and expression.src[1].arg == -1
+        ):
             expression = expression.src[0]
             low, high = (None if high is None else -high), (None if low is None else -low)
         old_low, old_high = found.get(expression, (None, None))
@@ -64,7 +68,11 @@ def simplify_under(node: UOp, condition: UOp) -> UOp:
         high = expression.vmax if high is None else min(high, expression.vmax)
         if expression.op is Ops.CONST or low > high or (low, high) == expression.bounds:
             continue
-        stand_in = UOp.const(dtypes.index, low) if low == high else UOp.variable(f"under{number}", low, high)
+        stand_in = (
+            UOp.const(dtypes.index, low)
+            if low == high
+            else UOp.variable(f"under{number}", low, high)
+        )
         node = _isolate(node, expression, stand_in)
         node = simplify(node).substitute({stand_in: expression} if low != high else {})
         node = simplify(node)
@@ -90,5 +98,7 @@ def _isolate(node: UOp, expression: UOp, stand_in: UOp) -> UOp:
             continue
         for factor in ours[0]:
             del rest[factor]
-        mapping[part] = from_terms([*rest.items(), (stand_in, scale)], found[1] - ours[1] * scale, part)
+        mapping[part] = from_terms(
+            [*rest.items(), (stand_in, scale)], found[1] - ours[1] * scale, part
+        )
     return node.substitute(mapping)

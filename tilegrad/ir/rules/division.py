@@ -32,7 +32,10 @@ def _positive(node: UOp) -> int | None:
     return node.arg if node.op is Ops.CONST and node.arg > 0 else None
 
 
-@DIVISION.rule("div-sum", UPat(Ops.FLOORDIV, dtype=dtypes.index, src=(UPat(name="total"), UPat(Ops.CONST, name="by"))))
+@DIVISION.rule(
+    "div-sum",
+    UPat(Ops.FLOORDIV, dtype=dtypes.index, src=(UPat(name="total"), UPat(Ops.CONST, name="by"))),
+)
 def div_sum(total: UOp, by: UOp) -> UOp | None:
     """Multiples of the divisor leave the quotient; a common factor cancels where the rest is smaller than it.
 
@@ -44,11 +47,17 @@ def div_sum(total: UOp, by: UOp) -> UOp | None:
     if found is None or divisor is None:
         return None
     terms, constant = found
-    whole = {factor: scale for factor, scale in terms.items() if scale * factor.divisor % divisor == 0 and scale % divisor == 0}
+    whole = {
+        factor: scale
+        for factor, scale in terms.items()
+        if scale * factor.divisor % divisor == 0 and scale % divisor == 0
+    }
     taken = constant // divisor
     if whole or taken:
         rest = {factor: scale for factor, scale in terms.items() if factor not in whole}
-        outside = from_terms(((factor, scale // divisor) for factor, scale in whole.items()), taken, total)
+        outside = from_terms(
+            ((factor, scale // divisor) for factor, scale in whole.items()), taken, total
+        )
         inside = from_terms(rest.items(), constant - taken * divisor, total)
         if inside.op is Ops.CONST:
             return outside
@@ -59,13 +68,20 @@ def div_sum(total: UOp, by: UOp) -> UOp | None:
         small = {factor: scale for factor, scale in terms.items() if scale % factor_of}
         remainder = from_terms(small.items(), constant % factor_of, total)
         if 0 <= remainder.vmin and remainder.vmax < factor_of:
-            large = ((factor, scale // factor_of) for factor, scale in terms.items() if factor not in small)
+            large = (
+                (factor, scale // factor_of)
+                for factor, scale in terms.items()
+                if factor not in small
+            )
             inner = from_terms(large, constant // factor_of, total)
             return inner if divisor == factor_of else inner // (divisor // factor_of)
     return None
 
 
-@DIVISION.rule("mod-sum", UPat(Ops.FLOORMOD, dtype=dtypes.index, src=(UPat(name="total"), UPat(Ops.CONST, name="by"))))
+@DIVISION.rule(
+    "mod-sum",
+    UPat(Ops.FLOORMOD, dtype=dtypes.index, src=(UPat(name="total"), UPat(Ops.CONST, name="by"))),
+)
 def mod_sum(total: UOp, by: UOp) -> UOp | None:
     """Multiples of the divisor vanish; a factor comes out where the rest is smaller than it.
 
@@ -78,18 +94,28 @@ def mod_sum(total: UOp, by: UOp) -> UOp | None:
         return None
     terms, constant = found
     reduced = {factor: _nearest(scale, divisor) for factor, scale in terms.items()}
-    if constant % divisor != constant or any(reduced[factor] != scale for factor, scale in terms.items()):
+    if constant % divisor != constant or any(
+        reduced[factor] != scale for factor, scale in terms.items()
+    ):
         rest = from_terms(reduced.items(), constant % divisor, total)
-        return rest % divisor if rest.op is not Ops.CONST else UOp.const(total.dtype, rest.arg % divisor)
+        return (
+            rest % divisor
+            if rest.op is not Ops.CONST
+            else UOp.const(total.dtype, rest.arg % divisor)
+        )
     if total.vmin // divisor == total.vmax // divisor:
-        return total - (total.vmin // divisor) * divisor
+        return total - int(total.vmin // divisor) * divisor
     for factor_of in sorted({math.gcd(scale, divisor) for scale in terms.values()}, reverse=True):
         if factor_of == 1:
             continue
         small = {factor: scale for factor, scale in terms.items() if scale % factor_of}
         remainder = from_terms(small.items(), constant % factor_of, total)
         if 0 <= remainder.vmin and remainder.vmax < factor_of:
-            large = ((factor, scale // factor_of) for factor, scale in terms.items() if factor not in small)
+            large = (
+                (factor, scale // factor_of)
+                for factor, scale in terms.items()
+                if factor not in small
+            )
             inner = from_terms(large, constant // factor_of, total)
             if divisor == factor_of:
                 return remainder
@@ -113,7 +139,10 @@ COMPARISONS = PatternMatcher("comparisons", [
 ])  # fmt: skip
 
 
-@COMPARISONS.rule("lt-sum", UPat(Ops.CMPLT, src=(UPat(dtype=dtypes.index, name="total"), UPat(Ops.CONST, name="limit"))))
+@COMPARISONS.rule(
+    "lt-sum",
+    UPat(Ops.CMPLT, src=(UPat(dtype=dtypes.index, name="total"), UPat(Ops.CONST, name="limit"))),
+)
 def lt_sum(total: UOp, limit: UOp) -> UOp | None:
     """A common factor cancels where the rest is smaller than it.
 
@@ -132,12 +161,18 @@ def lt_sum(total: UOp, limit: UOp) -> UOp | None:
             continue
         remainder = from_terms(small.items(), 0, total)
         if 0 <= remainder.vmin and remainder.vmax < factor_of:
-            large = ((factor, scale // factor_of) for factor, scale in terms.items() if factor not in small)
-            return from_terms(large, 0, total) < -(-limit.arg // factor_of)
+            large = (
+                (factor, scale // factor_of)
+                for factor, scale in terms.items()
+                if factor not in small
+            )
+            return from_terms(large, 0, total) < -(-int(limit.arg) // factor_of)
     return None
 
 
-@COMPARISONS.rule("lt-two-sums", UPat(Ops.CMPLT, src=(UPat(dtype=dtypes.index, name="left"), UPat(name="right"))))
+@COMPARISONS.rule(
+    "lt-two-sums", UPat(Ops.CMPLT, src=(UPat(dtype=dtypes.index, name="left"), UPat(name="right")))
+)
 def lt_two_sums(left: UOp, right: UOp) -> UOp | None:
     """One side is a constant if the other can take all terms and some cancel.
 

@@ -18,7 +18,10 @@ x, y, z = UPat.wilds("x y z")
 i = UPat.var("i", dtype=INTEGERS)
 b, d = UPat.wilds("b d", dtype=dtypes.bool)
 c0, c1 = UPat.constants("c0 c1")
-true, false = UPat(Ops.CONST, dtype=dtypes.bool, arg=True), UPat(Ops.CONST, dtype=dtypes.bool, arg=False)
+true, false = (
+    UPat(Ops.CONST, dtype=dtypes.bool, arg=True),
+    UPat(Ops.CONST, dtype=dtypes.bool, arg=False),
+)
 
 _ALU = tuple(op for op in Ops if op.is_alu)
 
@@ -94,7 +97,11 @@ def fold_cast(node: UOp) -> UOp | None:
         return UOp(Ops.CONST, node.dtype, (), as_const(value.arg, node.dtype.scalar))
     if value.dtype is node.dtype:
         return value
-    if value.op is Ops.CAST and value.src[0].dtype is node.dtype and _holds(value.dtype.scalar, node.dtype.scalar):
+    if (
+        value.op is Ops.CAST
+        and value.src[0].dtype is node.dtype
+        and _holds(value.dtype.scalar, node.dtype.scalar)
+    ):
         return value.src[0]
     return None
 
@@ -102,10 +109,38 @@ def fold_cast(node: UOp) -> UOp | None:
 def _holds(wide: object, narrow: object) -> bool:
     """Whether every value of `narrow` is a value of `wide`."""
     pairs = {
-        dtypes.float64: (dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.int32, dtypes.uint32),
-        dtypes.float32: (dtypes.float16, dtypes.bfloat16, dtypes.int16, dtypes.uint16, dtypes.int8, dtypes.uint8),
-        dtypes.index: (dtypes.int32, dtypes.int16, dtypes.int8, dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.int64),
-        dtypes.int64: (dtypes.int32, dtypes.int16, dtypes.int8, dtypes.uint8, dtypes.uint16, dtypes.uint32),
+        dtypes.float64: (
+            dtypes.float32,
+            dtypes.float16,
+            dtypes.bfloat16,
+            dtypes.int32,
+            dtypes.uint32,
+        ),
+        dtypes.float32: (
+            dtypes.float16,
+            dtypes.bfloat16,
+            dtypes.int16,
+            dtypes.uint16,
+            dtypes.int8,
+            dtypes.uint8,
+        ),
+        dtypes.index: (
+            dtypes.int32,
+            dtypes.int16,
+            dtypes.int8,
+            dtypes.uint8,
+            dtypes.uint16,
+            dtypes.uint32,
+            dtypes.int64,
+        ),
+        dtypes.int64: (
+            dtypes.int32,
+            dtypes.int16,
+            dtypes.int8,
+            dtypes.uint8,
+            dtypes.uint16,
+            dtypes.uint32,
+        ),
         dtypes.int32: (dtypes.int16, dtypes.int8, dtypes.uint8, dtypes.uint16),
     }
     return narrow in pairs.get(wide, ())  # type: ignore[call-overload]
@@ -115,20 +150,31 @@ def _holds(wide: object, narrow: object) -> bool:
 def fold_gep(node: UOp) -> UOp | None:
     """Picking lanes of a vector made of lanes is picking the lanes."""
     (value,) = node.src
-    made = value.gep(*node.arg) if value.op in (Ops.VECTORIZE, Ops.CONST) or value.dtype.lanes == 1 else None
+    made = (
+        value.gep(*node.arg)
+        if value.op in (Ops.VECTORIZE, Ops.CONST) or value.dtype.lanes == 1
+        else None
+    )
     if made is None and value.op is Ops.GEP:
         made = value.src[0].gep(*[value.arg[lane] for lane in node.arg])
     return made
 
 
-@FOLDING.rule("only-ranges", UPat((Ops.DEFINE_LOCAL, Ops.DEFINE_ACC, Ops.END, Ops.REDUCE), name="node"))
+@FOLDING.rule(
+    "only-ranges", UPat((Ops.DEFINE_LOCAL, Ops.DEFINE_ACC, Ops.END, Ops.REDUCE), name="node")
+)
 def only_ranges(node: UOp) -> UOp | None:
     """A range that became a constant, or a part of the launch, is no loop that a value lives in or that is folded."""
     first = 0 if node.op is Ops.DEFINE_LOCAL else 1
     keeps = node.op is Ops.END or (node.op is Ops.REDUCE and node.dtype.scalar is not dtypes.index)
     if node.op is Ops.REDUCE and not keeps:
         return None
-    rest = [part for part in node.src[first:] if part.op is Ops.RANGE or (keeps and not (part.op is Ops.CONST and part.dtype is dtypes.index))]
+    rest = [
+        part
+        for part in node.src[first:]
+        if part.op is Ops.RANGE
+        or (keeps and not (part.op is Ops.CONST and part.dtype is dtypes.index))
+    ]
     if first + len(rest) == len(node.src):
         return None
     src = (*node.src[:first], *rest)
@@ -145,7 +191,7 @@ def exact_float_sum(total: UOp) -> UOp | None:
     is_small = all(float(value).is_integer() and abs(value) <= 1024 for value in (first, second))
     if not is_small or (first < 0) != (second < 0) or first == 0 or second == 0:
         return None
-    return left.src[0] + (first + second)
+    return left.src[0] + float(first + second)
 
 
 @BOOLEANS.rule("and-implied", UPat(Ops.AND, dtype=dtypes.bool, name="condition"))
@@ -199,4 +245,9 @@ def shut_stores(node: UOp) -> UOp | None:
 
 
 def _is_shut(node: UOp) -> bool:
-    return node.op is Ops.STORE and len(node.src) == 4 and node.src[3].op is Ops.CONST and not node.src[3].arg
+    return (
+        node.op is Ops.STORE
+        and len(node.src) == 4
+        and node.src[3].op is Ops.CONST
+        and not node.src[3].arg
+    )

@@ -74,7 +74,11 @@ def _join_division(terms: dict[UOp, int]) -> bool:
                 del terms[factor], terms[other]
                 _add_term(terms, base, scale)
                 return True
-            if other.op is Ops.FLOORMOD and other.src[0] is quotient and other.src[1].op is Ops.CONST:
+            if (
+                other.op is Ops.FLOORMOD
+                and other.src[0] is quotient
+                and other.src[1].op is Ops.CONST
+            ):
                 del terms[factor], terms[other]
                 _add_term(terms, base % (modulus * other.src[1].arg), scale)
                 return True
@@ -94,5 +98,5 @@ def _add_term(terms: dict[UOp, int], node: UOp, scale: int) -> None:
 def _quotient(base: UOp, divisor: int) -> UOp:
     """base // divisor in the form that the division rules give it."""
     if base.op is Ops.FLOORDIV and base.src[1].op is Ops.CONST:
-        return base.src[0] // (base.src[1].arg * divisor)
+        return base.src[0] // (int(base.src[1].arg) * divisor)
     return base // divisor
