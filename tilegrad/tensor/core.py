@@ -36,7 +36,6 @@ from tilegrad.tensor.sizes import (
 
 __all__ = [
     "Core",
-    "Number",
     "as_dtype",
     "cast_node",
     "compute",
@@ -46,7 +45,6 @@ __all__ = [
     "live",
 ]
 
-Number = bool | int | float
 Operand = Any
 # Tensors by identity: a tensor compares element by element, so it is no key itself.
 _live: dict[int, weakref.ref[Any]] = {}
@@ -179,12 +177,10 @@ class Core:
         device: str | None = None,
         variables: Variables = NO_VARIABLES,
         requires_grad: bool | None = None,
-        *,
-        leaf: bool = False,
     ) -> Self:
         """The tensor around `uop`."""
         tensor = object.__new__(cls)
-        tensor._set(uop, canonical(device), variables, requires_grad, leaf=leaf)
+        tensor._set(uop, canonical(device), variables, requires_grad, leaf=False)
         return tensor
 
     def _like(self, uop: UOp) -> Self:
