@@ -30,21 +30,44 @@ def share_loops(ast: UOp) -> UOp:
     for fold in folds:
         extents = tuple(part.src[0] for part in fold.src[1:])
         groups.setdefault((extents, fold.ranges), []).append(fold)
-    mapping: dict[UOp, UOp] = {}
+    needs = {fold: [other for other in fold.toposort() if other.op is Ops.REDUCE] for fold in folds}
+    loop_of = {fold: fold for fold in folds}
     for group in groups.values():
-        leaders: list[UOp] = []
-        for fold in group:
-            below = fold.toposort()
-            leader = next((other for other in leaders if other not in below), None)
-            if leader is None:
-                leaders.append(fold)
-            else:
-                mapping |= {
-                    own: theirs
-                    for own, theirs in zip(fold.src[1:], leader.src[1:], strict=True)
-                    if own is not theirs
-                }
+        for place, fold in enumerate(group):
+            for leader in group[:place]:
+                shared = {**loop_of, fold: loop_of[leader]}
+                if not _has_cycle(shared, needs):
+                    loop_of = shared
+                    break
+    mapping = {
+        own: theirs
+        for fold, leader in loop_of.items()
+        for own, theirs in zip(fold.src[1:], leader.src[1:], strict=True)
+        if own is not theirs
+    }
     return simplify(ast.substitute(mapping)) if mapping else ast
+
+
+def _has_cycle(loop_of: dict[UOp, UOp], needs: dict[UOp, list[UOp]]) -> bool:
+    """Whether some loop would have to run before itself, perhaps by way of others."""
+    before: dict[UOp, set[UOp]] = {loop: set() for loop in loop_of.values()}
+    for fold, others in needs.items():
+        for other in others:
+            if other is fold:
+                continue
+            if loop_of[other] is loop_of[fold]:
+                return True
+            before[loop_of[fold]].add(loop_of[other])
+    ready = [loop for loop, needed in before.items() if not needed]
+    while ready:
+        done = ready.pop()
+        del before[done]
+        for loop, needed in before.items():
+            if done in needed:
+                needed.discard(done)
+                if not needed:
+                    ready.append(loop)
+    return bool(before)
 
 
 def merge_neighbours(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
