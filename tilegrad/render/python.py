@@ -107,7 +107,8 @@ class _Writer:
         ]
 
     def head(self) -> list[str]:
-        bound = [f"data{node.arg}" for node in self.nodes(Ops.DEFINE_GLOBAL)]
+        slots = sorted(node.arg for node in self.nodes(Ops.DEFINE_GLOBAL))
+        bound = [f"data{slot}" for slot in slots]
         bound += [f"shared{node.arg}" for node in self.shared()]
         bound += [_variable_name(node) for node in self.nodes(Ops.DEFINE_VAR)]
         positions = [node.arg[0] for node in self.nodes(Ops.SPECIAL)]
