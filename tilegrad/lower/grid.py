@@ -9,7 +9,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
 
-__all__ = ["use_grid"]
+__all__ = ["spread_shared", "use_grid"]
 
 _GRID_AXES = 3
 _LANES = (Axis.LOCAL, Axis.GROUP)
@@ -28,7 +28,6 @@ def use_grid(ast: UOp) -> UOp:
     before   RANGE(16, GLOBAL)
     after    SPECIAL("gidx0", 16)
     """
-    ast = _spread_shared(ast)
     place = {number: rank for rank, number in enumerate(ast.arg.order)}
     ranges = sorted(
         (node for node in ast.toposort() if node.op is Ops.RANGE),
@@ -52,7 +51,7 @@ def use_grid(ast: UOp) -> UOp:
     return simplify(ast.substitute(mapping))
 
 
-def _spread_shared(ast: UOp) -> UOp:
+def spread_shared(ast: UOp) -> UOp:
     """Shared memory that lives inside lanes becomes one array of the block, a part for each."""
     done: dict[UOp, UOp] = {}
     offsets: dict[UOp, UOp] = {}

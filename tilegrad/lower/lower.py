@@ -14,7 +14,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.lower.blocks import block_folds
 from tilegrad.lower.decompose import decompose
 from tilegrad.lower.expand import write_out
-from tilegrad.lower.grid import use_grid
+from tilegrad.lower.grid import spread_shared, use_grid
 from tilegrad.lower.integers import choose_integers, order_sums
 from tilegrad.lower.join import join_accesses
 from tilegrad.lower.lanes import use_lanes
@@ -33,6 +33,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     # write out all.
     ("lower.lanes", lambda ast, target: use_lanes(ast, target) if target.has_vectors else ast),
     ("lower.expand", lambda ast, target: write_out(ast)),
+    # After expand, which copies memory per written-out element; before join, which asks what is aligned.
+    ("lower.shared", lambda ast, target: spread_shared(ast)),
     # Before ranges become positions in the launch, whose divisions would hide what is aligned.
     ("lower.join", join_accesses),
     # After expand: each written-out element of a tile has an accumulator of its own.

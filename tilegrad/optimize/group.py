@@ -85,6 +85,8 @@ def _known_lane(ast: UOp, loop: UOp, amount: int, opt: Opt) -> UOp | None:
         ):
             raise OptError(f"{name}: lanes share the fold already", opt=opt)
     known = [part for part in loop_order(ast) if part.arg[1] is Axis.GROUP]
+    if not known and any(node.op is Ops.BARRIER for node in nodes):
+        raise OptError(f"{name}: the lanes of another fold are written out", opt=opt)
     if known and (len(known) > 1 or known[0].src[0].arg != amount):
         raise OptError(f"{name}: other folds of the kernel are shared by other lanes", opt=opt)
     return known[0] if known else None
