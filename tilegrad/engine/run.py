@@ -127,12 +127,26 @@ def run_plan(
         else:
             table.append(Device[memory.device].buffer(memory.size, memory.dtype))
     record = _recorder.get()
+    if config.DEBUG >= 2:
+        _show_empty(plan, inputs)
     for number, step in enumerate(plan.steps):
         launch = _bound(step, table, calls[number] if number < len(calls) else (), variables)
         if record is not None:
             record.append(launch)
         run_step(launch, variables)
     return [table[number] for number in plan.outputs]
+
+
+def _show_empty(plan: Plan, inputs: Sequence[Buffer]) -> None:
+    """A row per input that is read and was never written: `Tensor.empty` takes its memory now."""
+    read = {number for step in plan.steps for number in step.buffers[1:]}
+    for number, memory in enumerate(plan.buffers):
+        if memory.source is not None and number in read:
+            buffer = inputs[memory.source]
+            if not buffer.is_allocated:
+                _ = buffer.handle
+                name = f"empty {buffer.size:8d} {buffer.dtype.alias}"
+                report.row(buffer.device, name, 1, 0, 0, None, (), key=name)
 
 
 def _bound(

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.text import register
 from tilegrad.ir.uop import UOp
 
 __all__ = ["PRINT_ORDER", "Opt", "OptOps", "axes_of", "loop_order", "reduce_axes"]
@@ -45,6 +46,9 @@ class Opt:
     def __repr__(self) -> str:
         return f"Opt(op={self.op!r}, axis={self.axis!r}, arg={self.arg!r})"
 
+
+register("Opt", Opt)
+register("OptOps", OptOps)
 
 # The printed order of a kernel's axes, which its name shows. Written-out axes, whose rank is one,
 # stand in the order in which they were made.
