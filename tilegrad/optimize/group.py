@@ -76,14 +76,14 @@ def _known_lane(ast: UOp, loop: UOp, amount: int, opt: Opt) -> UOp | None:
     if not folds or any(node.op is Ops.WMMA for node in nodes):
         raise OptError(f"{name}: no fold that lanes can share runs over the axis", opt=opt)
     for fold in folds:
-        around = [part for part in fold.ranges if part.arg[1] not in _PARALLEL]
-        if around:
-            kind = around[0].arg[1].value
-            raise OptError(f"{name}: the fold stands inside a {kind} axis", opt=opt)
         if is_second_stage(fold) or any(
             fold in store.src[2].toposort() for store in _to_shared(nodes)
         ):
             raise OptError(f"{name}: lanes share the fold already", opt=opt)
+        around = [part for part in fold.ranges if part.arg[1] not in _PARALLEL]
+        if around:
+            kind = around[0].arg[1].value
+            raise OptError(f"{name}: the fold stands inside a {kind} axis", opt=opt)
     known = [part for part in loop_order(ast) if part.arg[1] is Axis.GROUP]
     if not known and any(node.op is Ops.BARRIER for node in nodes):
         raise OptError(f"{name}: the lanes of another fold are written out", opt=opt)

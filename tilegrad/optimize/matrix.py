@@ -61,6 +61,8 @@ def use_matrix_unit(ast: UOp, opt: Opt, target: Target) -> UOp:
     Raises OptError if there is no such unit or product, or an axis is no multiple of its size.
     """
     unit, mode = _unit(opt, target)
+    if any(part.arg[1] is Axis.GROUP for part in axes_of(ast)):
+        raise OptError("tc: lanes share the fold already", opt=opt)
     products = _products(ast, unit)
     if opt.axis is None or not 0 <= opt.axis < len(products):
         raise OptError(
@@ -75,8 +77,6 @@ def use_matrix_unit(ast: UOp, opt: Opt, target: Target) -> UOp:
                 opt=opt,
                 fix=f"PADTO({axes_of(ast).index(loop)}, {size}) first",
             )
-    if any(part.arg[1] is Axis.GROUP for part in axes_of(ast)):
-        raise OptError("tc: lanes share the fold already", opt=opt)
     return _Tiling(ast, unit, product).run(mode)
 
 

@@ -81,7 +81,7 @@ def _check_block(ast: UOp, opt: Opt, target: Target) -> None:
     for node in ast.toposort():
         if isinstance(node.dtype, Pointer) and node.op is Ops.DEFINE_LOCAL:
             inside = (part.src[0].arg for part in node.src if part.arg[1] in _PER_BLOCK)
-            nbytes += node.dtype.size * node.dtype.itemsize * int(prod(inside))
+            nbytes += node.dtype.size * node.dtype.base.itemsize * int(prod(inside))
     if nbytes > target.shared_bytes:
         raise OptError(
             f"{opt.op.value}: {nbytes} bytes of shared memory, {target.name} has "
