@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.grad.numeric import evaluate, leaf
+from tilegrad import Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.grad.sums import sum_axes
 from tilegrad.ir.op import Ops
@@ -75,3 +76,32 @@ def test_half_stays_wide_between_two_sums() -> None:
 def test_no_axes_is_no_sum() -> None:
     x = leaf(3)
     assert sum_axes(x, ()) is x
+
+
+def windows_of(x: Tensor, k: int, stride: int, dilation: int) -> Tensor:
+    """By a convolution whose filters pick one place each: (1, k, positions)."""
+    return x.reshape(1, 1, -1).conv2d(
+        Tensor.eye(k, dtype="float64").reshape(k, 1, k), stride=stride, dilation=dilation
+    )
+
+
+@pytest.mark.parametrize("dilation", [1, 2, 3])
+@pytest.mark.parametrize("stride", [1, 2, 3, 5])
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+@pytest.mark.parametrize("n", [13, 16])
+def test_windows_undone(n: int, k: int, stride: int, dilation: int) -> None:
+    """Each element has the sum of the gradients of the windows that hold it: one sum of rows."""
+    x = Tensor.empty(n, dtype="float64")
+    y = windows_of(x, k, stride, dilation)
+    positions = y.shape[2]
+    assert isinstance(positions, int)
+    given = np.random.default_rng(0).normal(size=(1, k, positions))
+    g = Tensor.empty(1, k, positions, dtype="float64")
+    (found,) = y.gradient(x, gradient=g)
+    wanted = np.zeros(n)
+    for place in range(k):
+        for position in range(positions):
+            wanted[position * stride + place * dilation] += given[0, place, position]
+    np.testing.assert_allclose(evaluate(found.uop, {g.uop: given}), wanted, rtol=1e-12)
+    if k > 1 and (stride < k or dilation > 1):
+        assert any(node.op is Ops.FLIP for node in found.uop.toposort())

@@ -1,21 +1,37 @@
-"""Sums as the backward pass makes them: wide, and one where several could stand in a row.
+"""Sums as the backward pass makes them: wide, one instead of several, and with plain indices.
 
-The gradient of a convolution by its input is a sum over channels, moved, then a sum over the
-places of the kernel along one axis, moved, and again along the next. Computed one after another,
-the first sums would go through memory, many times as large as the input. They are one sum over all
-those axes: movement neither adds nor repeats an element, so it may as well come before the sum.
+Two things make the gradients of windows, and so of convolution and pooling, single kernels like
+those of the forward pass.
+
+*One sum.* The gradient of a convolution by its input is a sum over channels, moved, then a sum
+over the places of the kernel along one axis, moved, and again along the next. Computed one after
+another, the first sums would go through memory, many times as large as the input. They are one sum
+over all those axes: movement neither adds nor repeats an element, so it may as well come before
+the sum.
 
     before   SUM(move(SUM(x, a)), b)
     after    SUM(move'(x), a and b)      move' leaves the axes a, now the last ones, where they are
+
+*Plain indices.* Windows are rows that were cut a little longer than the axis, so that each begins
+one step later than the one before (tensor/windows.py). Undone op by op, that leaves a sum of rows
+that each began one step earlier, and no simplification makes `(i + r*n) % (n + 1)` simple. The
+same sum over the rows in reverse order begins one step later again:
+
+    before   dx[i] = sum of a[q, p] where (q*(n + d) + p) % n is i
+    after    dx[i] = sum over r of reversed(a)[r, i + d*r], after enough zeros in front
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from tilegrad.base.dtype import DType, sum_dtype
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 
 __all__ = ["sum_axes"]
+
+Move = tuple[Ops, tuple[Any, ...]]
 
 # Movement that repeats no element.
 _MOVES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.PAD, Ops.SHRINK, Ops.FLIP})
@@ -34,62 +50,164 @@ def sum_axes(x: UOp, axes: tuple[int, ...]) -> UOp:
         return x
     wide = sum_dtype(x.dtype)
     base, moves = _unmoved(x, wide)
-    if base.op is Ops.REDUCE_AXIS and base.arg[0] is Ops.ADD and _is_worth(base, x):
+    plain = _unsheared(base.shape, moves, axes)
+    moves = plain or moves
+    terms = _moved(base.cast(wide), moves) if plain or base.dtype is wide else x.cast(wide)
+    is_sum = base.op is Ops.REDUCE_AXIS and base.dtype is wide and base.arg[0] is Ops.ADD
+    if is_sum and _is_worth(base, terms):
         total = _one_sum(base, moves, axes)
     else:
-        terms = base if not moves and base.dtype is wide else x.cast(wide)
         total = UOp(Ops.REDUCE_AXIS, wide, (terms,), (Ops.ADD, axes))
     return total.cast(x.dtype)
 
 
-def _unmoved(x: UOp, wide: DType) -> tuple[UOp, list[UOp]]:
-    """What `x` moves, if that is of dtype `wide`, and the movement ops, innermost first."""
-    moves: list[UOp] = []
-    base = x
-    while base.op in _MOVES or (base.op is Ops.CAST and base.src[0].dtype is wide):
-        if base.op in _MOVES:
-            moves.append(base)
-        base = base.src[0]
-    return (base, moves[::-1]) if base.dtype is wide else (x, [])
+def _unmoved(x: UOp, wide: DType) -> tuple[UOp, list[Move]]:
+    """What `x` moves, before it was narrowed from `wide`, and the movement, innermost first."""
+    moves: list[Move] = []
+    while x.op in _MOVES or (x.op is Ops.CAST and x.src[0].dtype is wide):
+        if x.op in _MOVES:
+            moves.append((x.op, x.arg))
+        x = x.src[0]
+    return x, moves[::-1]
 
 
-def _is_worth(base: UOp, moved: UOp) -> bool:
-    before, after = prod(base.shape), prod(moved.shape)
-    return (
-        not isinstance(before, UOp)
-        and not isinstance(after, UOp)
-        and after <= _MOST_GROWTH * before
-    )
+def _moved(x: UOp, moves: list[Move]) -> UOp:
+    for op, arg in moves:
+        x = UOp(op, x.dtype, (x,), arg)
+    return x
 
 
-def _one_sum(base: UOp, moves: list[UOp], axes: tuple[int, ...]) -> UOp:
+def _is_worth(base: UOp, terms: UOp) -> bool:
+    before, after = prod(base.shape), prod(terms.shape)
+    return isinstance(before, int) and isinstance(after, int) and after <= _MOST_GROWTH * before
+
+
+def _one_sum(base: UOp, moves: list[Move], axes: tuple[int, ...]) -> UOp:
     """The sum over `axes` of the sum `base` after `moves`."""
     x, inner = base.src[0], base.arg[1]
     order = tuple(axis for axis in range(len(x.shape)) if axis not in inner)
     sizes = tuple(x.shape[axis] for axis in inner)
     x = UOp(Ops.PERMUTE, x.dtype, (x,), (*order, *inner))
     x = UOp(Ops.RESHAPE, x.dtype, (x,), (*base.shape, *sizes))
-    for move in moves:
-        x = UOp(move.op, x.dtype, (x,), (*move.arg, *_unchanged(move, sizes)))
+    x = _moved(x, [(op, (*arg, *_unchanged(op, arg, sizes))) for op, arg in moves])
     shape = x.shape[: len(x.shape) - len(sizes)]
     last = range(len(shape), len(x.shape))
     total = UOp(Ops.REDUCE_AXIS, x.dtype, (x,), (Ops.ADD, (*axes, *last)))
-    return UOp(
-        Ops.RESHAPE,
-        x.dtype,
-        (total,),
-        tuple(1 if axis in axes else size for axis, size in enumerate(shape)),
-    )
+    kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    return UOp(Ops.RESHAPE, x.dtype, (total,), kept)
 
 
-def _unchanged(move: UOp, sizes: tuple[int, ...]) -> tuple[object, ...]:
-    """What the argument of `move` needs more, to leave axes of `sizes` at the end as they are."""
-    if move.op is Ops.RESHAPE:
+def _unchanged(op: Ops, arg: tuple[Any, ...], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What the argument of `op` needs more, to leave axes of `sizes` at the end as they are."""
+    if op is Ops.RESHAPE:
         return sizes
-    if move.op is Ops.PERMUTE:
-        return tuple(range(len(move.shape), len(move.shape) + len(sizes)))
-    if move.op is Ops.PAD:
+    if op is Ops.PERMUTE:
+        return tuple(range(len(arg), len(arg) + len(sizes)))
+    if op is Ops.PAD:
         return tuple((0, 0) for _ in sizes)
-    if move.op is Ops.SHRINK:
+    if op is Ops.SHRINK:
         return tuple((0, size) for size in sizes)
     return tuple(False for _ in sizes)
+
+
+def _unsheared(
+    shape: tuple[Any, ...], moves: list[Move], axes: tuple[int, ...]
+) -> list[Move] | None:
+    """Movement with the same sum over `axes` as `moves`, if they end by undoing windows.
+
+        before   k rows padded to length n*t + d, joined, and cut into rows of n
+        after    k rows in reverse, padded with d*(k - 1) zeros in front, each begun d later than
+                 the one before
+
+    The sum is over the rows. Element p of row q lands at (q*d + p) % n, and where that never wraps
+    at q*d + p.
+    """
+    shapes = [shape]
+    for move in moves:
+        shapes.append(_shape_after(shapes[-1], move))
+    if any(not isinstance(size, int) for sizes in shapes for size in sizes):
+        return None
+    found = _sheared_rows(shapes, moves)
+    if found is None or len(shapes[-1]) - 2 not in axes or len(shapes[-1]) - 1 in axes:
+        return None
+    begin, k, width, length = found
+    lead, n = shapes[begin][:-2], shapes[-1][-1]
+    step = length % n
+    # Zeros between the elements of a strided window: the last ones may go.
+    kept = width - _zeros_at_the_end(shapes, moves, begin)
+    wraps = step * (k - 1) + kept > n or (k - 1) * length + kept > shapes[-1][-2] * n
+    if step == 0 or wraps:
+        return None
+    whole = tuple((0, size) for size in lead)
+    none = tuple((0, 0) for _ in lead)
+    long = n + step * (k - 1)
+    cut = [(Ops.SHRINK, (*whole, (0, k), (0, kept)))] if kept < width else []
+    return [
+        *moves[:begin],
+        *cut,
+        (Ops.FLIP, (*(False for _ in lead), True, False)),
+        (Ops.PAD, (*none, (0, 0), (step * (k - 1), n - kept))),
+        (Ops.RESHAPE, (*lead, k * long)),
+        (Ops.PAD, (*none, (0, k * step))),
+        (Ops.RESHAPE, (*lead, k, long + step)),
+        (Ops.SHRINK, (*whole, (0, k), (0, n))),
+    ]
+
+
+def _sheared_rows(
+    shapes: list[tuple[Any, ...]], moves: list[Move]
+) -> tuple[int, int, int, int] | None:
+    """(where, k, width, length), if `moves` from `where` on pad rows, join them and cut others.
+
+    The first rows are (..., k, width), padded to `length`.
+    """
+    if len(moves) < 2 or moves[-1][0] is not Ops.RESHAPE or len(shapes[-1]) < 2:
+        return None
+    lead, n = shapes[-1][:-2], shapes[-1][-1]
+    at = len(moves) - 2
+    if moves[at][0] in (Ops.PAD, Ops.SHRINK) and _changes_only_the_end(shapes[at], moves[at]):
+        at -= 1
+    if at < 0 or n == 0:
+        return None
+    is_joined = moves[at][0] is Ops.RESHAPE and shapes[at + 1][:-1] == shapes[at][:-2] == lead
+    if not is_joined:
+        return None
+    k, length = shapes[at][-2:]
+    if at and moves[at - 1][0] is Ops.PAD and _changes_only_the_end(shapes[at - 1], moves[at - 1]):
+        at -= 1
+    return at, k, shapes[at][-1], length
+
+
+def _changes_only_the_end(shape: tuple[int, ...], move: Move) -> bool:
+    """Whether a PAD or SHRINK adds or takes elements only behind the last axis."""
+    op, arg = move
+    if op is Ops.PAD:
+        return all(around == (0, 0) for around in arg[:-1]) and arg[-1][0] == 0
+    return all(window == (0, size) for window, size in zip(arg[:-1], shape)) and arg[-1][0] == 0
+
+
+def _zeros_at_the_end(shapes: list[tuple[Any, ...]], moves: list[Move], end: int) -> int:
+    """How many zeros end each row after `moves[:end]`, if they put some behind each element."""
+    if end < 2 or moves[end - 1][0] is not Ops.RESHAPE or moves[end - 2][0] is not Ops.PAD:
+        return 0
+    before, padded, joined = shapes[end - 2], shapes[end - 1], shapes[end]
+    is_spread = (
+        len(padded) == len(joined) + 1
+        and padded[: len(joined) - 1] == joined[:-1]
+        and before[-1] == 1
+        and _changes_only_the_end(before, moves[end - 2])
+    )
+    return int(padded[-1]) - 1 if is_spread else 0
+
+
+def _shape_after(shape: tuple[Any, ...], move: Move) -> tuple[Any, ...]:
+    op, arg = move
+    if op is Ops.RESHAPE:
+        return arg
+    if op is Ops.PERMUTE:
+        return tuple(shape[axis] for axis in arg)
+    if op is Ops.PAD:
+        return tuple(size + sum(around) for size, around in zip(shape, arg, strict=True))
+    if op is Ops.SHRINK:
+        return tuple(end - start for start, end in arg)
+    return shape
