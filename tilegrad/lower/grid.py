@@ -37,8 +37,9 @@ def use_grid(ast: UOp) -> UOp:
     mapping: dict[UOp, UOp] = {part: _special("chunk", part.src[0]) for part in chunks}
     blocks = [part for part in ranges if part.arg[1] is Axis.GLOBAL]
     lanes = [part for part in ranges if part.arg[1] in _LANES]
-    fits = all(part.src[0].vmax <= _MOST_BLOCKS for part in blocks[-(_GRID_AXES - 1) :])
-    crowded = max(len(blocks) - _GRID_AXES + 1, 1) if fits else len(blocks)
+    crowded = max(len(blocks) - _GRID_AXES + 1, 1)
+    if any(part.src[0].vmax > _MOST_BLOCKS for part in blocks[crowded:]):
+        crowded = len(blocks)
     for number, parts in enumerate([blocks[:crowded], *([part] for part in blocks[crowded:])]):
         mapping |= _share(f"gidx{number}", parts)
     crowded = max(len(lanes) - _GRID_AXES + 1, 1)
