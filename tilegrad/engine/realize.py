@@ -7,9 +7,12 @@ computed in the same schedule.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 from tilegrad.base.config import config
 from tilegrad.base.errors import ShapeError
@@ -22,7 +25,7 @@ from tilegrad.engine.run import current_recording, run_plan, show_copy
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 
-__all__ = ["base_of", "read", "readers_of", "realize", "realized"]
+__all__ = ["base_of", "exclusive", "read", "readers_of", "realize", "realized"]
 
 _known = Known()
 _lock = threading.RLock()
@@ -58,13 +61,28 @@ def realize(
         variables: the value of every symbolic variable in the roots' graphs.
         live: gives the nodes of all live tensors; asked only if a buffer is to be overwritten.
     """
-    with _lock:
-        todo = [root for root in dict.fromkeys(roots) if realized(root) is None]
-        if todo:
-            _run(todo, variables, live)
-        results = [realized(root) for root in roots]
+    record = current_recording()
+    tracer = sys.gettrace()
+    is_traced = tracer is not None and record is not None and record.tracer is tracer
+    if is_traced:
+        # It follows the user's functions; to trace the compiler would cost seconds.
+        sys.settrace(None)
+    try:
+        with _lock:
+            todo = [root for root in dict.fromkeys(roots) if realized(root) is None]
+            if todo:
+                _run(todo, variables, live)
+            results = [realized(root) for root in roots]
+    finally:
+        if is_traced:
+            sys.settrace(tracer)
     assert all(result is not None for result in results)
     return [result for result in results if result is not None]
+
+
+def exclusive() -> AbstractContextManager[Any]:
+    """While it is entered, no other thread runs a graph or overwrites memory."""
+    return _lock
 
 
 def readers_of(leaves: Collection[UOp], roots: Iterable[UOp]) -> list[UOp]:

@@ -65,6 +65,8 @@ class Recording(list[Launch]):
         self.known: weakref.WeakKeyDictionary[UOp, UOp] | None = (
             weakref.WeakKeyDictionary() if is_closed else None
         )
+        # Set by a capture that traces Python, so that the engine can turn it off for itself.
+        self.tracer: Any = None
 
 
 _recorder: contextvars.ContextVar[Recording | None] = contextvars.ContextVar(
