@@ -30,6 +30,7 @@ class Optimizer:
     """
 
     def __init__(self, params: Iterable[Tensor], lr: float):
+        self._in_range(lr=(lr, math.inf))
         found = list({id(tensor): tensor for tensor in self._tensors(params)}.values())
         self.params = [tensor for tensor in found if _is_trainable(tensor)]
         self.buffers = [tensor for tensor in found if not _is_trainable(tensor)]
@@ -44,7 +45,6 @@ class Optimizer:
         for tensor in self.params:
             tensor.requires_grad = True
             dtype = promote(dtype, tensor.dtype)
-        self._in_range(lr=(lr, math.inf))
         self._lr = Tensor([lr], device=self.params[0].device, dtype=dtype, requires_grad=False)
 
     @property
