@@ -11,7 +11,7 @@ from __future__ import annotations
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat, graph_rewrite
-from tilegrad.ir.rules import SIMPLIFY, conjuncts, from_terms, terms_of
+from tilegrad.ir.rules import SIMPLIFY, conjuncts, from_terms, simplify, terms_of
 from tilegrad.ir.uop import UOp
 
 __all__ = ["collapse"]
@@ -39,6 +39,20 @@ def where_of_load(g: UOp, load: UOp) -> UOp | None:
             load.arg,
         )
     return None
+
+
+@COLLAPSE.rule("where-gives-zero", UPat(Ops.WHERE, src=(g, UPat(Ops.MUL, name="value"), zero)))
+def where_gives_zero(g: UOp, value: UOp) -> UOp | None:
+    """A product whose loads already give zero outside the gate is zero there by itself."""
+    closed = {
+        load: load.src[2]
+        for load in value.toposort()
+        if load.op is Ops.LOAD and len(load.src) == 4 and _covers(load.src[3], g)
+    }
+    if not closed:
+        return None
+    outside = simplify(value.substitute(closed))
+    return value if outside.op is Ops.CONST and outside.arg == 0 else None
 
 
 def _covers(gate: UOp, condition: UOp) -> bool:

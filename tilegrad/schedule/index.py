@@ -288,7 +288,10 @@ class KernelBuilder:
         if valid is TRUE:
             return pointer.load(position, dtype=node.dtype)
         return pointer.load(
-            simplify_under(position, valid), UOp.const(node.dtype, 0), valid, dtype=node.dtype
+            simplify_under(position, valid, final=True),
+            UOp.const(node.dtype, 0),
+            valid,
+            dtype=node.dtype,
         )
 
     def _from_scratch(self, node: UOp, index: Index, valid: UOp) -> Steps:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rewrite import graph_rewrite
@@ -57,26 +59,59 @@ def limits_of(condition: UOp) -> dict[UOp, tuple[int | None, int | None]]:
     return found
 
 
-def simplify_under(node: UOp, condition: UOp) -> UOp:
+def simplify_under(node: UOp, condition: UOp, *, final: bool = False) -> UOp:
     """`node` written more simply, with the same value wherever `condition` holds.
 
-    An expression that the condition bounds is replaced by a variable with those bounds, simplified, and put back.
+    An expression that the condition bounds is replaced by a variable with those bounds, and put
+    back once the whole is simplified. Where it is a sum, a second way solves it for one of its
+    terms, which then vanishes from the whole; the way that leaves fewer divisions is taken.
     """
     node = simplify(node)
-    for number, (expression, (low, high)) in enumerate(limits_of(condition).items()):
+    bounded: list[tuple[UOp, int, int]] = []
+    for expression, (low, high) in limits_of(condition).items():
         low = expression.vmin if low is None else max(low, expression.vmin)
         high = expression.vmax if high is None else min(high, expression.vmax)
-        if expression.op is Ops.CONST or low > high or (low, high) == expression.bounds:
-            continue
-        stand_in = (
-            UOp.const(dtypes.index, low)
-            if low == high
-            else UOp.variable(f"under{number}", low, high)
-        )
-        node = _isolate(node, expression, stand_in)
-        node = simplify(node).substitute({stand_in: expression} if low != high else {})
-        node = simplify(node)
-    return node
+        if expression.op is not Ops.CONST and low <= high and (low, high) != expression.bounds:
+            bounded.append((expression, low, high))
+    if not bounded:
+        return node
+    best = _rewritten(node, bounded, _isolate)
+    if final and _divisions(best):
+        best = min(best, _rewritten(node, bounded, _eliminate), key=_divisions)
+    return best
+
+
+def _divisions(node: UOp) -> int:
+    return sum(part.op in (Ops.FLOORDIV, Ops.FLOORMOD) for part in node.toposort())
+
+
+def _rewritten(
+    node: UOp, bounded: list[tuple[UOp, int, int]], replace: Callable[[UOp, UOp, UOp], UOp]
+) -> UOp:
+    """`node` simplified with every bounded expression as a variable, all at once: that one is small
+    may matter only where another is.
+    """
+    back: dict[UOp, UOp] = {}
+    for number, (expression, low, high) in enumerate(bounded):
+        is_pinned = low == high
+        stand_in = UOp.variable(f"under{number}", low, high)
+        value = UOp.const(dtypes.index, low) if is_pinned else stand_in
+        node = replace(node, expression, value)
+        if not is_pinned:
+            back[stand_in] = expression
+    return simplify(simplify(node).substitute(back))
+
+
+def _eliminate(node: UOp, expression: UOp, value: UOp) -> UOp:
+    """`node` with the last term of the sum `expression` whose factor is 1 said by the others."""
+    found = terms_of(expression)
+    solvable = [factor for factor, scale in found[0].items() if abs(scale) == 1] if found else []
+    if found is None or not solvable:
+        return node
+    factor = solvable[-1]
+    scale = found[0][factor]
+    rest = [(other, -inner * scale) for other, inner in found[0].items() if other is not factor]
+    return node.substitute({factor: from_terms([*rest, (value, scale)], -found[1] * scale, value)})
 
 
 def _isolate(node: UOp, expression: UOp, stand_in: UOp) -> UOp:

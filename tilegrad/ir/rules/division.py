@@ -47,21 +47,13 @@ def div_sum(total: UOp, by: UOp) -> UOp | None:
     if found is None or divisor is None:
         return None
     terms, constant = found
-    whole = {
-        factor: scale
-        for factor, scale in terms.items()
-        if scale * factor.divisor % divisor == 0 and scale % divisor == 0
-    }
+    outside = {factor: _toward_zero(scale, divisor) for factor, scale in terms.items()}
     taken = constant // divisor
-    if whole or taken:
-        rest = {factor: scale for factor, scale in terms.items() if factor not in whole}
-        outside = from_terms(
-            ((factor, scale // divisor) for factor, scale in whole.items()), taken, total
-        )
+    if taken or any(outside.values()):
+        rest = {factor: scale - outside[factor] * divisor for factor, scale in terms.items()}
+        whole = from_terms(outside.items(), taken, total)
         inside = from_terms(rest.items(), constant - taken * divisor, total)
-        if inside.op is Ops.CONST:
-            return outside
-        return outside + inside // divisor
+        return whole if inside.op is Ops.CONST else whole + inside // divisor
     for factor_of in sorted({math.gcd(scale, divisor) for scale in terms.values()}, reverse=True):
         if factor_of == 1:
             continue
@@ -121,6 +113,11 @@ def mod_sum(total: UOp, by: UOp) -> UOp | None:
                 return remainder
             return (inner % (divisor // factor_of)) * factor_of + remainder
     return None
+
+
+def _toward_zero(scale: int, divisor: int) -> int:
+    """How often `divisor` goes into the coefficient `scale`, rounded toward zero."""
+    return scale // divisor if scale >= 0 else -(-scale // divisor)
 
 
 def _nearest(scale: int, divisor: int) -> int:

@@ -80,6 +80,15 @@ def one_value(node: UOp) -> UOp | None:
     return UOp(Ops.CONST, node.dtype, (), low) if low == high else None
 
 
+@FOLDING.rule("below-its-extent", UPat((Ops.FLOORDIV, Ops.FLOORMOD), name="node"))
+def below_its_extent(node: UOp) -> UOp | None:
+    """A range is less than its extent, also where that is symbolic."""
+    loop, extent = node.src
+    if loop.op is not Ops.RANGE or loop.src[0] is not extent:
+        return None
+    return UOp(Ops.CONST, node.dtype, (), 0) if node.op is Ops.FLOORDIV else loop
+
+
 @FOLDING.rule("const-right", UPat(tuple(op for op in _ALU if op.commutes), name="node"))
 def const_right(node: UOp) -> UOp | None:
     """A constant operand of a commutative op stands on the right."""
