@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rules import simplify
+from tilegrad.ir.rules import conjuncts, simplify
 from tilegrad.ir.uop import UOp
 
-__all__ = ["replace_ranges", "runs_over"]
+__all__ = ["pad_range", "replace_ranges", "runs_over"]
 
 _NAMES_RANGES = (Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL, Ops.DEFINE_ACC)
 
@@ -41,3 +41,44 @@ def replace_ranges(ast: UOp, mapping: Mapping[UOp, tuple[UOp, Sequence[UOp]]]) -
         new = tuple(src)
         done[node] = node if new == node.src else UOp(node.op, node.dtype, new, node.arg)
     return simplify(done[ast])
+
+
+def pad_range(ast: UOp, loop: UOp, wide: UOp) -> UOp:
+    """`ast` with `loop` as the longer range `wide`: what was added loads and stores nothing, and
+    adds the identity to a fold.
+
+    before   STORE(a, i, LOAD(b, i))                   i: 0..n
+    after    STORE(a, j, LOAD(b, j, 0, j < n), j < n)  j: 0..m
+    """
+    inside = wide < loop.src[0]
+    done: dict[UOp, UOp] = {loop: wide}
+    for node in ast.toposort():
+        if node is loop:
+            continue
+        src = tuple(done[source] for source in node.src)
+        made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        if node.op is Ops.LOAD and loop in node.src[1].ranges:
+            gate = simplify(made.src[3] & inside) if len(made.src) == 4 else inside
+            other = made.src[2] if len(made.src) == 4 else UOp.const(made.dtype, 0)
+            made = made.replace(src=(*made.src[:2], other, gate))
+        elif node.op is Ops.STORE and loop in node.ranges:
+            gate = simplify(made.src[3] & inside) if len(made.src) == 4 else inside
+            made = made.replace(src=(*made.src[:3], gate))
+        elif node.op is Ops.REDUCE and loop in node.src:
+            identity = UOp.const(node.dtype, node.arg.definition.identity(node.dtype))
+            if not _is_identity(made.src[0], inside, identity):
+                made = made.replace(src=(inside.where(made.src[0], identity), *made.src[1:]))
+        done[node] = made
+    return done[ast]
+
+
+def _is_identity(value: UOp, inside: UOp, identity: UOp) -> bool:
+    """Whether outside the gate, where gated loads give their alternative, `value` is the identity
+    by itself.
+    """
+    closed = {
+        node: node.src[2]
+        for node in value.toposort()
+        if node.op is Ops.LOAD and len(node.src) == 4 and inside in conjuncts(node.src[3])
+    }
+    return simplify(value.substitute(closed)) is identity

@@ -6,16 +6,31 @@ from collections.abc import Sequence
 
 from tilegrad.base.dtype import Place, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.ranges import pad_range
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
 
-__all__ = ["spread_shared", "use_grid"]
+__all__ = ["fix_launch", "spread_shared", "use_grid"]
 
 _GRID_AXES = 3
 _LANES = (Axis.LOCAL, Axis.GROUP)
 # A launch may have many more blocks along its first axis than along the others, and fewest lanes
 # along the last.
 _MOST_BLOCKS, _MOST_DEEP = 65535, 64
+
+
+def fix_launch(ast: UOp) -> UOp:
+    """A launch has as many blocks as a symbolic size may need; those beyond it do nothing. So one
+    launch, recorded once, serves every size.
+
+    before   RANGE(n, GLOBAL)                          n: 1..8
+    after    RANGE(8, GLOBAL), accesses gated by r < n
+    """
+    for part in list(ast.toposort()):
+        if part.op is Ops.RANGE and part.arg[1] is Axis.GLOBAL and part.src[0].op is not Ops.CONST:
+            largest = UOp.const(dtypes.index, part.src[0].vmax)
+            ast = pad_range(ast, part, part.replace(src=(largest,)))
+    return ast
 
 
 def use_grid(ast: UOp) -> UOp:

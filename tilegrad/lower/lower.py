@@ -14,7 +14,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.lower.blocks import block_folds
 from tilegrad.lower.decompose import decompose
 from tilegrad.lower.expand import write_out
-from tilegrad.lower.grid import spread_shared, use_grid
+from tilegrad.lower.grid import fix_launch, spread_shared, use_grid
 from tilegrad.lower.integers import choose_integers, order_sums
 from tilegrad.lower.join import join_accesses
 from tilegrad.lower.lanes import use_lanes
@@ -32,8 +32,11 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     # Before the rest is written out, so that a vector is one node and not sixteen. Scalar targets
     # write out all.
     ("lower.lanes", lambda ast, target: use_lanes(ast, target) if target.has_vectors else ast),
+    # Before anything asks what an extent is: from here on, those of the launch are numbers.
+    ("lower.launch", lambda ast, target: fix_launch(ast)),
     ("lower.expand", lambda ast, target: write_out(ast)),
-    # After expand, which copies memory per written-out element; before join, which asks what is aligned.
+    # After expand, which copies memory per written-out element; before join, which asks what is
+    # aligned.
     ("lower.shared", lambda ast, target: spread_shared(ast)),
     # Before ranges become positions in the launch, whose divisions would hide what is aligned.
     ("lower.join", join_accesses),

@@ -55,6 +55,7 @@ class _Shaper:
         self.ast, self.target = ast, target
 
     def run(self) -> None:
+        self.pad_symbolic()
         folds = self.folds()
         if len(folds) == 1 and config.TC and self.use_matrix_unit():
             return
@@ -65,6 +66,19 @@ class _Shaper:
                 self.tile(folds[0])
             self.unroll()
         self.use_lanes()
+
+    def pad_symbolic(self) -> None:
+        """Lanes need extents that are numbers: the largest, with a gate. A fold takes them too
+        where lanes will share it.
+        """
+        results = int(
+            prod(loop.vmax + 1 for loop in axes_of(self.ast) if loop.arg[1] is Axis.GLOBAL)
+        )
+        for loop in axes_of(self.ast):
+            is_shared = loop.arg[1] is Axis.REDUCE and results <= _FEW_RESULTS
+            if loop.src[0].op is not Ops.CONST and loop.vmax >= 2 * _WARP:
+                if loop.arg[1] is Axis.GLOBAL or is_shared:
+                    self.apply(OptOps.PADTO, loop, _WARP)
 
     # moving
 

@@ -13,7 +13,7 @@ from typing import Any
 from tilegrad.base.dtype import Pointer
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.rules import simplify
+from tilegrad.ir.ranges import pad_range
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.group import group
 from tilegrad.optimize.matrix import use_matrix_unit
@@ -240,65 +240,27 @@ def _swap(ast: UOp, opt: Opt, target: Target) -> UOp:
 def _padto(ast: UOp, opt: Opt, target: Target) -> UOp:
     """Round an extent up; loads and stores of what was added are masked.
 
-    A reduce axis is padded with the identity of the fold.
+    A reduce axis is padded with the identity of the fold. A symbolic extent becomes its largest
+    value, rounded up.
 
     before   i: 0..9
     after    i: 0..12, gates i < 9
     """
     loop = _axis(ast, opt, (Axis.LOOP, Axis.GLOBAL, Axis.REDUCE))
     extent = loop.src[0]
-    if extent.op is not Ops.CONST or not isinstance(opt.arg, int) or opt.arg < 2:
+    if not isinstance(opt.arg, int) or opt.arg < 2:
         raise OptError(f"padto: {opt.arg} cannot pad axis {opt.axis}", opt=opt)
-    padded = -(-extent.arg // opt.arg) * opt.arg
-    if padded == extent.arg:
-        raise OptError(f"padto: {opt.arg} divides axis {opt.axis} of {extent.arg} already", opt=opt)
-    if padded > 4 * extent.arg:
-        raise OptError(f"padto: {padded} iterations for {extent.arg} elements", opt=opt)
+    largest = int(extent.vmax)
+    padded = -(-largest // opt.arg) * opt.arg
+    if extent.op is Ops.CONST and padded == largest:
+        raise OptError(f"padto: {opt.arg} divides axis {opt.axis} of {largest} already", opt=opt)
+    if padded > 4 * largest:
+        raise OptError(f"padto: {padded} iterations for {largest} elements", opt=opt)
     if any(node.op is Ops.END and loop in node.src for node in ast.toposort()):
         raise OptError("padto: the axis belongs to a nest that fills scratch", opt=opt)
     new = UOp.range(padded, next_number(ast), loop.arg[1])
-    inside = new < extent.arg
-    done: dict[UOp, UOp] = {loop: new}
-    for node in ast.toposort():
-        if node is loop:
-            continue
-        src = tuple(done[source] for source in node.src)
-        made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-        if loop in node.src[1].ranges if node.op is Ops.LOAD else False:
-            made = _gate_load(made, inside)
-        elif node.op is Ops.STORE and loop in node.ranges:
-            gate = made.src[3] & inside if len(made.src) == 4 else inside
-            made = made.replace(src=(*made.src[:3], simplify(gate)))
-        elif node.op is Ops.REDUCE and loop in node.src:
-            identity = UOp.const(node.dtype, node.arg.definition.identity(node.dtype))
-            if not _gives_identity(made.src[0], inside, identity):
-                made = made.replace(src=(inside.where(made.src[0], identity), *made.src[1:]))
-        done[node] = made
-    result = done[ast]
     order = [new.arg[0] if number == loop.arg[0] else number for number in ast.arg.order]
-    return reorder(result, order)
-
-
-def _gate_load(load: UOp, inside: UOp) -> UOp:
-    if len(load.src) == 4:
-        return load.replace(src=(*load.src[:3], simplify(load.src[3] & inside)))
-    return load.replace(src=(*load.src, UOp.const(load.dtype, 0), inside))
-
-
-def _gives_identity(value: UOp, inside: UOp, identity: UOp) -> bool:
-    """Whether outside the gate, where gated loads give their alternative, `value` is the identity
-    by itself.
-    """
-    closed = {
-        node: node.src[2]
-        for node in value.toposort()
-        if node.op is Ops.LOAD and len(node.src) == 4 and inside in _parts(node.src[3])
-    }
-    return simplify(value.substitute(closed)) is identity
-
-
-def _parts(gate: UOp) -> list[UOp]:
-    return [*_parts(gate.src[0]), *_parts(gate.src[1])] if gate.op is Ops.AND else [gate]
+    return reorder(pad_range(ast, loop, new), order)
 
 
 _MOVES: dict[OptOps, Callable[[UOp, Opt, Target], UOp]] = {
