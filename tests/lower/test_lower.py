@@ -20,6 +20,7 @@ from tests.optimize.kernels import (
     expand,
     kernel,
     matmul,
+    name,
     opt,
     permute,
     program,
@@ -39,10 +40,10 @@ from tilegrad.lower.expand import write_out
 from tilegrad.lower.grid import use_grid
 from tilegrad.lower.join import join_accesses
 from tilegrad.lower.lower import PASSES, lower
-from tilegrad.optimize.opt import OptOps
+from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.runtime.protocol import launch_dims
 
-UPCAST, UNROLL, LOCAL = OptOps.UPCAST, OptOps.UNROLL, OptOps.LOCAL
+UPCAST, UNROLL, LOCAL, PADTO = OptOps.UPCAST, OptOps.UNROLL, OptOps.LOCAL, OptOps.PADTO
 SCALAR = replace(CUDA, memory_lanes=1)
 
 
@@ -331,6 +332,30 @@ def test_symbolic_extents_reach_the_launch() -> None:
     assert grid((size, Axis.GLOBAL))["gidx0"] is size
     shared = grid((size, Axis.GLOBAL), *[(2, Axis.GLOBAL)] * 3)
     assert simplify(shared["gidx0"]) is simplify(size * 2)
+
+
+def _doubled(size: UOp) -> UOp:
+    """A kernel that doubles the first `size` elements."""
+    loop = UOp.range(size, 0, Axis.LOOP)
+    out, x = (UOp(Ops.DEFINE_GLOBAL, FLOAT.ptr(96), (), slot) for slot in (0, 1))
+    return UOp.sink(out.store(loop, x.load(loop) * 2.0), arg=KernelInfo("E", (0,)))
+
+
+@pytest.mark.parametrize("opts", [(), [opt(PADTO, 0, 32), opt(LOCAL, 0, 32)], None])
+def test_one_launch_serves_every_size(opts: list[Opt] | None) -> None:
+    """It has as many blocks as the largest needs; those beyond the size write nothing."""
+    found = program(_doubled(Variable("n", 1, 96)), opts)
+    dims = launch_dims(found, {})
+    assert dims.global_size[0] * dims.local_size[0] == 96
+    x = np.arange(96, dtype=np.float32)
+    for size in (1, 31, 32, 95, 96):
+        out = np.full(96, -1, np.float32)
+        execute(found, [memoryview(each).cast("B") for each in (out, x)], {"n": size})
+        assert out.tolist() == [*(2 * x[:size]).tolist(), *[-1] * (96 - size)]
+
+
+def test_a_symbolic_size_stays_in_the_name() -> None:
+    assert name(_doubled(Variable("n", 1, 8))) == "E_n"
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5, 6), (7, 1, 2, 3, 4)])
