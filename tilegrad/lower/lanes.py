@@ -67,8 +67,8 @@ def _choose(ast: UOp, target: Target) -> list[UOp]:
 
 
 def _weight(access: UOp) -> int:
-    """How often an access runs, roughly: inside a fold's loop it counts for many."""
-    return 8 if any(loop.arg[1] is Axis.REDUCE for loop in access.ranges) else 1
+    """How often an access runs, roughly: each fold's loop around it counts for many."""
+    return 8 ** min(sum(loop.arg[1] is Axis.REDUCE for loop in access.ranges), 3)
 
 
 def _meet(nodes: dict[UOp, None], a: UOp, b: UOp) -> bool:

@@ -57,9 +57,10 @@ class _Shaper:
 
     def run(self) -> None:
         folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
-        reuse = _find_reuse(self.ast, folds[0], self.target) if len(folds) == 1 else None
-        if reuse is not None:
-            self.tile(reuse, folds[0])
+        heavy = _heaviest(folds)
+        reuse = _find_reuse(self.ast, heavy, self.target) if heavy is not None else None
+        if reuse is not None and heavy is not None:
+            self.tile(reuse, heavy)
         else:
             self.stream(folds)
         self.thread()
@@ -110,29 +111,47 @@ class _Shaper:
             self.split_to(reuse.rows, OptOps.UPCAST, rows)
         if reuse.stages is None or work < 1 << 18:
             return
-        # Pack the operand that the lanes move, once per group of lanes; all rows then pass over it.
-        loops = [part for part in loop_order(self.ast) if part.arg[1] is Axis.LOOP]
-        moved = _loops_of_operand(self.ast, reuse.stages)
-        lanes_loop = next((part for part in loops if part in moved), None)
-        rows_loops = [part for part in loops if part not in moved]
-        panel = depth * step * fold.dtype.itemsize
-        reused = int(prod(part.vmax + 1 for part in rows_loops))
-        if reused < 4 or panel > self.target.cache_bytes[1] // 2:
+        self.pack(reuse.stages, depth * step * fold.dtype.itemsize)
+
+    def pack(self, slot: int, panel: int) -> None:
+        """Copy the operand that the lanes move to scratch, once per group of lanes, so that all
+        rows pass over it there; a panel too large for the caches is cut along the fold.
+        """
+        limit = self.target.cache_bytes[1] // 2
+        moved = _loops_of_operand(self.ast, slot)
+        outputs = [part for part in loop_order(self.ast) if part.arg[1] is Axis.LOOP]
+        reused = int(prod(part.vmax + 1 for part in outputs if part not in moved))
+        if reused < 4:
             return
-        if lanes_loop is not None and loops and loops[0] is not lanes_loop and len(loops) > 1:
-            first = loops[0]
-            if not self.move(OptOps.SWAP, first, axes_of(self.ast).index(lanes_loop)):
+        before, place = self.ast, None
+        if panel > limit:
+            place = self.cut_fold(moved, panel, limit)
+            if place is None:
                 return
-        place = lanes_loop
-        before = self.ast
-        if place is None:
-            axis = -1
-            try:
-                self.ast = apply_opt(self.ast, Opt(OptOps.STAGE, axis, reuse.stages), self.target)
-            except OptError:
-                self.ast = before
-            return
-        self.move(OptOps.STAGE, place, reuse.stages)
+        lanes_loop = next((part for part in outputs if part in moved), None)
+        if lanes_loop is not None:
+            if outputs[0] is not lanes_loop:
+                self.move(OptOps.SWAP, outputs[0], axes_of(self.ast).index(lanes_loop))
+            place = lanes_loop
+        axis = -1 if place is None else axes_of(self.ast).index(place)
+        try:
+            self.ast = apply_opt(self.ast, Opt(OptOps.STAGE, axis, slot), self.target)
+        except OptError:
+            self.ast = before
+
+    def cut_fold(self, moved: frozenset[UOp], panel: int, limit: int) -> UOp | None:
+        """Tile a reduce loop so that the panel fits; its outer part, which becomes the outermost
+        loop, or None.
+        """
+        for loop in loop_order(self.ast):
+            extent = loop.src[0]
+            if loop.arg[1] is not Axis.REDUCE or loop not in moved or extent.op is not Ops.CONST:
+                continue
+            parts = range(extent.arg - 1, 1, -1)
+            fits = [n for n in parts if extent.arg % n == 0 and panel * n // extent.arg <= limit]
+            if fits and self.move(OptOps.TILE, loop, fits[0]):
+                return loop_order(self.ast)[0]
+        return None
 
     # everything else
 
@@ -219,6 +238,19 @@ class _Shaper:
         for _, _, loop in sorted(candidates, key=lambda each: each[:2]):
             if self.move(OptOps.THREAD, loop, _chunks(loop.src[0].arg, self.target.threads)):
                 return
+
+
+def _heaviest(folds: list[UOp]) -> UOp | None:
+    """The fold that does nearly all the work, if one does."""
+    if not folds:
+        return None
+    work = {fold: int(prod(part.vmax + 1 for part in _loops_of_fold(fold))) for fold in folds}
+    heavy = max(folds, key=work.__getitem__)
+    return heavy if 8 * (sum(work.values()) - work[heavy]) <= work[heavy] else None
+
+
+def _loops_of_fold(fold: UOp) -> set[UOp]:
+    return {*fold.ranges, *(part for part in fold.src[1:] if part.op is Ops.RANGE)}
 
 
 def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:

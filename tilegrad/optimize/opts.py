@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilegrad.base.dtype import Pointer
+from tilegrad.base.dtype import Place, Pointer
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import pad_range
@@ -196,20 +196,17 @@ def _thread(ast: UOp, opt: Opt, target: Target) -> UOp:
 def _require_private(ast: UOp, loop: UOp, opt: Opt) -> None:
     """Every element stored to memory outside the iteration must belong to one value of `loop`."""
     for node in ast.toposort():
-        if (
-            node.op is Ops.STORE
-            and loop not in node.src[1].ranges
-            and not _is_inside(node.src[0], loop)
-        ):
+        if node.op is Ops.STORE and loop not in node.src[1].ranges and not _is_private(node.src[0]):
             raise OptError(
                 f"{opt.op.value}: all iterations of axis {opt.axis} write the same elements",
                 opt=opt,
             )
 
 
-def _is_inside(pointer: UOp, loop: UOp) -> bool:
+def _is_private(pointer: UOp) -> bool:
+    """Whether each thread has this memory to itself."""
     base = pointer.src[0] if pointer.op is Ops.AFTER else pointer
-    return base.op is Ops.DEFINE_LOCAL and loop in base.src
+    return isinstance(base.dtype, Pointer) and base.dtype.place is Place.SCRATCH
 
 
 def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:
