@@ -72,6 +72,9 @@ class Recording(list[Launch]):
 _recorder: contextvars.ContextVar[Recording | None] = contextvars.ContextVar(
     "tilegrad_launches", default=None
 )
+_timer: contextvars.ContextVar[list[tuple[Launch, float]] | None] = contextvars.ContextVar(
+    "tilegrad_timer", default=None
+)
 _programs: dict[tuple[str, str], Any] = {}
 _lock = threading.Lock()
 
@@ -94,6 +97,17 @@ def recording(
         yield record
     finally:
         _recorder.reset(token)
+
+
+@contextmanager
+def timed() -> Iterator[list[tuple[Launch, float]]]:
+    """The kernels that this thread runs in the block, each with its seconds."""
+    record: list[tuple[Launch, float]] = []
+    token = _timer.set(record)
+    try:
+        yield record
+    finally:
+        _timer.reset(token)
 
 
 def load_program(device: str, kernel: CompiledKernel) -> Any:
@@ -173,9 +187,17 @@ def run_step(launch: Launch, variables: Mapping[str, int], *, replay: bool = Fal
     handles = [buffer.handle for buffer in launch.buffers]
     values = [variables[name] for name in kernel.variables]
     seconds = backend.runtime.launch(
-        program, handles, values, kernel.global_size, kernel.local_size, wait=shown
+        program,
+        handles,
+        values,
+        kernel.global_size,
+        kernel.local_size,
+        wait=shown or _timer.get() is not None,
     )
     report.count(kernel.ops, kernel.mem, seconds)
+    timer = _timer.get()
+    if timer is not None and seconds is not None:
+        timer.append((launch, seconds))
     if shown:
         report.row(
             launch.device,

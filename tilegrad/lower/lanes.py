@@ -68,7 +68,8 @@ def _choose(ast: UOp, target: Target) -> list[UOp]:
 
 def _weight(access: UOp) -> int:
     """How often an access runs, roughly: each fold's loop around it counts for many."""
-    return 8 ** min(sum(loop.arg[1] is Axis.REDUCE for loop in access.ranges), 3)
+    loops = sum(loop.arg[1] is Axis.REDUCE for loop in access.ranges)
+    return int(8 ** min(loops, 3))
 
 
 def _meet(nodes: dict[UOp, None], a: UOp, b: UOp) -> bool:
