@@ -1,0 +1,336 @@
+"""From a watched run to a capture: what a replay is given, gives and changes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from tilegrad.base.errors import CaptureError
+from tilegrad.capture.checker import compile_checks
+from tilegrad.capture.entry import Effect, Entry
+from tilegrad.capture.graph import Program
+from tilegrad.capture.guards import Check, is_value, snapshot
+from tilegrad.capture.inputs import Input, layout
+from tilegrad.capture.places import Place
+from tilegrad.capture.record import Run, tensors_in
+from tilegrad.capture.results import Build, Form, Made, Output, builder
+from tilegrad.capture.slots import Draws, Slots
+from tilegrad.engine.memory import buffer_of
+from tilegrad.runtime.buffer import Buffer
+from tilegrad.tensor import memory
+from tilegrad.tensor.core import is_constant
+from tilegrad.tensor.sizes import NO_VARIABLES, Variables, merge
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["Again", "Builder"]
+
+
+class Again(Exception):
+    """The run was right, but is no capture: its state was not yet as it will be."""
+
+    def __init__(self, reason: str):
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Builder:
+    """Makes an Entry of a run that was given `args` and `kwargs`."""
+
+    def __init__(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]):
+        self.run = run
+        self.guards = run.guards
+        self.arguments = (args, kwargs)
+        self.vanishing: list[str] = []
+        self.targets: dict[Hashable, Place] = {}
+        self.touched = {id(buffer): buffer for launch in run.record for buffer in launch.buffers}
+        self.symbols: Variables = NO_VARIABLES
+        # The entry is made last; what builds results looks it up here.
+        self.entry: list[Entry] = []
+        self.outputs: dict[int, tuple[Buffer, list[Form]]] = {}
+        self.made: list[Made] = []
+        self.viewed: set[int] = set()
+        self.cleared: list[int] = []
+        self._made_of: dict[int, int] = {}
+
+    def build(self, *, is_reused: bool) -> Entry:
+        """The capture.
+
+        Raises CaptureError if there can be none, Again if the next call may make one.
+        """
+        run = self.run
+        if not run.record:
+            raise CaptureError(
+                f"jit: {run.name} didn't JIT anything",
+                reason="it launched no kernel and no copy: it gives back what it was given",
+                remedy="capture a function that computes with its tensors",
+            )
+        self._check_state()
+        self._check_values()
+        self._hold_state()
+        self._guard_gradients()
+        for node in self.guards.symbols:
+            self.symbols = merge(self.symbols, node.unbound()[1])
+        for tensor in self.guards.tensors:
+            self.symbols = merge(self.symbols, tensor._variables)
+        effects = self._effects()
+        build = self._builder(run.result, run.name)
+        return self._assemble(build, effects, is_reused)
+
+    # state, and what changed
+
+    def _check_state(self) -> None:
+        """All state must have been in memory before the run: a replay computes none."""
+        run = self.run
+        for number, tensor in enumerate(self.guards.tensors):
+            known = run.known(tensor)
+            if number >= run.given and known is not None and not known.is_stored:
+                if not is_constant(known.uop):
+                    raise Again(f"{self.guards.places[number][0].label} was still to be computed")
+        for tensor in run.changed():
+            if not run.before[id(tensor)].is_stored and memory.is_stored(tensor.uop):
+                raise Again("a tensor that it uses got its memory in the call")
+
+    def _check_values(self) -> None:
+        """Compare every place with what stood there before.
+
+        A plain value that the function changes is a side effect: it does not happen in replays, and
+        the guard expects what the capture left. A tensor in place of another is set by each replay.
+        """
+        for check in list(self.guards.checks):
+            if check.test in ("call", "symbol"):
+                continue
+            if check.place.is_argument:
+                if not check.holds(*self.arguments):
+                    raise CaptureError(
+                        f"jit: {self.run.name} changes its argument {check.place.label}",
+                        remedy="return the new value instead, or assign to tensors in place",
+                    )
+            elif not check.holds():
+                self._changed(check)
+        for place in self.run.reads.written.values():
+            if not self.guards.knows(place):
+                if any(self.run.known(part) is None for part in tensors_in(place.peek())):
+                    self.targets[place.identity] = place
+
+    def _changed(self, check: Check) -> None:
+        place = check.place
+        value = place.peek()
+        if check.test == "tensor" and isinstance(value, Tensor):
+            while isinstance(place.holder, Place) and isinstance(place.holder.peek(), tuple):
+                place = place.holder
+            self.targets[place.identity] = place
+        elif check.test == "same" and is_value(value):
+            check.expected = snapshot(value)
+            self.vanishing.append(place.label)
+        elif check.test == "is":
+            raise CaptureError(
+                f"jit: {self.run.name} replaces {place.label}, which a replay would not",
+                remedy="replace it outside",
+            )
+        else:
+            raise Again(f"{place.label} is another kind of value after the call")
+
+    # inputs
+
+    def _hold_state(self) -> None:
+        """Find the tensors behind older memory that no place is known of."""
+        run = self.run
+        located = {
+            id(known.memory)
+            for tensor in self.guards.tensors
+            if (known := run.known(tensor)) is not None and known.memory is not None
+        }
+        written = {id(tensor) for tensor in run.overwritten()}
+        for known in list(run.before.values()):
+            tensor = known.reference()
+            if tensor is None or id(known.memory) not in self.touched:
+                continue
+            if id(tensor) in written or id(known.memory) not in located:
+                located.add(id(known.memory))
+                self._hold(tensor)
+
+    def _hold(self, tensor: Tensor) -> int:
+        """The input's number of an older tensor."""
+        found = self.guards.number_of(tensor)
+        if found is not None:
+            return found
+        for known in self.run.before.values():
+            owner = known.reference()
+            if owner is not None and known.grad is not None and known.grad() is tensor:
+                place = self.guards.places[self._hold(owner)][0].attribute("grad")
+                self.guards.expand(place, tensor)
+                break
+        return self.guards.hold(tensor, "a tensor")
+
+    def _guard_gradients(self) -> None:
+        """Whether there was a gradient before shapes the run."""
+        for tensor in self.run.regraded():
+            known = self.run.before[id(tensor)]
+            place = self.guards.places[self._hold(tensor)][0].attribute("grad")
+            if not self.guards.knows(place):
+                if known.grad is None:
+                    self.guards.expand(place, None)
+                else:
+                    self.guards.checks.append(Check(place, "some", None))
+
+    def _inputs(self) -> tuple[list[Input], dict[int, int]]:
+        """The inputs, and the slots of their memory."""
+        run = self.run
+        found: list[Input] = []
+        written = {id(tensor) for tensor in run.overwritten()}
+        slots: dict[int, int] = {}
+        for number, tensor in enumerate(self.guards.tensors):
+            known = run.known(tensor)
+            assert known is not None
+            label = self.guards.places[number][0].label
+            form, _ = Form.of(tensor, self.symbols, known.uop)
+            each = Input(label, form, known.uop.shape, is_argument=number < run.given)
+            each.is_viewed = number in self.viewed
+            each.is_written = id(tensor) in written
+            each.is_window = id(known.memory) in run.reads.windows
+            if known.memory is None:
+                if is_constant(known.uop) and tensor._has_elements():
+                    each.kind, each.node = "graph", known.uop
+            elif id(known.memory) in self.touched or each.is_viewed:
+                each.kind, each.layout = "memory", layout(known.uop)
+                each.slot = slots.setdefault(id(known.memory), len(slots))
+            if each.is_written and number in run.copied:
+                raise CaptureError(
+                    f"jit: {run.name} assigns to {label}, which is a window of another tensor",
+                    remedy="pass the whole tensor, and assign to the window inside",
+                )
+            found.append(each)
+        return found, slots
+
+    # what a replay gives and sets
+
+    def _builder(self, value: Any, where: str) -> Build:
+        def is_known(part: Any) -> bool:
+            return isinstance(part, type) or callable(part) or self.run.reads.is_reached(part)
+
+        return builder(value, self._give, is_known, where)
+
+    def _give(self, tensor: Tensor) -> Build:
+        if self.run.known(tensor) is None:
+            return self._make(tensor)
+        number = self._hold(tensor)
+        return lambda made, given: given[number]
+
+    def _make(self, tensor: Tensor) -> Build:
+        """How a replay makes a tensor that is as `tensor` is after the run."""
+        if not memory.is_stored(tensor.uop):
+            return self._constant(tensor)
+        form, node = Form.of(tensor, self.symbols)
+        buffer = buffer_of(node)
+        for number, each in enumerate(self.guards.tensors):
+            known = self.run.known(each)
+            if known is not None and known.memory is buffer:
+                return self._view(form, number)
+        if id(buffer) in self.run.older or id(buffer) not in self.touched:
+            return self._constant(tensor)
+        found = self._made_of.get(id(tensor))
+        if found is None:
+            forms = self.outputs.setdefault(id(buffer), (buffer, []))[1]
+            forms.append(form)
+            found = self._made_of[id(tensor)] = len(self.made)
+            self.made.append(Made(list(self.outputs).index(id(buffer)), len(forms) - 1))
+        index = found
+        return lambda made, given: made[index]
+
+    def _view(self, form: Form, number: int) -> Build:
+        """A tensor over the memory of an input."""
+        self.viewed.add(number)
+        entry = self.entry
+
+        def build(made: Sequence[Tensor], given: Sequence[Tensor]) -> Tensor:
+            node = entry[0].inputs[number].staging.node or given[number].uop
+            return form.tensor(form.over(memory.base_of(node)), entry[0].values)
+
+        return build
+
+    def _constant(self, tensor: Tensor) -> Build:
+        """A tensor that is the same at each call; whoever assigns to it must take other memory."""
+        node, device, variables = tensor.uop, tensor.device, tensor._variables
+        kind, requires_grad = type(tensor), tensor._requires_grad
+
+        def build(made: Sequence[Tensor], given: Sequence[Tensor]) -> Tensor:
+            same = kind._of(node, device, variables, requires_grad)
+            same._is_shared = True
+            return same
+
+        return build
+
+    def _effects(self) -> list[Effect]:
+        """What a replay sets: places, gradients, and tensors that take other memory."""
+        run = self.run
+        found = [
+            _set_place(place, self._builder(place.peek(), place.label))
+            for place in self.targets.values()
+        ]
+        for tensor in run.regraded():
+            number = self._hold(tensor)
+            grad = run.before[id(tensor)].grad
+            before = None if grad is None else grad()
+            if before is None or self.guards.number_of(before) is None:
+                self.cleared.append(number)
+            found.append(_set_gradient(number, self._builder(tensor.grad, "grad")))
+        for tensor in run.replaced():
+            found.append(_set_memory(self._hold(tensor), self._make(tensor)))
+        return found
+
+    # all together
+
+    def _assemble(self, build: Build, effects: list[Effect], is_reused: bool) -> Entry:
+        run = self.run
+        inputs, slots = self._inputs()
+        table = Slots(slots, self.touched, run.older, set(self.outputs))
+        (seed, start), (_, end) = run.drawn
+        draws = Draws(seed, start, end)
+        symbols = {variable.arg[0] for variable in self.symbols}
+        steps = [table.step(launch, draws, symbols) for launch in run.record]
+        program = Program(steps, run.given)
+        for slot, buffer in table.fixed.items():
+            program.set_buffer(slot, buffer)
+        entry = Entry(
+            guards=self.guards,
+            check=compile_checks(self.guards),
+            inputs=inputs,
+            program=program,
+            outputs=[
+                Output(table.number[key], buffer, forms, is_reused=is_reused)
+                for key, (buffer, forms) in self.outputs.items()
+            ],
+            made=self.made,
+            build=build,
+            effects=effects,
+            draws=draws,
+            symbols=[node.unbound()[0] for node in self.guards.symbols],
+            asked={key: value for key, value in self.symbols.items() if key in run.reads.asked},
+            leftovers=table.temporary,
+            cleared=self.cleared,
+            vanishing=self.vanishing,
+            held_bytes=table.held_bytes,
+        )
+        self.entry.append(entry)
+        return entry
+
+
+def _set_place(place: Place, build: Build) -> Effect:
+    def effect(made: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+        place.set(build(made, given))
+
+    return effect
+
+
+def _set_gradient(number: int, build: Build) -> Effect:
+    def effect(made: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+        given[number].grad = build(made, given)
+
+    return effect
+
+
+def _set_memory(number: int, build: Build) -> Effect:
+    def effect(made: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+        given[number].replace(build(made, given))
+
+    return effect

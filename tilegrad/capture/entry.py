@@ -1,0 +1,312 @@
+"""A capture, ready to be replayed: checks, inputs, steps, and what a call gives back."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilegrad.capture.checker import Checker
+from tilegrad.capture.graph import Program
+from tilegrad.capture.guards import Guards, describe
+from tilegrad.capture.inputs import Input, layout, living, settle
+from tilegrad.capture.results import Build, Made, Output, is_sole
+from tilegrad.capture.slots import Draws
+from tilegrad.device.registry import Device
+from tilegrad.engine.memory import buffer_of, buffers, overwrite
+from tilegrad.engine.realize import exclusive, readers_of
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.runtime.buffer import Buffer
+from tilegrad.tensor import memory
+from tilegrad.tensor.random import generator
+from tilegrad.tensor.realized import owners
+from tilegrad.tensor.sizes import NO_VARIABLES, Variables, merge
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["Entry", "Mismatch", "set_aside"]
+
+Effect = Callable[[Sequence[Tensor], Sequence[Tensor]], None]
+
+
+def _gone() -> None:
+    """What stands for the node of an input that was never seen."""
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Why a capture does not serve a call: the number of a check, or a text about an input."""
+
+    check: int = -1
+    text: str = ""
+
+
+@dataclass(eq=False)
+class Entry:
+    """One capture of a function.
+
+    Attributes:
+        symbols: symbolic arguments without their values.
+        asked: variables whose value Python code has seen, with that value.
+        leftovers: slots of memory that something outside might still look at.
+        cleared: inputs whose gradient is made anew.
+        vanishing: plain values that the function changed, and that replays leave as they are.
+    """
+
+    guards: Guards
+    check: Checker
+    inputs: list[Input]
+    program: Program
+    outputs: list[Output]
+    made: list[Made]
+    build: Build
+    effects: list[Effect]
+    draws: Draws
+    symbols: list[UOp]
+    asked: dict[UOp, int]
+    leftovers: list[tuple[int, Buffer]]
+    cleared: list[int]
+    vanishing: list[str]
+    held_bytes: int
+    values: Variables = field(default_factory=dict)
+    seen: list[Any] = field(default_factory=list)
+    _bound: dict[int, Buffer] = field(default_factory=dict)
+    _slots: dict[int, int] = field(default_factory=dict)
+    _last: list[UOp | None] = field(default_factory=list)
+    _bindings: list[Variables] = field(default_factory=list)
+    _written: list[int] = field(default_factory=list)
+    _symbolic: list[int] = field(default_factory=list)
+    _sharing: dict[int, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.seen = [_gone] * len(self.inputs)
+        self._last = [None] * len(self.symbols)
+        self._bindings = [NO_VARIABLES] * len(self.symbols)
+        self._written = [number for number, each in enumerate(self.inputs) if each.is_written]
+        slots = [each.slot for each in self.inputs if each.slot >= 0]
+        for number, each in enumerate(self.inputs):
+            if slots.count(each.slot) > 1:
+                self._sharing.setdefault(each.slot, []).append(number)
+        self._symbolic = [n for n, each in enumerate(self.inputs) if each.form.variables]
+
+    # does it serve this call?
+
+    def match(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, ...] | Mismatch:
+        """The inputs of this call, bound and ready to replay, or why it cannot be served."""
+        found = self.check(args, kwargs, self.seen)
+        if isinstance(found, int):
+            return Mismatch(found)
+        tensors, changed, symbols = found
+        if changed:
+            text = self._bind(tensors, changed)
+            if text is not None:
+                self.seen = [_gone] * len(self.inputs)
+                return Mismatch(text=text)
+        if symbols or self._symbolic:
+            text = self._bind_variables(tensors, symbols)
+            if text is not None:
+                return Mismatch(text=text)
+        return tensors
+
+    def _bind(self, tensors: tuple[Tensor, ...], changed: list[int]) -> str | None:
+        """Take the memory of inputs that are not those of the last call."""
+        for number in changed:
+            known, tensor = self.inputs[number], tensors[number]
+            text = known.differs(tensor)
+            if text is None and known.kind == "graph" and tensor.uop is not known.node:
+                text = "another constant"
+            if text is None and known.is_written and tensor._is_shared:
+                text = "it shares its memory, and the capture wrote to it"
+            if text is not None:
+                return f"{known.label}: {text}"
+        wanted = [number for number in changed if self.inputs[number].kind == "memory"]
+        found: dict[int, Buffer] = {}
+        waiting: list[Tensor] = []
+        for number in wanted:
+            known, tensor = self.inputs[number], tensors[number]
+            if known.is_argument and not known.is_written:
+                staged = known.staging.fill(tensor, is_fresh=known.is_viewed)
+                if staged is not None:
+                    found[number] = staged
+                    continue
+            if not memory.is_stored(tensor.uop):
+                waiting.append(tensor)
+        if waiting:
+            settle(waiting)
+        for number in wanted:
+            if number not in found:
+                buffer = self._memory_of(number, tensors[number])
+                if buffer is None:
+                    return f"{self.inputs[number].label}: it looks at its memory in another way"
+                found[number] = buffer
+        text = self._place(found)
+        for number in changed:
+            self.seen[number] = weakref.ref(tensors[number].uop)
+        return text
+
+    def _memory_of(self, number: int, tensor: Tensor) -> Buffer | None:
+        known = self.inputs[number]
+        if layout(tensor.uop) != known.layout:
+            if not known.is_argument or known.is_written:
+                return None
+            return known.staging.fill(tensor, is_fresh=known.is_viewed)
+        return buffer_of(memory.base_of(tensor.uop))
+
+    def _place(self, found: dict[int, Buffer]) -> str | None:
+        """Bind slots: inputs that shared memory must still do so, and others must not."""
+        moved: dict[int, Buffer] = {}
+        for number, buffer in found.items():
+            slot = self.inputs[number].slot
+            if moved.setdefault(slot, buffer) is not buffer:
+                return f"{self.inputs[number].label}: it no longer shares memory with another input"
+        for slot in moved:
+            before = self._bound.pop(slot, None)
+            if before is not None:
+                self._slots.pop(id(before), None)
+            for number in self._sharing.get(slot, ()):
+                if number not in found:
+                    label = self.inputs[number].label
+                    return f"{label}: it no longer shares memory with another input"
+        for slot, buffer in moved.items():
+            if id(buffer) in self._slots:
+                label = next(each.label for each in self.inputs if each.slot == slot)
+                return f"{label}: it shares memory with another input"
+            self._slots[id(buffer)] = slot
+            self._bound[slot] = buffer
+            self.program.set_buffer(slot, buffer)
+        return None
+
+    def _bind_variables(self, tensors: tuple[Tensor, ...], symbols: tuple[UOp, ...]) -> str | None:
+        for number, node in enumerate(symbols):
+            if node is not self._last[number]:
+                free, bound = node.unbound()
+                if free is not self.symbols[number]:
+                    return "a symbolic argument has another form"
+                self._last[number], self._bindings[number] = node, bound
+        values: Variables = field(default_factory=dict)
+        for binding in self._bindings:
+            values = merge(values, binding)
+        for number in self._symbolic:
+            values = merge(values, tensors[number]._variables)
+        for variable, value in self.asked.items():
+            if values.get(variable) != value:
+                return f"variable {variable.arg[0]}, whose value the function looks at, was {value}"
+        self.values = values
+        for variable, value in values.items():
+            self.program.set_value(("variable", variable.arg[0]), value)
+        return None
+
+    def why(self, missed: Mismatch, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """A line on why the capture did not serve a call."""
+        if missed.text:
+            return missed.text
+        if missed.check < 0:
+            return "a value that it read is gone"
+        check = self.guards.checks[missed.check]
+        value = check.place.peek(args, kwargs)
+        if check.test == "call":
+            return "the number of arguments changed"
+        return f"{check.show()} no more, but {describe(value)}"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the capture holds: temporaries, and results that it may write again."""
+        own = sum(cell.buffer.nbytes for output in self.outputs for cell in output.pool)
+        return own + self.held_bytes
+
+    # the replay
+
+    def replay(self, tensors: tuple[Tensor, ...]) -> Any:
+        """Run the captured steps on the inputs that `match` has bound."""
+        if self.leftovers:
+            self._give_up_leftovers()
+        if self.draws.words:
+            self._draw()
+        for number in self.cleared:
+            tensors[number].grad = None
+        with exclusive() if self._written else nullcontext():
+            for number in self._written:
+                if not is_sole(tensors[number]):
+                    self._set_aside(tensors)
+                    break
+            cells = [output.take(self._slots) for output in self.outputs]
+            for output, cell in zip(self.outputs, cells, strict=True):
+                if cell is not output.current:
+                    output.current = cell
+                    self.program.set_buffer(output.slot, cell.buffer)
+            self.program.run()
+        made = [
+            self.outputs[each.output]
+            .forms[each.form]
+            .tensor(cells[each.output].nodes[each.form], self.values)
+            for each in self.made
+        ]
+        for effect in self.effects:
+            effect(made, tensors)
+        return self.build(made, tensors)
+
+    def _draw(self) -> None:
+        seed, offset = generator.take(self.draws.words)
+        self.program.set_value(("seed", "low"), seed & 0xFFFFFFFF)
+        self.program.set_value(("seed", "high"), seed >> 32)
+        for place in self.draws.offsets:
+            self.program.set_value(("offset", place), offset + place)
+
+    def _give_up_leftovers(self) -> None:
+        """Memory of the captured call that somebody still looks at is left to them."""
+        seen = {id(buffer) for buffer in buffers()}
+        for slot, buffer in self.leftovers:
+            if id(buffer) in seen:
+                buffer = Device[buffer.device].buffer(buffer.size, buffer.dtype)
+            self.program.set_buffer(slot, buffer)
+        self.leftovers = []
+
+    def _set_aside(self, tensors: tuple[Tensor, ...]) -> None:
+        """Compute, or copy, what still needs the old values of the inputs that are written; these
+        then stand on new leaves.
+        """
+        written = [tensors[number] for number in self._written]
+        leaves = {memory.base_of(tensor.uop) for tensor in written}
+        windows = {
+            memory.base_of(tensors[number].uop)
+            for number in self._written
+            if self.inputs[number].is_window
+        }
+        moving = written + set_aside(leaves, windows, {id(tensor) for tensor in written})
+        fresh = {node: overwrite(node) for node in leaves}
+        for node, new in fresh.items():
+            if node in owners:
+                owners[new] = owners[node]
+        for tensor in moving:
+            tensor.uop = tensor.uop.substitute(fresh)
+            tensor._previous = ()
+        for number, tensor in enumerate(tensors):
+            if self.seen[number]() is not tensor.uop:
+                is_here = self.inputs[number].is_written
+                self.seen[number] = weakref.ref(tensor.uop) if is_here else _gone
+
+
+def set_aside(leaves: set[UOp], windows: set[UOp], but: set[int]) -> list[Tensor]:
+    """Give every live tensor that needs the memory of `leaves` its value elsewhere, except the
+    tensors numbered in `but`. What looks at one of `windows` stays there and is given back: a part
+    of it is to be written, which such tensors see.
+    """
+    others = [tensor for tensor in living() if id(tensor) not in but]
+    needing = set(readers_of(leaves, [tensor.uop for tensor in others]))
+    staying: list[Tensor] = []
+    waiting: list[Tensor] = []
+    for tensor in others:
+        if tensor.uop not in needing:
+            continue
+        if not memory.is_stored(tensor.uop):
+            waiting.append(tensor)
+        elif memory.base_of(tensor.uop) in windows and not tensor._is_shared:
+            staying.append(tensor)
+        else:
+            copy = UOp(Ops.CONTIGUOUS, tensor.dtype, (tensor.uop,))
+            (tensor.uop,) = memory.run([copy], tensor._variables)
+    if waiting:
+        settle(waiting)
+    return staying

@@ -1,0 +1,65 @@
+"""What a captured function holds, as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tilegrad.capture.entry import Entry
+from tilegrad.tensor.sizes import show_shape
+
+__all__ = ["explain"]
+
+_MOST = 40
+
+
+def explain(name: str, entries: Sequence[Entry]) -> str:
+    """The captures of the function `name`, the last used first."""
+    if not entries:
+        return f"jit of {name}: nothing captured yet (the second call captures)"
+    parts = [f"jit of {name}: {len(entries)} captured"]
+    for number, entry in enumerate(entries):
+        parts.append(f"capture {number}:")
+        parts.extend(f"  {line}" for line in _lines(entry))
+    return "\n".join(parts)
+
+
+def _lines(entry: Entry) -> list[str]:
+    steps = entry.program.steps
+    devices = ", ".join(dict.fromkeys(step.device for step in steps))
+    lines = [f"kernels: {len(steps)} on {devices}"]
+    lines += _listed(
+        [f"{count} x {step}" for step, count in Counter(step.name for step in steps).items()]
+    )
+    lines.append(f"inputs: {len(entry.inputs)}")
+    texts = []
+    for each in entry.inputs:
+        kind = "argument" if each.is_argument else "state"
+        written = ", written in place" if each.is_written else ""
+        unused = (
+            ""
+            if each.kind == "memory"
+            else ", a constant"
+            if each.kind == "graph"
+            else ", value not used"
+        )
+        form = f"{show_shape(each.shape)} {each.form.dtype.name} on {each.form.device}"
+        texts.append(f"{each.label}: {form}, {kind}{written}{unused}")
+    lines += _listed(texts)
+    guards = [
+        check for check in entry.guards.checks if check.test not in ("tensor", "call", "symbol")
+    ]
+    lines.append(f"guards: {len(guards)}")
+    lines += _listed([check.show() for check in guards])
+    if entry.symbols:
+        lines.append(f"variables: {', '.join(str(key.arg[0]) for key in entry.values)}")
+    if entry.vanishing:
+        lines.append(f"changed while captured, and no more since: {', '.join(entry.vanishing)}")
+    lines.append(f"draws: {entry.draws.words} random words at each replay")
+    lines.append(f"memory: {entry.nbytes} bytes held for temporaries and results")
+    return lines
+
+
+def _listed(texts: list[str]) -> list[str]:
+    shown = [f"  {text}" for text in texts[:_MOST]]
+    return shown if len(texts) <= _MOST else [*shown, f"  and {len(texts) - _MOST} more"]

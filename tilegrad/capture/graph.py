@@ -1,0 +1,214 @@
+"""The captured steps, ready to run again: batches of kernels that are one native call each.
+
+Consecutive kernels of one CPU device are a batch: a table of (kernel, arguments, chunks) and one
+block of argument words, whose addresses and values are patched in place before the call. A batch
+ends at a copy, and where the next kernel is for another device, a second CPU included; a kernel
+alone is called by itself. Steps of other devices, and all steps under JIT=2, are launched through
+the engine, one by one.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilegrad.base.config import config
+from tilegrad.device.cpu import CpuRuntime
+from tilegrad.device.registry import Device
+from tilegrad.engine import report
+from tilegrad.engine.pipeline import CompiledKernel
+from tilegrad.engine.run import Launch, load_program, run_step
+from tilegrad.runtime.buffer import Buffer
+
+__all__ = ["Program", "Step", "Value"]
+
+Value = int | Hashable
+"""A kernel's integer: a number, or the name under which a replay gives it."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A launch over numbered memory; a copy of the second into the first where `kernel` is None."""
+
+    device: str
+    kernel: CompiledKernel | None
+    slots: tuple[int, ...]
+    values: tuple[Value, ...]
+    calls: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return "copy" if self.kernel is None else self.kernel.name
+
+
+class _Batch:
+    """Consecutive kernels of one CPU device."""
+
+    def __init__(
+        self, steps: Sequence[Step], addresses: Mapping[int, int], values: Mapping[Value, int]
+    ):
+        self.steps = steps
+        self.device = steps[0].device
+        runtime = Device[self.device].runtime
+        assert isinstance(runtime, CpuRuntime)
+        self._pool = runtime.pool
+        self.words = array(
+            "q", bytes(8 * sum(len(step.slots) + len(step.values) for step in steps))
+        )
+        self.slot_words: dict[int, list[int]] = {}
+        self.value_words: dict[Value, list[int]] = {}
+        table = array("q")
+        start, at = self.words.buffer_info()[0], 0
+        # The code in memory must outlive the table.
+        self._programs = []
+        for step in steps:
+            assert step.kernel is not None
+            program = load_program(self.device, step.kernel)
+            self._programs.append(program)
+            table.extend((program.address, start + 8 * at, step.kernel.global_size[0]))
+            for slot in step.slots:
+                self.slot_words.setdefault(slot, []).append(at)
+                self.words[at] = addresses[slot]
+                at += 1
+            for value in step.values:
+                self.value_words.setdefault(value, []).append(at)
+                self.words[at] = value if isinstance(value, int) else values[value]
+                at += 1
+        self._table = table
+        self._address = table.buffer_info()[0]
+        kernels = [step.kernel for step in steps if step.kernel is not None]
+        self._ops, self._mem = sum(k.ops for k in kernels), sum(k.mem for k in kernels)
+        self._announce()
+
+    def _announce(self) -> None:
+        if config.DEBUG < 1:
+            return
+        count = len(self.steps)
+        if count > 1:
+            print(f"JIT GRAPHing batch with {count} kernels on device {self.device}")
+        else:
+            print(
+                f"JIT GRAPHing failed batch with 1 kernels on device {self.device}: "
+                "only one kernel doesn't graph"
+            )
+
+    def run(self, inputs: int) -> None:
+        count = len(self.steps)
+        start = time.perf_counter()
+        if count == 1:
+            self._pool.run_node(self._address)
+        else:
+            self._pool.run_graph(self._address, count)
+        seconds = time.perf_counter() - start
+        report.count(self._ops, self._mem, seconds, kernels=count)
+        if config.DEBUG >= 2:
+            self._show(inputs, seconds)
+
+    def _show(self, inputs: int, seconds: float) -> None:
+        first = self.steps[0]
+        assert first.kernel is not None
+        if len(self.steps) == 1:
+            name, arguments, calls = (
+                first.kernel.display,
+                len(first.slots) + len(first.values),
+                first.calls,
+            )
+        else:
+            name, arguments, calls = f"<batched {len(self.steps)}>", inputs, ()
+        report.row(
+            self.device,
+            name,
+            arguments,
+            self._ops,
+            self._mem,
+            seconds,
+            calls,
+            key=name,
+            replay=True,
+        )
+
+
+class Program:
+    """Steps in order over slots; a slot is memory that may be another at each run.
+
+    Attributes:
+        inputs: how many inputs the captured function has, for rows.
+    """
+
+    def __init__(self, steps: Sequence[Step], inputs: int):
+        self.steps = list(steps)
+        self.inputs = inputs
+        self._buffers: dict[int, Buffer] = {}
+        self._values: dict[Value, int] = {}
+        self._parts: list[_Batch | Step] | None = None
+        self._batches: list[_Batch] = []
+
+    def set_buffer(self, slot: int, buffer: Buffer) -> None:
+        """Let `slot` be `buffer` from now on."""
+        self._buffers[slot] = buffer
+        for batch in self._batches:
+            places = batch.slot_words.get(slot)
+            if places is not None:
+                address = buffer.handle
+                for place in places:
+                    batch.words[place] = address
+
+    def set_value(self, name: Value, value: int) -> None:
+        """Let the named integer be `value` from now on."""
+        if self._values.get(name) == value:
+            return
+        self._values[name] = value
+        for batch in self._batches:
+            for place in batch.value_words.get(name, ()):
+                batch.words[place] = value
+
+    def run(self) -> None:
+        """Run all steps."""
+        if config.JIT == 2:
+            for step in self.steps:
+                self._launch(step)
+            return
+        parts = self._parts
+        if parts is None:
+            parts = self._graph()
+        for part in parts:
+            if isinstance(part, Step):
+                self._launch(part)
+            else:
+                part.run(self.inputs)
+
+    def _graph(self) -> list[_Batch | Step]:
+        parts: list[_Batch | Step] = []
+        group: list[Step] = []
+        for step in [*self.steps, None]:
+            if group and (step is None or step.device != group[0].device or not _is_native(step)):
+                addresses = {
+                    slot: self._buffers[slot].handle for each in group for slot in each.slots
+                }
+                batch = _Batch(group, addresses, self._values)
+                self._batches.append(batch)
+                parts.append(batch)
+                group = []
+            if step is not None:
+                if _is_native(step):
+                    group.append(step)
+                else:
+                    parts.append(step)
+        self._parts = parts
+        return parts
+
+    def _launch(self, step: Step) -> None:
+        buffers = tuple([self._buffers[slot] for slot in step.slots])
+        names = step.kernel.variables if step.kernel is not None else ()
+        values = {
+            name: self._values.get(value, value)
+            for name, value in zip(names, step.values, strict=True)
+        }
+        launch = Launch(step.device, step.kernel, buffers, names, step.calls)
+        run_step(launch, values, replay=True)  # type: ignore[arg-type]
+
+
+def _is_native(step: Step) -> bool:
+    return step.kernel is not None and isinstance(Device[step.device].runtime, CpuRuntime)

@@ -1,0 +1,196 @@
+"""The tensors a replay begins with: arguments, and state that the function reads.
+
+A replay takes an input's memory as it is, if it is all of a buffer in its order (or, for state,
+looks at it as it did at the capture). An argument that is a window of another tensor is copied, and
+so is one that waits on the host, or is a number: straight to memory of the capture's own, with no
+schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilegrad.base.config import config
+from tilegrad.capture.results import Form
+from tilegrad.device.registry import Device
+from tilegrad.engine.memory import buffer_of, leaf
+from tilegrad.engine.run import show_copy
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.runtime.buffer import Buffer
+from tilegrad.tensor import host, memory
+from tilegrad.tensor.core import is_constant, live
+from tilegrad.tensor.sizes import multiply, show_shape
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["Input", "Staging", "is_readable", "is_waiting", "layout", "living", "settle"]
+
+Layout = tuple[tuple[Ops, Any], ...]
+ROWS: Layout = ((Ops.RESHAPE, "rows"),)
+
+
+def living() -> list[Tensor]:
+    """Every tensor that someone holds."""
+    return [tensor for tensor in live() if isinstance(tensor, Tensor)]
+
+
+def layout(node: UOp) -> Layout:
+    """How a stored node looks at its memory."""
+    steps: list[tuple[Ops, Any]] = []
+    while node.op is not Ops.BUFFER:
+        if node.op is not Ops.DETACH:
+            steps.append((node.op, node.arg))
+        node = node.src[0]
+    if all(op is Ops.RESHAPE for op, _ in steps):
+        return ROWS
+    return tuple(steps)
+
+
+def is_readable(node: UOp) -> bool:
+    """Whether a stored argument is taken as it is: all of its memory, or as much of it as a
+    variable says.
+    """
+    found = layout(node)
+    if found is ROWS:
+        return True
+    cut, *rest = found
+    if cut[0] is not Ops.SHRINK or any(op is not Ops.RESHAPE for op, _ in rest):
+        return False
+    inner = node.src[0].shape
+    return all(
+        start == 0 and (end == size or isinstance(end, UOp))
+        for (start, end), size in zip(cut[1], inner, strict=True)
+    )
+
+
+def is_waiting(tensor: Tensor) -> bool:
+    """Whether the tensor is still to be computed from memory or random words."""
+    node = tensor.uop
+    return not memory.is_stored(node) and not is_constant(node)
+
+
+def settle(tensors: Sequence[Tensor]) -> None:
+    """Compute what is waiting among `tensors`, in one schedule."""
+    waiting = [tensor for tensor in tensors if not memory.is_stored(tensor.uop)]
+    if waiting:
+        Tensor.realize(*waiting)
+
+
+def _upload(node: UOp) -> UOp | None:
+    """The leaf on the host that `node` is a copy of, if it is nothing else."""
+    while node.op is Ops.RESHAPE:
+        node = node.src[0]
+    if node.op is not Ops.COPY:
+        return None
+    node = node.src[0]
+    while node.op is Ops.RESHAPE:
+        node = node.src[0]
+    return node if node.op is Ops.BUFFER and node.arg.device == "HOST" else None
+
+
+class Staging:
+    """Memory of a capture's own, for an argument that has none of the right kind.
+
+    Attributes:
+        node: the argument's value there; None while the argument's own memory is taken.
+    """
+
+    def __init__(self) -> None:
+        self._buffer: Buffer | None = None
+        self.node: UOp | None = None
+
+    def fill(self, tensor: Tensor, *, is_fresh: bool) -> Buffer | None:
+        """The memory, with the value of `tensor` in it; None if the tensor must be realized, or can
+        be taken as it is.
+
+        With `is_fresh` the memory is new, as somebody may look at that of the last call.
+        """
+        node = tensor.uop
+        self.node = None
+        if memory.is_stored(node):
+            return None if is_readable(node) else self._copy(tensor)
+        if node.op is Ops.CONST:
+            target = self._take(tensor, 1, is_fresh)
+            target.copy_in(host.pack([node.arg], tensor.dtype))
+            return target
+        source = _upload(node)
+        if source is None:
+            return None
+        given = buffer_of(source)
+        target = self._take(tensor, given.size, is_fresh)
+        view = given.host_view()
+        target.copy_in(view if view is not None else given.copy_out())
+        if config.DEBUG >= 2:
+            show_copy(target.device, "HOST", target.nbytes, 0.0, replay=True)
+        return target
+
+    def _copy(self, tensor: Tensor) -> Buffer:
+        copied = tensor._like(UOp(Ops.CONTIGUOUS, tensor.dtype, (tensor.uop,)))
+        settle([copied])
+        self.node, self._buffer = copied.uop, None
+        return buffer_of(memory.base_of(copied.uop))
+
+    def _take(self, tensor: Tensor, size: int, is_fresh: bool) -> Buffer:
+        found = self._buffer
+        if found is None or is_fresh or (found.size, found.device) != (size, tensor.device):
+            found = self._buffer = Device[tensor.device].buffer(size, tensor.dtype)
+            self._flat = leaf(found)
+        node = self._flat
+        shape = tensor.uop.shape
+        self.node = node if node.shape == shape else UOp(Ops.RESHAPE, node.dtype, (node,), shape)
+        return found
+
+
+@dataclass(eq=False)
+class Input:
+    """What a capture knows of one of its inputs.
+
+    Attributes:
+        kind: "memory", whose place a replay takes; "shape", of which the function used no value;
+            "graph", which is a constant of the capture.
+        slot: its memory's number in the program.
+        node: the constant, of a "graph".
+        is_written, is_window: whether a replay writes it, and as part of a larger tensor.
+        is_viewed: whether a result looks at its memory.
+    """
+
+    label: str
+    form: Form
+    shape: tuple[Any, ...]
+    layout: Layout = ROWS
+    kind: str = "shape"
+    slot: int = -1
+    node: UOp | None = None
+    is_argument: bool = False
+    is_written: bool = False
+    is_window: bool = False
+    is_viewed: bool = False
+    staging: Staging = field(default_factory=Staging)
+
+    def differs(self, tensor: Tensor) -> str | None:
+        """What is not as it was captured, but for the memory: a line for a message."""
+        form = self.form
+        if (
+            tensor.uop.shape == self.shape
+            and tensor.uop.dtype is form.dtype
+            and tensor.device == form.device
+            and tensor._requires_grad is form.requires_grad
+        ):
+            return None
+        for name, expected, got in (
+            ("shape", show_shape(self.shape), show_shape(tensor.shape)),
+            ("dtype", form.dtype.name, tensor.dtype.name),
+            ("device", form.device, tensor.device),
+            ("requires_grad", form.requires_grad, tensor._requires_grad),
+        ):
+            if expected != got:
+                return f"{name} was {expected}, is {got}"
+        return "variables of its shape differ"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the largest value."""
+        sizes = [size if isinstance(size, int) else size.vmax for size in self.shape]
+        return int(multiply([*sizes, self.form.dtype.itemsize]))  # type: ignore[arg-type]

@@ -1,0 +1,233 @@
+"""`jit`: a function that is captured once and replayed.
+
+The first call runs the function as it is. The second runs it and captures it: what it launched
+(graph.py), the tensors it began with (inputs.py), every Python value that it read (reads.py,
+guards.py), its random numbers, and what it gave back or changed (build.py). Later calls check the
+guards and launch. A call that no capture serves makes another one, so a replay is never wrong: it
+does what the function would have done, but for side effects in Python, which happen no more.
+
+Where the function is called inside another captured one, it is a part of that one.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import inspect
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, Self, TypeVar, cast, overload
+
+from tilegrad.base.config import Config, config
+from tilegrad.base.errors import CaptureError
+from tilegrad.capture.build import Again, Builder
+from tilegrad.capture.entry import Entry, Mismatch
+from tilegrad.capture.explain import explain
+from tilegrad.capture.record import Hints, Run
+from tilegrad.device.registry import Device
+from tilegrad.tensor.random import is_training
+
+__all__ = ["Jit", "TinyJit", "jit"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_MOST_ENTRIES = 64
+_MOST_TRIES = 4
+_inside: contextvars.ContextVar[bool] = contextvars.ContextVar("tilegrad_inside_jit", default=False)
+
+
+class Jit(Generic[P, R]):
+    """What `jit` makes of a function; called like it."""
+
+    def __init__(self, function: Callable[P, R], *, reuse_outputs: bool = False):
+        if not callable(function):
+            raise CaptureError(
+                f"jit: a {type(function).__name__} cannot be called", remedy="pass a function"
+            )
+        self._function = function
+        self._reuse_outputs = reuse_outputs
+        self._names = _parameters(function)
+        self._lock = threading.RLock()
+        self._instances: weakref.WeakKeyDictionary[Any, Jit[Any, Any]] = weakref.WeakKeyDictionary()
+        self._own_key = f"__jit_{id(self):x}"
+        self._config: Config | None = None
+        self._mode: tuple[object, ...] = ()
+        self._entries: list[tuple[tuple[object, ...], Entry]] = []
+        self._hints = Hints()
+        self._calls = 0
+        functools.update_wrapper(self, function, updated=())
+
+    @property
+    def _title(self) -> str:
+        return getattr(self._function, "__name__", None) or type(self._function).__name__
+
+    def __repr__(self) -> str:
+        return f"<jit of {self._title}, {len(self._entries)} captured>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if _inside.get() or not config.JIT:
+            return self._function(*args, **kwargs)
+        with self._lock:
+            mode = self._mode_now()
+            missed: tuple[Entry, Mismatch] | None = None
+            for number, (known, entry) in enumerate(self._entries):
+                if known != mode:
+                    continue
+                found = entry.match(args, kwargs)
+                if not isinstance(found, Mismatch):
+                    if number:
+                        self._entries.insert(0, self._entries.pop(number))
+                    return cast(R, entry.replay(found))
+                missed = missed or (entry, found)
+            return self._run(mode, args, kwargs, missed)
+
+    def _mode_now(self) -> tuple[object, ...]:
+        """What shapes every capture: switches, training or not, the default device."""
+        current = config.current()
+        if current is not self._config:
+            self._config = current
+            self._mode = (config.code_key(), current.DEVICE)
+        return (self._mode, is_training(), Device._default)
+
+    def _run(
+        self,
+        mode: tuple[object, ...],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        missed: tuple[Entry, Mismatch] | None,
+    ) -> R:
+        """Run the function itself, and capture it unless this is the first call."""
+        is_kept = self._calls > 0
+        if missed is not None and config.DEBUG >= 1:
+            print(f"JIT recaptures {self._title}: {missed[0].why(missed[1], args, kwargs)}")
+        hints = self._hints if is_kept else Hints()
+        run = Run(self._title, self._function, is_kept, hints)
+        token = _inside.set(True)
+        try:
+            run.run(args, kwargs, self._names)
+            if is_kept:
+                self._keep(run, mode, args, kwargs)
+        finally:
+            _inside.reset(token)
+        hints.fingerprint = run.fingerprint()
+        self._hints = hints
+        self._calls += 1
+        return cast(R, run.result)
+
+    def _keep(
+        self, run: Run, mode: tuple[object, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Make a capture of the run, if it can be one."""
+        hints = run.hints
+        try:
+            builder = Builder(run, args, kwargs)
+            entry = builder.build(is_reused=self._reuse_outputs)
+            if entry.vanishing and hints.fingerprint != run.fingerprint():
+                names = ", ".join(entry.vanishing)
+                raise Again(f"{names} changes from call to call, and what is computed changes too")
+        except Again as again:
+            hints.tries += 1
+            if hints.tries >= _MOST_TRIES:
+                raise CaptureError(
+                    f"jit: {self._title} cannot be captured: {again.reason}",
+                    calls=f"{hints.tries} in a row",
+                    remedy="make the state once, outside; pass what changes as an argument, or "
+                    "keep it in a tensor",
+                ) from None
+            return
+        hints.tries = 0
+        self._entries.insert(0, (mode, entry))
+        del self._entries[_MOST_ENTRIES:]
+        if config.DEBUG >= 1:
+            print(f"JIT captured {len(entry.program.steps)} kernels with {run.given} inputs")
+
+    # methods
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> Jit[..., R]: ...
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """The method of one instance, with captures of its own that live as long as it does."""
+        if instance is None:
+            return self
+        own = getattr(instance, "__dict__", None)
+        found = None
+        if own is not None:
+            found = own.get(self._own_key)
+        else:
+            found = self._instances.get(instance)
+        if found is None or getattr(found._function, "__self__", None) is not instance:
+            bound = cast(Any, self._function).__get__(instance, owner)
+            found = Jit(bound, reuse_outputs=self._reuse_outputs)
+            if own is not None:
+                own[self._own_key] = found
+            else:
+                self._instances[instance] = found
+        return found
+
+    def __deepcopy__(self, memo: object) -> Jit[P, R]:
+        return self
+
+    def __reduce__(self) -> Any:
+        return Jit, (self._function,)
+
+    # what users ask
+
+    @property
+    def captures(self) -> int:
+        """How many captures there are now."""
+        return len(self._entries)
+
+    def reset(self) -> None:
+        """Forget all captures, and free their memory; the next call is a first one."""
+        with self._lock:
+            self._entries.clear()
+            self._hints = Hints()
+            self._calls = 0
+
+    def explain(self) -> str:
+        """What was captured: kernels, inputs, guards, draws and bytes, as text."""
+        with self._lock:
+            return explain(self._title, [entry for _, entry in self._entries])
+
+
+def _parameters(function: Callable[..., Any]) -> list[str]:
+    try:
+        return list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+@overload
+def jit(function: Callable[P, R], *, reuse_outputs: bool = False) -> Jit[P, R]: ...
+@overload
+def jit(*, reuse_outputs: bool = False) -> Callable[[Callable[P, R]], Jit[P, R]]: ...
+def jit(function: Any = None, *, reuse_outputs: bool = False) -> Any:
+    """Capture `function` at its second call, and replay what it launched from then on.
+
+    Use it as a decorator on functions and methods, or on any callable. Arguments may be tensors,
+    bound `Variable`s, and Python values, alone or in lists, tuples and dicts; so may results. A
+    Python value that the function reads (an argument, a global, an attribute of `self`, ...) is a
+    guard: where it changes, the function is captured anew. Tensors may change freely, in place or
+    as objects, as long as shape, dtype and device stay. Side effects in Python happen only while
+    the function itself runs.
+
+    With `reuse_outputs` the results of a call are overwritten by the next.
+
+    Raises CaptureError, from the second call on, if the function reads a value (`item`, `numpy`),
+    draws Python's random numbers, or computes nothing at all.
+
+    >>> @jit
+    ... def double(x): return x * 2
+    >>> [double(Tensor([n])).item() for n in range(4)]
+    [0, 2, 4, 6]
+    """
+    if function is None:
+        return functools.partial(jit, reuse_outputs=reuse_outputs)
+    return Jit(function, reuse_outputs=reuse_outputs)
+
+
+TinyJit = jit

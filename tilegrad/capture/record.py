@@ -1,0 +1,341 @@
+"""One watched run of a function: what it was given, read, launched, and changed.
+
+The first call of a function is watched too, though nothing of it is kept: what it reads and has yet
+to be computed is computed after it, so that the captured call finds all its state in memory.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilegrad.base.errors import CaptureError
+from tilegrad.base.origin import call_site
+from tilegrad.capture.entry import set_aside
+from tilegrad.capture.guards import Guards
+from tilegrad.capture.inputs import Staging, is_waiting, living, settle
+from tilegrad.capture.places import Place
+from tilegrad.capture.reads import Reads
+from tilegrad.engine.memory import buffer_of, buffers, is_overwritten
+from tilegrad.engine.realize import realized
+from tilegrad.engine.run import Recording, recording
+from tilegrad.ir.uop import UOp
+from tilegrad.runtime.buffer import Buffer
+from tilegrad.tensor import memory
+from tilegrad.tensor.random import generator
+from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["Before", "Hints", "Run", "tensors_in"]
+
+
+@dataclass(frozen=True)
+class Before:
+    """A tensor as it was before the run; `memory` and `leaf` only if it was stored."""
+
+    reference: weakref.ref[Tensor]
+    uop: UOp
+    memory: Buffer | None
+    leaf: UOp | None
+    grad: weakref.ref[Tensor] | None
+
+    @property
+    def is_stored(self) -> bool:
+        return self.memory is not None
+
+
+@dataclass
+class Hints:
+    """What one run of a function tells the next.
+
+    Attributes:
+        places: where tensors were that it read.
+        written: tensors that it wrote in place.
+        fingerprint: the kernels it ran, in order.
+        reason: why it was not kept, `tries` times in a row.
+    """
+
+    places: list[Place] = field(default_factory=list)
+    written: list[weakref.ref[Tensor]] = field(default_factory=list)
+    fingerprint: object = None
+    reason: str = ""
+    tries: int = 0
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors in a structure of lists, tuples and dicts."""
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, dict):
+            stack.extend(reversed(value.values()))
+        elif isinstance(value, (list, tuple)):
+            stack.extend(reversed(value))
+
+
+def _random_state() -> object:
+    """Where the generators of Python and NumPy are."""
+    numpy = sys.modules.get("numpy.random")
+    state = numpy.get_state(legacy=False)["state"] if numpy is not None else None
+    return random.getstate(), None if state is None else (state["pos"], state["key"].tobytes())
+
+
+class Run:
+    """One watched run. `is_kept` if it is to become a capture.
+
+    Attributes:
+        before: every tensor that was alive before, by its id.
+        older: memory that was there before, by its id.
+        record: what was launched.
+        given: how many of the inputs are arguments.
+        copied: arguments that are windows of other tensors, and stood for copies meanwhile.
+        result: what the function gave.
+        drawn: seed and place in the stream of random words, before and after.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any], is_kept: bool, hints: Hints):
+        self.name = name
+        self.function = function
+        self.is_kept = is_kept
+        self.hints = hints
+        self.before: dict[int, Before] = {}
+        self.older: dict[int, Buffer] = {}
+        self.record: Recording
+        self.reads = Reads(lambda reads: Guards(self._is_input, reads.reach))
+        self.guards = self.reads.guards
+        self.given = 0
+        self.copied: set[int] = set()
+        self.result: Any = None
+        self.drawn: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
+        self._replaced: list[tuple[Tensor, UOp, UOp]] = []
+        self._is_started = False
+
+    def _is_input(self, tensor: Tensor) -> bool:
+        return not self._is_started or self.known(tensor) is not None
+
+    def known(self, tensor: Tensor) -> Before | None:
+        """How a tensor was before the run; None if it is younger."""
+        found = self.before.get(id(tensor))
+        return found if found is not None and found.reference() is tensor else None
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], names: list[str]) -> None:
+        """Call the function. What it raises goes through, and nothing is left of the watching."""
+        self.guards.arguments(args, kwargs, names)
+        self.given = len(self.guards.tensors)
+        self.reads.reach(self.function)
+        try:
+            self._prepare()
+            with recording(
+                self._refuse_read if self.is_kept else None, is_closed=self.is_kept
+            ) as record:
+                self.record = record
+                self._call(args, kwargs)
+                self._settle()
+        finally:
+            for tensor, original, temporary in self._replaced:
+                if tensor.uop is temporary:
+                    tensor.uop = original
+
+    # before
+
+    def _prepare(self) -> None:
+        """Bring arguments and state to memory, and note how everything stands."""
+        if self.is_kept:
+            self._prepare_state()
+        self._prepare_arguments()
+        for tensor in living():
+            node = tensor.uop
+            leaf = memory.base_of(node) if memory.is_stored(node) else None
+            is_current = leaf is not None and not is_overwritten(leaf)
+            self.before[id(tensor)] = Before(
+                weakref.ref(tensor),
+                node,
+                buffer_of(leaf) if leaf is not None and is_current else None,
+                leaf if is_current else None,
+                None if tensor.grad is None else weakref.ref(tensor.grad),
+            )
+        self.older = {id(buffer): buffer for buffer in buffers()}
+        self._is_started = True
+
+    def _prepare_state(self) -> None:
+        waiting: list[Tensor] = []
+        for place in self.hints.places:
+            value = place.peek()
+            if isinstance(value, Tensor) and is_waiting(value):
+                waiting.append(value)
+        for tensor in living():
+            # Computed along with others: its node knows, the tensor does not.
+            if not memory.is_stored(tensor.uop) and realized(tensor.uop) is not None:
+                waiting.append(tensor)
+        settle(waiting)
+        written = [found for each in self.hints.written if (found := each()) is not None]
+        settle([tensor for tensor in written if is_waiting(tensor)])
+        stored = [tensor for tensor in written if memory.is_stored(tensor.uop)]
+        if stored:
+            leaves = {memory.base_of(tensor.uop) for tensor in stored}
+            set_aside(leaves, leaves, {id(tensor) for tensor in stored})
+
+    def _prepare_arguments(self) -> None:
+        waiting: dict[int, Tensor] = {}
+        for number, tensor in enumerate(self.guards.tensors):
+            if tensor._has_elements() and not self._stage(number, tensor):
+                if not memory.is_stored(tensor.uop):
+                    waiting[number] = tensor
+        settle(list(waiting.values()))
+        for number, tensor in waiting.items():
+            # What was computed is its base: it may be a window of that.
+            self._stage(number, tensor)
+
+    def _stage(self, number: int, tensor: Tensor) -> bool:
+        """Let an argument stand for a copy in memory of its own, if a replay would make one."""
+        staging = Staging()
+        is_view = memory.is_stored(tensor.uop)
+        if is_view and not self.is_kept:
+            return False
+        buffer = staging.fill(tensor, is_fresh=True)
+        if buffer is None or staging.node is None:
+            return False
+        if is_view:
+            self.copied.add(number)
+        self._replaced.append((tensor, tensor.uop, staging.node))
+        tensor.uop = staging.node
+        return True
+
+    # the call
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        outer = sys.gettrace()
+        noise = _random_state()
+        start = (generator.seed, generator.drawn)
+        self.record.tracer = self.reads
+        sys.settrace(self.reads)
+        try:
+            self.result = self.function(*args, **kwargs)
+        finally:
+            is_ours = sys.gettrace() is self.reads
+            sys.settrace(outer)
+            self.record.tracer = None
+        self.drawn = (start, (generator.seed, generator.drawn))
+        self.reads.finish()
+        if self.is_kept:
+            self._check_surroundings(is_ours, noise)
+
+    def _check_surroundings(self, is_ours: bool, noise: object) -> None:
+        """Raise CaptureError for what happened beside the graph: a replay would lack it."""
+        if self.guards.refusal is not None:
+            raise self.guards.refusal
+        if not is_ours:
+            raise CaptureError(
+                f"jit: {self.name} sets a trace function (sys.settrace) while it is captured",
+                remedy="start debuggers and coverage outside of it, or turn capturing off: JIT=0",
+            )
+        if _random_state() != noise:
+            raise CaptureError(
+                f"jit: {self.name} draws from the generator of Python or NumPy, which a replay "
+                "would not",
+                remedy="draw with Tensor.rand and the like, or draw outside and pass the number",
+            )
+        (seed, before), (seed_after, after) = self.drawn
+        if seed_after != seed or after < before:
+            raise CaptureError(
+                f"jit: {self.name} calls manual_seed, which a replay would not",
+                remedy="call it outside",
+            )
+
+    def _refuse_read(self, node: UOp) -> None:
+        entry = call_site()
+        raise CaptureError(
+            f"jit: {entry[2] or 'a read'} needs a value while {self.name} is captured",
+            line=here(),
+            rule="a replay runs kernels only, and would not come by here",
+            remedy="return the tensor and read it outside, or compute with the tensor itself "
+            "(where, maximum, ...)",
+        )
+
+    # after
+
+    def _settle(self) -> None:
+        """Compute what the call gives, what it left in state, and what it read."""
+        found: list[Tensor] = []
+        for tensor in tensors_in(self.result):
+            known = self.known(tensor)
+            if known is None or tensor.uop is not known.uop:
+                found.append(tensor)
+        for place in self.reads.written.values():
+            found.extend(part for part in tensors_in(place.peek()) if self.known(part) is None)
+        for check in self.guards.checks:
+            if check.test == "tensor" and not check.place.is_argument and not check.holds():
+                found.extend(tensors_in(check.place.peek()))
+        found.extend(self.changed())
+        found.extend(tensor.grad for tensor in self.regraded() if tensor.grad is not None)
+        for tensor in self.guards.tensors[self.given :]:
+            if is_waiting(tensor):
+                found.append(tensor)
+        settle(found)
+        self.hints.written = [weakref.ref(tensor) for tensor in self.overwritten()]
+        self.hints.places = [
+            place for places in self.guards.places for place in places if not place.is_argument
+        ]
+
+    def fingerprint(self) -> object:
+        """The steps of the run: equal for two runs that do the same."""
+        numbers: dict[int, int] = {}
+        steps = []
+        for launch in self.record:
+            key = launch.kernel.key if launch.kernel is not None else launch.device
+            places = tuple([numbers.setdefault(id(each), len(numbers)) for each in launch.buffers])
+            steps.append((key, places))
+        return steps
+
+    def changed(self) -> list[Tensor]:
+        """Tensors older than the run that have another node now."""
+        found: list[Tensor] = []
+        for known in self.before.values():
+            tensor = known.reference()
+            if tensor is not None and tensor.uop is not known.uop:
+                found.append(tensor)
+        return found
+
+    def overwritten(self) -> list[Tensor]:
+        """Tensors whose memory was written to in place."""
+        found: list[Tensor] = []
+        for tensor in self.changed():
+            known = self.before[id(tensor)]
+            if (
+                known.leaf is not None
+                and is_overwritten(known.leaf)
+                and memory.is_stored(tensor.uop)
+            ):
+                if buffer_of(memory.base_of(tensor.uop)) is known.memory:
+                    found.append(tensor)
+        return found
+
+    def replaced(self) -> list[Tensor]:
+        """Tensors that took other memory; not those whose memory was written, and that were given a
+        copy of what it held.
+        """
+        found: list[Tensor] = []
+        for tensor in self.changed():
+            known = self.before[id(tensor)]
+            if known.leaf is None or is_overwritten(known.leaf) or not memory.is_stored(tensor.uop):
+                continue
+            if buffer_of(memory.base_of(tensor.uop)) is not known.memory:
+                found.append(tensor)
+        return found
+
+    def regraded(self) -> list[Tensor]:
+        """Tensors older than the run whose gradient is another one now."""
+        found: list[Tensor] = []
+        for known in self.before.values():
+            tensor = known.reference()
+            if tensor is not None and tensor.grad is not (
+                None if known.grad is None else known.grad()
+            ):
+                found.append(tensor)
+        return found

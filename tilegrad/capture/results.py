@@ -1,0 +1,207 @@
+"""What a captured function gives back: tensors over memory that a replay writes.
+
+A call's tensors must not change when the function is called again. So a replay writes memory that
+nobody else can see: the memory of an earlier call if all that stood on it is gone, else another
+piece. Whether it is gone, the reference counts of the nodes say: a tensor holds its node, and a
+node what it is made of.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilegrad.base.dtype import DType
+from tilegrad.base.errors import CaptureError
+from tilegrad.capture.guards import is_plain
+from tilegrad.device.registry import Device
+from tilegrad.engine.memory import buffer_of, is_overwritten, leaf
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.runtime.buffer import Buffer
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["Build", "Form", "Made", "Output", "builder", "is_sole"]
+
+Build = Callable[[Sequence[Tensor], Sequence[Tensor]], Any]
+"""Makes a value of the tensors that a replay made, and of its inputs."""
+
+
+class _Probe:
+    __slots__ = ("held",)
+    held: object
+
+
+def _references_of_one() -> int:
+    """What the count is, seen from a function with a local variable for it, of what one other
+    object holds.
+    """
+    probe = _Probe()
+    probe.held = object()
+    node = probe.held
+    return sys.getrefcount(node)
+
+
+_ONE = _references_of_one()
+
+
+def is_sole(tensor: Tensor) -> bool:
+    """Whether nothing but `tensor` stands on its memory: no view, and no graph that waits."""
+    node = tensor.uop
+    while sys.getrefcount(node) <= _ONE:
+        if node.op is Ops.BUFFER:
+            return not is_overwritten(node)
+        node = node.src[0]
+    return False
+
+
+@dataclass(frozen=True)
+class Form:
+    """A tensor but for its memory: how it looks at a leaf (`steps`, from the leaf upward), and what
+    the handle knows.
+    """
+
+    kind: type[Tensor]
+    steps: tuple[tuple[Ops, Any], ...]
+    dtype: DType
+    device: str
+    requires_grad: bool | None
+    is_leaf: bool
+    variables: tuple[UOp, ...]
+    constants: tuple[tuple[UOp, int], ...]
+
+    @staticmethod
+    def of(tensor: Tensor, symbols: Mapping[UOp, int], node: UOp | None = None) -> tuple[Form, UOp]:
+        """The form of a tensor (with `node` in it), and its leaf, if it is stored. Of its
+        variables, those in `symbols` take a value at each replay.
+        """
+        steps: list[tuple[Ops, Any]] = []
+        node = node or tensor.uop
+        while node.op is not Ops.BUFFER and node.src:
+            if node.op is not Ops.DETACH:
+                steps.append((node.op, node.arg))
+            node = node.src[0]
+        free = tuple(variable for variable in tensor._variables if variable in symbols)
+        fixed = tuple(
+            (key, value) for key, value in tensor._variables.items() if key not in symbols
+        )
+        form = Form(
+            type(tensor), tuple(reversed(steps)), tensor.dtype, tensor.device,
+            tensor._requires_grad, tensor._is_leaf, free, fixed,
+        )  # fmt: skip
+        return form, node
+
+    def over(self, node: UOp) -> UOp:
+        """The same look at another leaf."""
+        for op, arg in self.steps:
+            node = UOp(op, self.dtype, (node,), arg)
+        return node
+
+    def tensor(self, node: UOp, values: Mapping[UOp, int]) -> Tensor:
+        """A tensor of this form around `node`."""
+        made = object.__new__(self.kind)
+        variables = dict(self.constants)
+        for variable in self.variables:
+            variables[variable] = values[variable]
+        made._set(node, self.device, variables, self.requires_grad, leaf=self.is_leaf)
+        return made
+
+
+class _Cell:
+    """A piece of memory for one output, with the nodes that tensors over it take."""
+
+    __slots__ = ("_counts", "buffer", "leaf", "nodes")
+
+    def __init__(self, buffer: Buffer, forms: Sequence[Form]):
+        self.buffer = buffer
+        self.leaf = leaf(buffer)
+        self.nodes = [form.over(self.leaf) for form in forms]
+        self._counts = self._count()
+
+    def _count(self) -> list[int]:
+        return [sys.getrefcount(self.leaf), *map(sys.getrefcount, self.nodes)]
+
+    def is_free(self) -> bool:
+        """Whether nobody else holds one of the nodes, or wrote to the memory on their own."""
+        return self._count() == self._counts and not is_overwritten(self.leaf)
+
+
+class Output:
+    """Memory that each replay writes anew for tensors of the given forms.
+
+    Attributes:
+        slot: its number in the program.
+        pool: the pieces made so far; `current` is the one that the program writes.
+    """
+
+    MOST = 3
+
+    def __init__(self, slot: int, buffer: Buffer, forms: list[Form], *, is_reused: bool):
+        self.slot = slot
+        self.forms = forms
+        self.pool: list[_Cell] = []
+        self.current: _Cell | None = None
+        self._like = (buffer.device, buffer.size, buffer.dtype)
+        self._is_reused = is_reused
+
+    def take(self, inputs: Container[int]) -> _Cell:
+        """Memory that nobody sees; if outputs are reused, that of the last call, unless it is among
+        the `inputs`.
+        """
+        for cell in self.pool:
+            if cell.is_free() or (self._is_reused and id(cell.buffer) not in inputs):
+                return cell
+        device, size, dtype = self._like
+        cell = _Cell(Device[device].buffer(size, dtype), self.forms)
+        self.pool.append(cell)
+        if len(self.pool) > self.MOST:
+            # The oldest is left to whoever holds it.
+            del self.pool[0]
+        return cell
+
+
+@dataclass(frozen=True)
+class Made:
+    """A tensor that a replay makes: form number `form` of output number `output`."""
+
+    output: int
+    form: int
+
+
+def builder(
+    value: Any, place: Callable[[Tensor], Build], is_known: Callable[[Any], bool], where: str
+) -> Build:
+    """How to make a structure like `value` again; `place` says it for each tensor.
+
+    Raises CaptureError for what is neither a tensor, a plain value, a container of these, nor an
+    object that existed before.
+    """
+    if isinstance(value, Tensor):
+        return place(value)
+    kind = type(value)
+    if isinstance(value, dict):
+        parts = {key: builder(part, place, is_known, where) for key, part in value.items()}
+        if kind is dict:
+            return lambda made, given: {key: part(made, given) for key, part in parts.items()}
+        return lambda made, given: kind((key, part(made, given)) for key, part in parts.items())
+    if isinstance(value, (list, tuple)):
+        items = [builder(part, place, is_known, where) for part in value]
+        if hasattr(kind, "_fields"):
+            return lambda made, given: kind(*[part(made, given) for part in items])
+        return lambda made, given: kind([part(made, given) for part in items])
+    if is_plain(value) or isinstance(value, UOp) or is_known(value):
+        return lambda made, given: value
+    raise CaptureError(
+        f"jit: {where} gives a {kind.__name__}, which a replay cannot make",
+        remedy="give tensors, numbers and strings, alone or in lists, tuples and dicts",
+    )
+
+
+def memory_of(tensor: Tensor) -> Buffer:
+    """The memory of a stored tensor."""
+    node = tensor.uop
+    while node.op is not Ops.BUFFER:
+        node = node.src[0]
+    return buffer_of(node)

@@ -1,0 +1,120 @@
+"""Numbers for the memory that captured steps touch, and what kind each is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.capture.graph import Step, Value
+from tilegrad.device.registry import Device
+from tilegrad.engine.run import Launch
+from tilegrad.runtime.buffer import Buffer
+
+__all__ = ["Draws", "Slots"]
+
+_DRAW = re.compile(r"(seed|offset)(\d+)(?:_(low|high))?")
+
+
+@dataclass
+class Draws:
+    """The random words of a capture: those of the stream `seed` from `start` to `end`.
+
+    Attributes:
+        offsets: where, from the start, the draws begin.
+    """
+
+    seed: int
+    start: int
+    end: int
+    offsets: list[int] = field(default_factory=list)
+
+    @property
+    def words(self) -> int:
+        return self.end - self.start
+
+    def values(self, launch: Launch) -> dict[str, Value]:
+        """The integers of a launch that name a draw of this capture, by the names under which a
+        replay gives them. A draw made before the capture keeps its numbers.
+        """
+        given = dict(zip(launch.variables, launch.values, strict=True))
+        found: dict[str, Value] = {}
+        for name, value in given.items():
+            parts = _DRAW.fullmatch(name)
+            if parts is None:
+                continue
+            kind, number, half = parts.groups()
+            low, high = given.get(f"seed{number}_low", 0), given.get(f"seed{number}_high", 0)
+            offset = given.get(f"offset{number}", -1)
+            if (high << 32 | low) != self.seed or not self.start <= offset < self.end:
+                continue
+            if kind == "seed":
+                found[name] = ("seed", half)
+            else:
+                found[name] = ("offset", value - self.start)
+                if value - self.start not in self.offsets:
+                    self.offsets.append(value - self.start)
+        return found
+
+
+class Slots:
+    """The memory of the steps by number: first that of the inputs, as given.
+
+    Attributes:
+        fixed: slots whose memory never changes: older memory that nobody assigns to, host memory
+            that the run made, and parts of the block that temporaries share.
+        temporary: slots of other memory that the steps made and nobody is given.
+        held_bytes: what blocks and temporaries take.
+    """
+
+    def __init__(
+        self,
+        inputs: Mapping[int, int],
+        touched: Mapping[int, Buffer],
+        older: Collection[int],
+        outputs: Collection[int],
+    ):
+        self.number = dict(inputs)
+        self.fixed: dict[int, Buffer] = {}
+        self.temporary: list[tuple[int, Buffer]] = []
+        blocks = self._blocks(touched, older)
+        for key, buffer in touched.items():
+            if key in self.number:
+                continue
+            slot = self.number[key] = len(self.number)
+            if key in outputs:
+                continue
+            if buffer.base is not None and buffer.device in blocks and id(buffer.base) not in older:
+                block = blocks[buffer.device]
+                self.fixed[slot] = block.view(buffer.offset, buffer.size, buffer.dtype)
+            elif key in older or buffer.device == "HOST":
+                self.fixed[slot] = buffer
+            else:
+                self.temporary.append((slot, buffer))
+
+        self.held_bytes = sum(block.nbytes for block in blocks.values())
+        self.held_bytes += sum(buffer.nbytes for _, buffer in self.temporary)
+
+    @staticmethod
+    def _blocks(touched: Mapping[int, Buffer], older: Collection[int]) -> dict[str, Buffer]:
+        """For each device one block as large as the largest plan's: plans run one after another,
+        and what a plan keeps in its block ends with it.
+        """
+        sizes: dict[str, int] = {}
+        for buffer in touched.values():
+            if buffer.base is not None and id(buffer.base) not in older:
+                sizes[buffer.device] = max(sizes.get(buffer.device, 0), buffer.base.nbytes)
+        return {device: Device[device].buffer(size, dtypes.uint8) for device, size in sizes.items()}
+
+    def step(self, launch: Launch, draws: Draws, symbols: Collection[str]) -> Step:
+        """A launch over numbers; the values that change from replay to replay by name."""
+        drawn = draws.values(launch)
+        values: list[Value] = []
+        for name, value in zip(launch.variables, launch.values, strict=True):
+            if name in drawn:
+                values.append(drawn[name])
+            else:
+                values.append(("variable", name) if name in symbols else value)
+        slots = tuple([self.number[id(buffer)] for buffer in launch.buffers])
+        return Step(launch.device, launch.kernel, slots, tuple(values), launch.calls)
