@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilegrad import Tensor, nn
+from tilegrad import Tensor, TinyJit, nn
 from tilegrad.nn.datasets import digits
 
 
@@ -63,3 +63,16 @@ def test_a_convolutional_network_learns_digits() -> None:
     losses = [training.step().item() for _ in range(60)]
     assert np.mean(losses[-10:]) < 0.3 * np.mean(losses[:5])
     assert training.accuracy() > 0.9
+
+
+@pytest.mark.row("M4.14")
+def test_a_captured_step_gives_the_same_losses() -> None:
+    """Optimizer, random batch, dropout and running statistics, replayed, from the same seed."""
+    plain = Training()
+    expected = [plain.step().item() for _ in range(12)]
+    captured = Training()
+    step = TinyJit(captured.step)
+    assert [step().item() for _ in range(12)] == expected
+    ours, theirs = (nn.state.get_state_dict(each.net) for each in (captured, plain))
+    for name, tensor in ours.items():
+        np.testing.assert_array_equal(tensor.numpy(), theirs[name].numpy(), err_msg=name)
