@@ -181,7 +181,12 @@ class _Shaper:
         loops = [
             part for part in fold.src[1:] if part.op is Ops.RANGE and part.src[0].op is Ops.CONST
         ]
-        contiguous = [part for part in loops if _score(fold, part) > 0]
+        store = _stores(self.ast)[0].src[1]
+        rivals = [part for part in fold.ranges if _stride(store, part) == 1]
+        least = max((_score(fold, part) for part in rivals), default=-(1 << 20))
+        contiguous = [
+            part for part in loops if _has_unit_load(fold, part) and _score(fold, part) > least
+        ]
         if contiguous:
             loop = contiguous[-1]
             extent = loop.src[0].arg
@@ -336,12 +341,18 @@ def _stride(index: UOp, loop: UOp) -> int | None:
 
 
 def _score(fold: UOp, loop: UOp) -> int:
-    """Loads that move by one along `loop`, less those that jump."""
-    score = 0
+    """Loads inside the fold that move by one along `loop`, less those that jump."""
+    score, folded = 0, set(fold.src[1:])
     for node in fold.src[0].toposort():
-        if node.op is Ops.LOAD and loop in node.src[1].ranges:
+        if node.op is Ops.LOAD and loop in node.src[1].ranges and folded & node.ranges:
             score += 1 if _stride(node.src[1], loop) == 1 else -2
     return score
+
+
+def _has_unit_load(fold: UOp, loop: UOp) -> bool:
+    """Whether some load moves by one along `loop`."""
+    loads = (node for node in fold.src[0].toposort() if node.op is Ops.LOAD)
+    return any(_stride(load.src[1], loop) == 1 for load in loads)
 
 
 def _is_lane_fold(ast: UOp, loop: UOp) -> bool:

@@ -34,8 +34,13 @@ _BLOCK, _TILE_LANES = 256, 16
 _WORTH_TILING = 1024
 # Blocks may grow while at least so many are left.
 _WORTH_BLOCKS = 128
+# By how much lanes may pad an axis.
+_LITTLE = 1.15
 # Folds of at most this many elements are written out.
 _SHORT = 32
+# Lanes share a fold that is this deep where a tile would leave too few of them, and a shallower
+# one where there are fewer results.
+_DEEP = 64
 # With fewer results than this, a fold is shared by lanes.
 _FEW_RESULTS = 8192
 _FROM_REDUCE = (OptOps.UNROLL, OptOps.GROUP, OptOps.GROUPTOP)
@@ -180,11 +185,11 @@ class _Shaper:
         if not loads or depth <= _SHORT or results * _WARP > depth * _FEW_RESULTS:
             return False
         if any(_stride(load, part) == 1 for load in loads for part in self.grid()):
-            if results > _FEW_RESULTS or depth < 2 * _SHORT or len(folds) > 1:
+            amount = _divisor(known[0], (8, 16, 4))
+            if len(folds) > 1 or not amount or results * _DEEP > depth * _WORTH_TILING:
                 return False
             self.use_lanes(_WARP)
-            amount = _divisor(known[0], (8, 16, 4))
-            return bool(amount) and self.apply(OptOps.GROUPTOP, known[0], amount)
+            return self.apply(OptOps.GROUPTOP, known[0], amount)
         return self.share_rows(known)
 
     def longest(self, fold: UOp) -> UOp | None:
@@ -315,15 +320,20 @@ class _Shaper:
                 break
             elif not is_tiled:
                 room = min(room, max(4 * _WARP // lanes, 1))
-            amount = _lanes_of(loop.src[0].arg, room)
-            extent = loop.src[0].arg
-            if amount < min(room, _WARP) // 2 and number == 0 and extent > 8 * _WARP:
-                padded = self.move(OptOps.PADTO, loop, room)
-                if padded is not None:
-                    loop, amount = padded, room
+            loop, amount = self.padded(loop, _lanes_of(loop.src[0].arg, room), room)
             if amount > 1:
                 self.move(OptOps.LOCAL, loop, amount)
                 lanes *= amount
+
+    def padded(self, loop: UOp, amount: int, room: int) -> tuple[UOp, int]:
+        """`loop`, padded where its divisor `amount` would leave most of `room` empty."""
+        extent, size = loop.src[0].arg, _power_below(room)
+        while size >= 2 * amount:
+            if -(-extent // size) * size <= _LITTLE * extent:
+                found = self.move(OptOps.PADTO, loop, size)
+                return (loop, amount) if found is None else (found, size)
+            size //= 2
+        return loop, amount
 
 
 def _loads_of(fold: UOp) -> list[UOp]:
@@ -385,6 +395,10 @@ def _first_lanes(loop: UOp, axes: Sequence[UOp]) -> int:
     """How many lanes the contiguous axis may have: a warp, more where there are blocks enough."""
     work = int(prod(part.src[0].arg for part in axes))
     return _BLOCK if work >= _BLOCK * 512 else _WARP
+
+
+def _power_below(number: int) -> int:
+    return 1 << (number.bit_length() - 1)
 
 
 def _pads_little(loop: UOp, size: int) -> bool:
