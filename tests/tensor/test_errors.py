@@ -25,7 +25,6 @@ def line_of(text: str) -> str:
     return f"test_errors.py:{number}"
 
 
-@pytest.mark.row("P1")
 def test_the_layout_of_an_error() -> None:
     x = Tensor.rand(32, 28, 28)
     head = Tensor.rand(512, 10) + 1

@@ -176,7 +176,6 @@ def test_deep_graphs_need_no_recursion() -> None:
 MODULES = [item.name for item in pkgutil.iter_modules(tilegrad.tensor.__path__)]
 
 
-@pytest.mark.row("P1")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
     module = importlib.import_module(f"tilegrad.tensor.{name}")
