@@ -184,7 +184,9 @@ def test_convolutions(
     assert run(value, {0: x, 1: w}).tolist() == wanted.ravel().tolist()
 
 
-@pytest.mark.parametrize(("rows", "size"), itertools.product((1, 64, 65), (1, 8, 33, 128, 260)))
+@pytest.mark.parametrize(
+    ("rows", "size"), list(itertools.product((1, 64, 65), (1, 8, 33, 128, 260)))
+)
 def test_softmax(rows: int, size: int) -> None:
     x = np.random.default_rng(0).standard_normal((rows, size)).astype(np.float32)
     power = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))

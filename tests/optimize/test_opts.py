@@ -359,6 +359,10 @@ CASES = {
         {0: _integers(9, 7)},
     ),
     "softmax": (softmax(buffer(0, 64, 8)), {0: _integers(64, 8)}),
+    "half matmul": (
+        matmul(buffer(0, 32, 32, dtype=HALF), buffer(1, 32, 16, dtype=HALF), total=FLOAT),
+        {0: _integers(32, 32), 1: _integers(32, 16, seed=1)},
+    ),
     "two sums": (
         reduce(Ops.ADD, buffer(0, 4, 16), 1) * reduce(Ops.MAX, buffer(1, 4, 8), 1),
         {0: _integers(4, 16), 1: _integers(4, 8)},
@@ -397,7 +401,7 @@ def test_every_legal_action_keeps_the_values(case: str) -> None:
 
 def _next_moves(ast: UOp) -> list[Opt]:
     """Moves that may be legal on a kernel."""
-    moves: list[Opt] = []
+    moves = [opt(TC, choice, (0, mode)) for choice in (0, 1) for mode in (1, 2)] * 8
     for axis, loop in enumerate(axes_of(ast)):
         extent = loop.src[0].arg
         amounts = [amount for amount in (2, 3, 4, 8) if extent % amount == 0 and amount <= extent]
