@@ -54,6 +54,33 @@ def unflatten(position: UOp, shape: tuple[Any, ...]) -> Index:
     return tuple(simplify(part) for part in reversed(index))
 
 
+def _groups(old: tuple[Any, ...], new: tuple[Any, ...]) -> list[tuple[list[int], list[int]]]:
+    """Runs of axes of two shapes of the same elements, as short as they have equal products.
+
+    An index need not leave its run, so a reshape of some axes leaves the others alone. Axes of
+    size 1 stand in no run. Symbolic sizes are one run.
+    """
+    ours = [axis for axis, size in enumerate(old) if not _is_one(size)]
+    theirs = [axis for axis, size in enumerate(new) if not _is_one(size)]
+    sizes = [old[axis] for axis in ours], [new[axis] for axis in theirs]
+    if any(not isinstance(size, int) or size == 0 for side in sizes for size in side):
+        return [(ours, theirs)] if [*ours, *theirs] else []
+    runs: list[tuple[list[int], list[int]]] = []
+    first, second = iter(ours), iter(theirs)
+    for axis in first:
+        left, right = [axis], [next(second)]
+        inside, outside = old[left[0]], new[right[0]]
+        while inside != outside:
+            if inside < outside:
+                left.append(next(first))
+                inside *= old[left[-1]]
+            else:
+                right.append(next(second))
+                outside *= new[right[-1]]
+        runs.append((left, right))
+    return runs
+
+
 def ravel(index: Index, shape: tuple[Any, ...]) -> UOp:
     """The row-major position of `index` among the elements of a (perhaps symbolic) `shape`."""
     position = UOp.const(dtypes.index, 0)
@@ -211,10 +238,19 @@ class KernelBuilder:
     def _movement(self, node: UOp, index: Index, valid: UOp) -> Steps:
         op, arg, source = node.op, node.arg, node.src[0]
         if op is Ops.RESHAPE:
-            position = ravel(index, node.shape)
-            if valid is not TRUE:
-                position = simplify_under(position, valid)
-            return (yield source, self._under(unflatten(position, source.shape), valid), valid)
+            parts = [UOp.const(dtypes.index, 0)] * len(source.shape)
+            for theirs, ours in _groups(source.shape, node.shape):
+                if len(theirs) == 1 and len(ours) == 1:
+                    parts[theirs[0]] = index[ours[0]]
+                    continue
+                shape = tuple(node.shape[axis] for axis in ours)
+                position = ravel(tuple(index[axis] for axis in ours), shape)
+                if valid is not TRUE:
+                    position = simplify_under(position, valid)
+                inner = unflatten(position, tuple(source.shape[axis] for axis in theirs))
+                for axis, part in zip(theirs, inner, strict=True):
+                    parts[axis] = part
+            return (yield source, self._under(tuple(parts), valid), valid)
         if op is Ops.PERMUTE:
             return (yield source, tuple(index[arg.index(axis)] for axis in range(len(arg))), valid)
         if op is Ops.EXPAND:
@@ -251,18 +287,19 @@ class KernelBuilder:
                     valid,
                 )
             )
-        inside, inner = TRUE, []
+        inside = TRUE
+        moved: list[UOp] = []
         for part, (before, after), size in zip(index, arg, source.shape, strict=True):
             if not _is_zero(before):
                 inside = inside & (part < before).logical_not()
             if not _is_zero(after):
                 inside = inside & (part < before + size)
-            inner.append(part if _is_zero(before) else simplify(part - before))
+            moved.append(part if _is_zero(before) else simplify(part - before))
         inside = simplify(inside)
         both = simplify(valid & inside)
         if both.op is Ops.CONST and not both.arg:
             return UOp.const(node.dtype, 0)
-        value = yield source, self._under(tuple(inner), both), both
+        value = yield source, self._under(tuple(moved), both), both
         return (
             inside.where(value, UOp.const(node.dtype, 0)) if inside.op is not Ops.CONST else value
         )
@@ -287,12 +324,13 @@ class KernelBuilder:
     def _load(self, pointer: UOp, position: UOp, valid: UOp, node: UOp) -> UOp:
         if valid is TRUE:
             return pointer.load(position, dtype=node.dtype)
-        return pointer.load(
-            simplify_under(position, valid, final=True),
-            UOp.const(node.dtype, 0),
-            valid,
-            dtype=node.dtype,
-        )
+        position = simplify_under(position, valid, final=True)
+        # What lies inside anyway needs no gate: one would make the element seem to depend on
+        # everything that the condition names.
+        size = pointer.dtype.size  # type: ignore[attr-defined]
+        if 0 <= position.vmin and position.vmax < size:
+            return pointer.load(position, dtype=node.dtype)
+        return pointer.load(position, UOp.const(node.dtype, 0), valid, dtype=node.dtype)
 
     def _from_scratch(self, node: UOp, index: Index, valid: UOp) -> Steps:
         """The nest that fills the scratch stands inside the shared ranges; here it is read."""

@@ -132,11 +132,13 @@ class Core:
 
     `_previous` are weak references to nodes that had the same value before this tensor was
     realized, so that a graph built earlier can still be differentiated with respect to it.
-    `_is_leaf` marks what a user made, not an op.
+    `_graph` is the graph of a value realized while training, for backward. `_is_leaf` marks
+    what a user made, not an op.
     """
 
     __slots__ = (
         "__weakref__",
+        "_graph",
         "_is_leaf",
         "_is_shared",
         "_previous",
@@ -151,6 +153,7 @@ class Core:
     grad: Self | None
     _variables: Variables
     _requires_grad: bool | None
+    _graph: UOp | None
     _previous: tuple[weakref.ref[UOp], ...]
     _is_leaf: bool
     _is_shared: bool
@@ -164,6 +167,7 @@ class Core:
         self._variables = variables
         self._requires_grad = requires_grad
         self._previous = ()
+        self._graph = None
         self._is_leaf = leaf
         self._is_shared = False
         reference = _Reference(self, _forget)

@@ -14,6 +14,7 @@ from tilegrad.tensor import host, memory
 from tilegrad.tensor.attention import Attention
 from tilegrad.tensor.core import compute, describe, is_constant
 from tilegrad.tensor.device import canonical
+from tilegrad.tensor.random import is_training
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, show_shape
 
 __all__ = ["Realized", "owners"]
@@ -180,4 +181,7 @@ def _realize(tensors: Sequence[Realized]) -> None:
             *[ref for ref in tensor._previous if ref() is not None][-2:],
             weakref.ref(node),
         )
+        # A value looked at while training can still be differentiated.
+        if is_training() and node.op is not Ops.ASSIGN and not tensor._is_leaf:
+            tensor._graph = node
         tensor.uop = result

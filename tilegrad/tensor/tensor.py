@@ -122,7 +122,7 @@ class Tensor(Assignment, metaclass=_Kind):
 
         Raises as `gradient`; and TilegradError if no leaf below requires a gradient.
         """
-        below = self.uop.toposort()
+        below = (self._graph or self.uop).toposort()
         leaves = [
             tensor
             for tensor in live()
@@ -166,7 +166,11 @@ class Tensor(Assignment, metaclass=_Kind):
                     line=here(),
                 )
             seed = gradient.cast(self.dtype).uop
-        parts = iter(gradients(self.uop, seed, [node for several in names for node in several]))
+        parts = iter(
+            gradients(
+                self._graph or self.uop, seed, [node for several in names for node in several]
+            )
+        )
         totals: list[UOp | None] = []
         for several in names:
             total: UOp | None = None
