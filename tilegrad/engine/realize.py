@@ -179,6 +179,8 @@ def _readers(
 ) -> list[UOp]:
     """Live nodes that need the old value of a buffer that is about to be overwritten."""
     targets = {base_of(_place(node)) for node in assigns}
+    # What one assignment wrote and another overwrites in this very run.
+    between = {base_of(node.src[0]) for node in assigns}.intersection(assigns)
     skip = set(assigns)
     needs: dict[UOp, bool] = {}
     found: list[UOp] = []
@@ -199,7 +201,7 @@ def _readers(
             if node in needs:
                 continue
             if node in skip:
-                needs[node] = False
+                needs[node] = node in between
             elif node in _known:
                 needs[node] = base_of(_known[node]) in targets
             else:
