@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilegrad.base.errors import CaptureError
@@ -10,12 +12,13 @@ from tilegrad.capture.checker import compile_checks
 from tilegrad.capture.entry import Effect, Entry
 from tilegrad.capture.graph import Program
 from tilegrad.capture.guards import Check, is_value, snapshot
-from tilegrad.capture.inputs import Input, layout
+from tilegrad.capture.inputs import Input, layout, settle
 from tilegrad.capture.places import Place
-from tilegrad.capture.record import Run, tensors_in
+from tilegrad.capture.record import Before, Run, tensors_in
 from tilegrad.capture.results import Build, Form, Made, Output, builder
 from tilegrad.capture.slots import Draws, Slots
-from tilegrad.engine.memory import buffer_of
+from tilegrad.engine.memory import buffer_of, is_overwritten
+from tilegrad.ir.op import Ops
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor import memory
 from tilegrad.tensor.core import is_constant
@@ -86,7 +89,7 @@ class Builder:
             if number >= run.given and known is not None and not known.is_stored:
                 if not is_constant(known.uop):
                     raise Again(f"{self.guards.places[number][0].label} was still to be computed")
-        for tensor in run.changed():
+        for tensor in run.changed:
             if not run.before[id(tensor)].is_stored and memory.is_stored(tensor.uop):
                 raise Again("a tensor that it uses got its memory in the call")
 
@@ -140,14 +143,45 @@ class Builder:
             for tensor in self.guards.tensors
             if (known := run.known(tensor)) is not None and known.memory is not None
         }
-        written = {id(tensor) for tensor in run.overwritten()}
-        for known in list(run.before.values()):
+        written = {id(tensor) for tensor in run.overwritten}
+        for number, known in list(run.before.items()):
+            if id(known.memory) not in self.touched:
+                continue
             tensor = known.reference()
-            if tensor is None or id(known.memory) not in self.touched:
+            if tensor is None:
+                tensor = self._lost_gradient(number, known)
+            if tensor is None:
                 continue
             if id(tensor) in written or id(known.memory) not in located:
                 located.add(id(known.memory))
                 self._hold(tensor)
+        self._check_lazy(located)
+
+    def _lost_gradient(self, number: int, known: Before) -> Tensor | None:
+        """A tensor in place of one that was a gradient before the run, and was dropped by it."""
+        for owner in list(self.run.before.values()):
+            tensor = owner.reference()
+            if owner.grad_id == number and tensor is not None:
+                lost = tensor._of(known.uop, tensor.device, tensor._variables, False)
+                self.run.before[id(lost)] = replace(known, reference=weakref.ref(lost))
+                place = self.guards.places[self._hold(tensor)][0].attribute("grad")
+                self.guards.expand(place, lost)
+                return lost
+        return None
+
+    def _check_lazy(self, located: set[int]) -> None:
+        """Older memory of no tensor that is stored: is it below one that is still to be computed?"""
+        for key, buffer in self.touched.items():
+            if key not in self.run.older or key in located or buffer.device == "HOST":
+                continue
+            waiting = [
+                each
+                for known in self.run.before.values()
+                if _waits_on(known, buffer) and (each := known.reference()) is not None
+            ]
+            if waiting:
+                settle(waiting)
+                raise Again("a tensor that it uses was still to be computed")
 
     def _hold(self, tensor: Tensor) -> int:
         """The input's number of an older tensor."""
@@ -164,7 +198,7 @@ class Builder:
 
     def _guard_gradients(self) -> None:
         """Whether there was a gradient before shapes the run."""
-        for tensor in self.run.regraded():
+        for tensor in self.run.regraded:
             known = self.run.before[id(tensor)]
             place = self.guards.places[self._hold(tensor)][0].attribute("grad")
             if not self.guards.knows(place):
@@ -177,7 +211,7 @@ class Builder:
         """The inputs, and the slots of their memory."""
         run = self.run
         found: list[Input] = []
-        written = {id(tensor) for tensor in run.overwritten()}
+        written = {id(tensor) for tensor in run.overwritten}
         slots: dict[int, int] = {}
         for number, tensor in enumerate(self.guards.tensors):
             known = run.known(tensor)
@@ -267,14 +301,14 @@ class Builder:
             _set_place(place, self._builder(place.peek(), place.label))
             for place in self.targets.values()
         ]
-        for tensor in run.regraded():
+        for tensor in run.regraded:
             number = self._hold(tensor)
             grad = run.before[id(tensor)].grad
             before = None if grad is None else grad()
             if before is None or self.guards.number_of(before) is None:
                 self.cleared.append(number)
             found.append(_set_gradient(number, self._builder(tensor.grad, "grad")))
-        for tensor in run.replaced():
+        for tensor in run.replaced:
             found.append(_set_memory(self._hold(tensor), self._make(tensor)))
         return found
 
@@ -313,6 +347,13 @@ class Builder:
         )
         self.entry.append(entry)
         return entry
+
+
+def _waits_on(known: Before, buffer: Buffer) -> bool:
+    if known.is_stored or is_constant(known.uop):
+        return False
+    leaves = [node for node in known.uop.toposort() if node.op is Ops.BUFFER]
+    return any(not is_overwritten(node) and buffer_of(node) is buffer for node in leaves)
 
 
 def _set_place(place: Place, build: Build) -> Effect:

@@ -112,7 +112,10 @@ class _Writer:
             return
         self.inputs[place] = value
         self.fail(f"{value}.__class__ is not {self.const(type(expected))}", number)
-        self.lines.append(f"if seen[{place}]() is not {value}.uop: changed.append({place})")
+        self.lines.append(
+            f"if seen[{place}]() is not {value}.uop or "
+            f"{value}._requires_grad is not {expected._requires_grad}: changed.append({place})"
+        )
 
 
 def _tuple(names: list[str]) -> str:

@@ -185,7 +185,7 @@ class Entry:
                 if free is not self.symbols[number]:
                     return "a symbolic argument has another form"
                 self._last[number], self._bindings[number] = node, bound
-        values: Variables = field(default_factory=dict)
+        values: Variables = NO_VARIABLES
         for binding in self._bindings:
             values = merge(values, binding)
         for number in self._symbolic:

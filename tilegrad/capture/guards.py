@@ -157,7 +157,7 @@ class Guards:
     def __init__(
         self,
         is_input: Callable[[Tensor], bool],
-        on_reached: Callable[[Any], None] = lambda value: None,
+        on_reached: Callable[[Any, bool], None] = lambda value, is_parted: None,
     ):
         self.checks: list[Check] = []
         self.tensors: list[Tensor] = []
@@ -215,7 +215,7 @@ class Guards:
         if identity not in self._known and identity not in self._held:
             self._held[identity] = None
             self.checks.append(Check(place, "is", value))
-            self._on_reached(value)
+            self._on_reached(value, False)
 
     def _one(self, place: Place, value: Any) -> list[tuple[Place, Any]]:
         if isinstance(value, Tensor):
@@ -230,7 +230,7 @@ class Guards:
         try:
             self.checks.append(Check(place, "same", snapshot(value)))
             if not is_plain(value):
-                self._on_reached(value)
+                self._on_reached(value, True)
             return []
         except LookupError:
             pass
@@ -243,8 +243,9 @@ class Guards:
                 "take the next element outside, and pass it as an argument",
             )
             return []
-        self._on_reached(value)
-        return self._inside(place, value)
+        inside = self._inside(place, value)
+        self._on_reached(value, self.checks[-1].test in ("class", "keys"))
+        return inside
 
     def _inside(self, place: Place, value: Any) -> list[tuple[Place, Any]]:
         """Guard an object or a container; what is inside is left to do."""

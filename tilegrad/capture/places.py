@@ -32,6 +32,9 @@ class Place:
     key: Any
     label: str
 
+    def __repr__(self) -> str:
+        return f"<place {self.label}>"
+
     @property
     def identity(self) -> Hashable:
         """Equal for equal places."""

@@ -36,6 +36,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.assignment import Assignment
 from tilegrad.tensor.memory import base_of, bound
+from tilegrad.tensor.random import Generator
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Reads"]
@@ -60,6 +61,7 @@ class Reads:
     Attributes:
         written: places that are assigned to.
         asked: variables whose bound value Python code has seen.
+        is_seeded: whether the random numbers were begun anew.
         windows: memory of which a part was assigned to, by its id.
     """
 
@@ -68,7 +70,9 @@ class Reads:
         self.written: dict[Any, Place] = {}
         self.asked: set[UOp] = set()
         self.windows: dict[int, Buffer] = {}
+        self.is_seeded = False
         self._reached: dict[int, Any] = {}
+        self._parted: dict[int, Any] = {}
         self._made: dict[int, Any] = {}
         self._functions: dict[CodeType, list[FunctionType]] = {}
         self._inner: set[CodeType] = set()
@@ -79,12 +83,18 @@ class Reads:
             UOp.unbind.__code__: self._on_unbind,
             bound.__code__: self._on_bound,
             Assignment._write_through.__code__: self._on_window,
+            Generator.restart.__code__: self._on_seed,
         }
 
     # what is reached
 
-    def reach(self, value: Any) -> None:
-        """Attributes of `value` count from here on, and the variables of a function's closure."""
+    def reach(self, value: Any, is_parted: bool = False) -> None:
+        """Attributes of `value` count from here on, and the variables of a function's closure. With
+        `is_parted` it may be another object at each call, and is guarded part by part already.
+        """
+        if is_parted:
+            self._parted[id(value)] = value
+            return
         if id(value) in self._reached:
             return
         self._reached[id(value)] = value
@@ -148,12 +158,17 @@ class Reads:
             found = buffer_of(node)
             self.windows[id(found)] = found
 
+    def _on_seed(self, frame: FrameType) -> None:
+        self.is_seeded = True
+
     def _enter(self, frame: FrameType) -> None:
         code = frame.f_code
         if code.co_name == "__init__" and code.co_varnames:
             made = frame.f_locals.get(code.co_varnames[0])
             if id(made) not in self._reached:
                 self._made[id(made)] = made
+        elif code.co_argcount:
+            self._method(code, frame.f_locals.get(code.co_varnames[0]))
         chains = _chains.get(code)
         if chains is None:
             chains = _chains[code] = chains_of(code)
@@ -166,6 +181,14 @@ class Reads:
         if chains.is_reflective:
             look.everything()
         self._unknown |= chains.unknown | look.unknown
+
+    def _method(self, code: CodeType, first: Any) -> None:
+        """Guard that the class still has this method: nothing names one that an operator calls."""
+        for kind in type(first).__mro__:
+            if has_attributes(kind):
+                for name, raw in list(kind.__dict__.items()):
+                    if isinstance(raw, FunctionType) and raw.__code__ is code:
+                        self.attribute(kind, name, title(kind))
 
     def finish(self) -> None:
         """Guard the attributes that were read of objects to which no chain leads."""
@@ -202,6 +225,11 @@ class Reads:
         self, value: Any, name: str, label: str, following: tuple[str, Any] | None = None
     ) -> list[Any]:
         """Guard the attribute `name` of an object in reach; what stands there."""
+        if isinstance(value, Tensor):
+            return self._gradient(value) if name == "grad" else []
+        if id(value) in self._parted:
+            found = getattr(value, name, None)
+            return [] if found is None else [found]
         if id(value) in self._made or not has_attributes(value):
             return []
         raw, owner = look_up(value, name)
@@ -223,11 +251,20 @@ class Reads:
             return []
         return self.guard(Place(value, False, name, f"{label}.{name}"), raw, following)
 
+    def _gradient(self, tensor: Tensor) -> list[Any]:
+        number = self.guards.number_of(tensor)
+        if number is None:
+            return []
+        self.guards.expand(self.guards.places[number][0].attribute("grad"), tensor.grad)
+        return [] if tensor.grad is None else [tensor.grad]
+
     def item(
         self, value: Any, key: Any, label: str, following: tuple[str, Any] | None
     ) -> list[Any]:
         """Guard one item of a container in reach."""
-        if id(value) not in self._reached or not isinstance(value, (list, tuple, dict)):
+        is_parted = id(value) in self._parted
+        is_ours = is_parted or id(value) in self._reached
+        if not is_ours or not isinstance(value, (list, tuple, dict)):
             return []
         try:
             found = value[key]
@@ -235,11 +272,14 @@ class Reads:
             return []
         if isinstance(key, slice):
             return list(found)
+        if is_parted:
+            return [found]
         return self.guard(Place(value, True, key, f"{label}[{key!r}]"), found, following)
 
     def elements(self, value: Any) -> list[Any]:
         """The elements of a container in reach, which are guarded with it."""
-        if id(value) not in self._reached or not isinstance(value, (list, tuple, dict)):
+        is_ours = id(value) in self._parted or id(value) in self._reached
+        if not is_ours or not isinstance(value, (list, tuple, dict)):
             return []
         return list(value.values() if isinstance(value, dict) else value)
 
@@ -257,11 +297,16 @@ class Reads:
                 return Place(cell, False, "cell_contents", name)
         return None
 
+    def is_parted(self, value: Any) -> bool:
+        """Whether `value` is guarded part by part."""
+        return id(value) in self._parted
+
     def is_old(self, value: Any) -> bool:
         """Whether `value` may be state: nothing that was made in this run."""
         if id(value) in self._made:
             return False
-        return id(value) in self._reached or not isinstance(value, _CONTAINERS)
+        is_ours = id(value) in self._parted or id(value) in self._reached
+        return is_ours or not isinstance(value, _CONTAINERS)
 
 
 class _Frame:
@@ -319,7 +364,7 @@ class _Frame:
         if name in self.parameters and name in self.locals:
             value = self.locals[name]
             if self.reads.is_old(value) and not isinstance(value, Tensor):
-                self.reads.reach(value)
+                self.reads.reach(value, self.reads.is_parted(value))
                 found.append(value)
         for alias in self.chains.aliases.get(name, ()):
             if alias.kind != "unknown":

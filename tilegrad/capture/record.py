@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilegrad.base.errors import CaptureError
-from tilegrad.base.origin import call_site
+from tilegrad.base.origin import call_site, method_names
 from tilegrad.capture.entry import set_aside
 from tilegrad.capture.guards import Guards
 from tilegrad.capture.inputs import Staging, is_waiting, living, settle
@@ -35,13 +35,17 @@ __all__ = ["Before", "Hints", "Run", "tensors_in"]
 
 @dataclass(frozen=True)
 class Before:
-    """A tensor as it was before the run; `memory` and `leaf` only if it was stored."""
+    """A tensor as it was before the run; `memory` and `leaf` only if it was stored.
+
+    It is referred to weakly: what the function drops must not live on as a reader of old values.
+    """
 
     reference: weakref.ref[Tensor]
     uop: UOp
     memory: Buffer | None
     leaf: UOp | None
     grad: weakref.ref[Tensor] | None
+    grad_id: int = 0
 
     @property
     def is_stored(self) -> bool:
@@ -96,6 +100,11 @@ class Run:
         given: how many of the inputs are arguments.
         copied: arguments that are windows of other tensors, and stood for copies meanwhile.
         result: what the function gave.
+        changed: tensors older than the run that have another node now.
+        overwritten: those of them whose memory was written to in place.
+        replaced: those that took other memory; not those whose memory was written, and that were
+            given a copy of what it held.
+        regraded: tensors older than the run whose gradient is another one now.
         drawn: seed and place in the stream of random words, before and after.
     """
 
@@ -112,6 +121,10 @@ class Run:
         self.given = 0
         self.copied: set[int] = set()
         self.result: Any = None
+        self.changed: list[Tensor] = []
+        self.overwritten: list[Tensor] = []
+        self.replaced: list[Tensor] = []
+        self.regraded: list[Tensor] = []
         self.drawn: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
         self._replaced: list[tuple[Tensor, UOp, UOp]] = []
         self._is_started = False
@@ -159,6 +172,7 @@ class Run:
                 buffer_of(leaf) if leaf is not None and is_current else None,
                 leaf if is_current else None,
                 None if tensor.grad is None else weakref.ref(tensor.grad),
+                0 if tensor.grad is None else id(tensor.grad),
             )
         self.older = {id(buffer): buffer for buffer in buffers()}
         self._is_started = True
@@ -241,17 +255,16 @@ class Run:
                 "would not",
                 remedy="draw with Tensor.rand and the like, or draw outside and pass the number",
             )
-        (seed, before), (seed_after, after) = self.drawn
-        if seed_after != seed or after < before:
+        if self.reads.is_seeded or self.drawn[0][0] != self.drawn[1][0]:
             raise CaptureError(
                 f"jit: {self.name} calls manual_seed, which a replay would not",
                 remedy="call it outside",
             )
 
     def _refuse_read(self, node: UOp) -> None:
-        entry = call_site()
+        names = method_names([call_site()])
         raise CaptureError(
-            f"jit: {entry[2] or 'a read'} needs a value while {self.name} is captured",
+            f"jit: {names[0] if names else 'a read'} needs a value while {self.name} is captured",
             line=here(),
             rule="a replay runs kernels only, and would not come by here",
             remedy="return the tensor and read it outside, or compute with the tensor itself "
@@ -272,13 +285,15 @@ class Run:
         for check in self.guards.checks:
             if check.test == "tensor" and not check.place.is_argument and not check.holds():
                 found.extend(tensors_in(check.place.peek()))
-        found.extend(self.changed())
-        found.extend(tensor.grad for tensor in self.regraded() if tensor.grad is not None)
+        self._compare()
+        found.extend(self.changed)
+        found.extend(tensor.grad for tensor in self.regraded if tensor.grad is not None)
         for tensor in self.guards.tensors[self.given :]:
             if is_waiting(tensor):
                 found.append(tensor)
         settle(found)
-        self.hints.written = [weakref.ref(tensor) for tensor in self.overwritten()]
+        self._compare()
+        self.hints.written = [weakref.ref(tensor) for tensor in self.overwritten]
         self.hints.places = [
             place for places in self.guards.places for place in places if not place.is_argument
         ]
@@ -293,49 +308,21 @@ class Run:
             steps.append((key, places))
         return steps
 
-    def changed(self) -> list[Tensor]:
-        """Tensors older than the run that have another node now."""
-        found: list[Tensor] = []
+    def _compare(self) -> None:
+        """Find the older tensors that are not as they were."""
+        self.changed, self.overwritten, self.replaced, self.regraded = [], [], [], []
         for known in self.before.values():
             tensor = known.reference()
-            if tensor is not None and tensor.uop is not known.uop:
-                found.append(tensor)
-        return found
-
-    def overwritten(self) -> list[Tensor]:
-        """Tensors whose memory was written to in place."""
-        found: list[Tensor] = []
-        for tensor in self.changed():
-            known = self.before[id(tensor)]
-            if (
-                known.leaf is not None
-                and is_overwritten(known.leaf)
-                and memory.is_stored(tensor.uop)
-            ):
-                if buffer_of(memory.base_of(tensor.uop)) is known.memory:
-                    found.append(tensor)
-        return found
-
-    def replaced(self) -> list[Tensor]:
-        """Tensors that took other memory; not those whose memory was written, and that were given a
-        copy of what it held.
-        """
-        found: list[Tensor] = []
-        for tensor in self.changed():
-            known = self.before[id(tensor)]
-            if known.leaf is None or is_overwritten(known.leaf) or not memory.is_stored(tensor.uop):
+            if tensor is None:
                 continue
-            if buffer_of(memory.base_of(tensor.uop)) is not known.memory:
-                found.append(tensor)
-        return found
-
-    def regraded(self) -> list[Tensor]:
-        """Tensors older than the run whose gradient is another one now."""
-        found: list[Tensor] = []
-        for known in self.before.values():
-            tensor = known.reference()
-            if tensor is not None and tensor.grad is not (
-                None if known.grad is None else known.grad()
-            ):
-                found.append(tensor)
-        return found
+            if tensor.grad is not (None if known.grad is None else known.grad()):
+                self.regraded.append(tensor)
+            if tensor.uop is known.uop:
+                continue
+            self.changed.append(tensor)
+            if known.leaf is not None and memory.is_stored(tensor.uop):
+                is_same = buffer_of(memory.base_of(tensor.uop)) is known.memory
+                if is_same and is_overwritten(known.leaf):
+                    self.overwritten.append(tensor)
+                elif not is_same and not is_overwritten(known.leaf):
+                    self.replaced.append(tensor)

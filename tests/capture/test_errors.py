@@ -1,0 +1,171 @@
+"""What cannot be captured says so, with the line and the remedy, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import random
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.capture.helpers import full
+from tilegrad import Tensor, jit
+from tilegrad.base.errors import CaptureError, ShapeError
+
+switch = False
+
+
+def fails(function: Any, match: str, *args: Any) -> CaptureError:
+    """The first call runs; the second is refused."""
+    function(full(1, 2), *args)
+    with pytest.raises(CaptureError, match=match) as caught:
+        function(full(1, 2), *args)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("method", "read"),
+    [
+        ("item", lambda x: x.sum().item()),
+        ("numpy", lambda x: x.numpy()),
+        ("tolist", lambda x: x.tolist()),
+        ("__float__", lambda x: float(x.sum())),
+        ("__int__", lambda x: int(x.sum())),
+        ("__bool__", lambda x: bool(x.sum() > 0)),
+        ("__array__", lambda x: np.asarray(x)),
+        ("data", lambda x: x.data()),
+    ],
+)
+def test_reading_a_value(method: str, read: Callable[[Tensor], Any]) -> None:
+    @jit
+    def function(x: Tensor) -> Tensor:
+        y = x + 1
+        read(y)
+        return y * 2
+
+    error = fails(function, f"{method} needs a value while function is captured")
+    assert "test_errors.py" in str(error) and "remedy" in str(error)
+
+
+@pytest.mark.row("M4.13")
+def test_nothing_to_capture() -> None:
+    fails(jit(lambda x: x), "didn't JIT anything")
+    fails(jit(lambda x: x.reshape(1, 2)), "didn't JIT anything")
+
+
+def test_manual_seed() -> None:
+    def function(x: Tensor) -> Tensor:
+        Tensor.manual_seed(3)
+        return x + Tensor.rand(2)
+
+    fails(jit(function), "calls manual_seed")
+
+
+def test_random_numbers_of_python_and_numpy() -> None:
+    fails(jit(lambda x: x * random.random()), "generator of Python or NumPy")
+    fails(jit(lambda x: x * float(np.random.rand())), "generator of Python or NumPy")
+
+
+def test_an_array_as_an_argument() -> None:
+    """#10850: it is refused, not dropped."""
+    error = fails(jit(lambda x, a: x + Tensor(a)), "a is a ndarray", np.ones(2, np.float32))
+    assert "pass Tensor(a)" in str(error)
+
+
+def test_a_large_array_that_is_read() -> None:
+    array = np.ones(100_000, np.float32)
+    fails(jit(lambda x: x + Tensor(array[:2])), "array is a ndarray of 400000 bytes")
+    assert jit(lambda x: x + array.shape[0])(full(1, 2)).tolist() == [100001] * 2
+
+
+def test_iterators() -> None:
+    batches = iter([1, 2, 3, 4])
+    fails(jit(lambda x: x + next(batches)), "batches is an iterator")
+    fails(jit(lambda x, i: x + next(i)), "i is an iterator", iter([1, 2, 3]))
+
+
+def test_results_of_other_kinds() -> None:
+    class Answer:
+        pass
+
+    fails(jit(lambda x: (x + 1, Answer())), "gives a Answer")
+
+
+def test_a_changed_argument() -> None:
+    def function(x: Tensor, parts: list[Any]) -> Tensor:
+        parts[0] = x + 1
+        return x * 2
+
+    fails(jit(function), r"changes its argument parts", [full(0, 2)])
+
+
+def test_a_replaced_object() -> None:
+    holder = types.SimpleNamespace(part=types.SimpleNamespace(rate=1.0))
+
+    def function(x: Tensor) -> Tensor:
+        y = x * holder.part.rate
+        holder.part = types.SimpleNamespace(rate=2.0)
+        return y
+
+    fails(jit(function), r"replaces holder\.part")
+
+
+def test_a_window_that_is_assigned_to() -> None:
+    base = full(0, 4)
+
+    @jit
+    def function(x: Tensor) -> Tensor:
+        x.assign(x + 1).realize()
+        return x * 2
+
+    function(base[0:2])
+    assert base.tolist() == [1, 1, 0, 0]
+    with pytest.raises(CaptureError, match="a window of another tensor"):
+        function(base[0:2])
+
+
+def test_not_a_function() -> None:
+    with pytest.raises(CaptureError, match="a int cannot be called"):
+        jit(3)  # type: ignore[arg-type]
+
+
+def test_an_error_leaves_nothing_half_captured() -> None:
+    global switch
+    state = full(0, 2)
+
+    @jit
+    def function(x: Tensor) -> Tensor:
+        state.assign(state + x).realize()
+        if switch:
+            raise ValueError("stop")
+        return x + state
+
+    function(full(1, 2))
+    switch = True
+    view = full(5, 4)[1:3]
+    for _ in range(2):
+        with pytest.raises(ValueError, match="stop"):
+            function(view)
+    assert view.tolist() == [5, 5] and function.captures == 0
+    switch = False
+    for n in range(3):
+        assert function(full(1, 2)).tolist() == [13 + n] * 2
+    assert function.captures == 1
+    assert state.tolist() == [14, 14]
+
+
+def test_errors_of_the_graph_keep_their_class() -> None:
+    function = jit(lambda x, y: x + y)
+    for _ in range(3):
+        function(full(1, 2), full(1, 2))
+    with pytest.raises(ShapeError):
+        function(full(1, 2), full(1, 3))
+    assert function(full(1, 2), full(1, 2)).tolist() == [2, 2]
+
+
+def test_reading_outside_is_fine() -> None:
+    function = jit(lambda x: x + 1)
+    for n in range(4):
+        assert function(full(n, 2)).numpy().tolist() == [n + 1] * 2

@@ -1,0 +1,493 @@
+"""Python values that shape a capture: a changed one is captured anew, and never silently stays."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from tests.capture.helpers import full
+from tilegrad import Context, Tensor, dtypes, jit
+
+scale = 1.0
+settings = {"scale": 1.0, "other": 0}
+offsets = [1, 2]
+helper: Any = None
+
+
+class Mode(enum.Enum):
+    ADD = 1
+    SUBTRACT = 2
+
+
+def run(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """The values for an input of ones."""
+    return function(full(1, 2), *args, **kwargs).tolist()[0]
+
+
+def warm(function: Any, *args: Any, **kwargs: Any) -> None:
+    for _ in range(3):
+        run(function, *args, **kwargs)
+
+
+# arguments
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (1, 2), (1, True), (0.5, 1.5), (0.0, -0.0), (2, 2.0), (1 + 0j, 1), (np.float32(1), 1.0),
+        (np.int64(3), 3), ((1, 2), (1, 3)), ((1, 2), [1, 2]), (range(2), range(3)),
+        ({"a": 1}, {"a": 2}), ({1}, {2}), (b"a", b"b"), (slice(0, 1), slice(0, 2)),
+        (float("nan"), 1.0), (Mode.ADD, Mode.SUBTRACT), (dtypes.float, dtypes.int),
+        (None, 0), ("", None),
+    ],
+)  # fmt: skip
+def test_arguments_are_guards(values: tuple[Any, Any]) -> None:
+    """Each of two values has a capture of its own, and a repeated one replays."""
+    seen = []
+
+    @jit
+    def function(x: Tensor, value: Any) -> Tensor:
+        seen.append(repr(value))
+        return x + 1
+
+    for value in (*values, *values, *values):
+        run(function, value)
+    assert function.captures == 2
+    assert seen == [repr(value) for value in (*values, values[0])]
+
+
+def test_an_integer_argument() -> None:
+    """U2: 10 to 14, where the described system stays at 11."""
+    function = jit(lambda x, n: x * 0 + 10 + n)
+    assert [run(function, n) for n in range(5)] == [10, 11, 12, 13, 14]
+    assert [run(function, n) for n in range(5)] == [10, 11, 12, 13, 14]
+
+
+def test_a_function_as_an_argument() -> None:
+    factor = 2.0
+
+    def double(x: Tensor) -> Tensor:
+        return x * factor
+
+    function = jit(lambda x, inner: inner(x))
+    warm(function, double)
+    assert run(function, double) == 2
+    factor = 3.0
+    assert run(function, double) == 3
+    assert run(function, functools.partial(lambda x, by: x * by, by=7)) == 7
+    assert run(function, functools.partial(lambda x, by: x * by, by=8)) == 8
+
+
+def test_dataclasses_and_named_tuples() -> None:
+    @dataclass(frozen=True)
+    class Settings:
+        scale: float
+        bias: Tensor
+
+    class Pair(NamedTuple):
+        scale: float
+        bias: Tensor
+
+    function = jit(lambda x, s: x * s.scale + s.bias)
+    for kind in (Settings, Pair):
+        for n in range(4):
+            assert run(function, kind(2.0, full(n, 2))) == 2 + n
+        assert run(function, kind(3.0, full(5, 2))) == 8
+    assert function.captures == 4
+
+
+def test_more_arguments() -> None:
+    function = jit(lambda x, *rest, **named: x + sum(rest) + sum(named.values()))
+    warm(function)
+    assert run(function, 1) == 2
+    assert run(function, 1, 2) == 4
+    assert run(function, a=5) == 6
+    assert run(function, b=5) == 6
+    assert run(function, a=6) == 7
+    assert run(function) == 1
+
+
+# globals and closures
+
+
+def test_globals() -> None:
+    global scale
+    function = jit(lambda x: x * scale)
+    scale = 1.0
+    warm(function)
+    for value in (2.0, 3.0, 1.0):
+        scale = value
+        assert run(function) == value
+
+
+def test_items_of_global_containers() -> None:
+    function = jit(lambda x: x * settings["scale"] + offsets[0])
+    settings["scale"], offsets[0] = 1.0, 1
+    warm(function)
+    settings["scale"] = 2.0
+    assert run(function) == 3
+    offsets[0] = 5
+    assert run(function) == 7
+    captures = function.captures
+    settings["other"] += 1
+    offsets.append(4)
+    assert run(function) == 7
+    assert function.captures == captures
+
+
+def test_whole_containers() -> None:
+    function = jit(lambda x: x + sum(offsets) + len(settings))
+    warm(function)
+    before = run(function)
+    offsets.append(10)
+    assert run(function) == before + 10
+    settings["new"] = 1
+    assert run(function) == before + 11
+    del settings["new"]
+
+
+def test_closures() -> None:
+    factor, parts = 2.0, {"bias": [1.0]}
+
+    @jit
+    def function(x: Tensor) -> Tensor:
+        def inner(y: Tensor) -> Tensor:
+            return y * factor + parts["bias"][0]
+
+        return inner(x)
+
+    warm(function)
+    assert run(function) == 3
+    factor = 5.0
+    assert run(function) == 6
+    parts["bias"][0] = 3.0
+    assert run(function) == 8
+
+
+def test_globals_of_called_functions() -> None:
+    global scale
+
+    def inner(x: Tensor) -> Tensor:
+        return x * scale
+
+    function = jit(lambda x: inner(x) + 1)
+    scale = 1.0
+    warm(function)
+    scale = 4.0
+    assert run(function) == 5
+
+
+def test_a_global_function_is_exchanged() -> None:
+    global helper
+    function = jit(lambda x: helper(x))
+    helper = lambda x: x + 1  # noqa: E731
+    warm(function)
+    helper = lambda x: x + 2  # noqa: E731
+    assert run(function) == 3
+
+
+def test_modules() -> None:
+    module = types.ModuleType("settings_of_test")
+    module.__file__ = __file__
+    module.rate = 2.0  # type: ignore[attr-defined]
+    function = jit(lambda x: x * module.rate)
+    warm(function)
+    module.rate = 3.0  # type: ignore[attr-defined]
+    assert run(function) == 3
+
+
+def test_comprehensions() -> None:
+    parts = [full(1, 2), full(2, 2)]
+    function = jit(lambda x: sum([x * part for part in parts]))
+    warm(function)
+    assert run(function) == 3
+    parts[1] = full(7, 2)
+    assert run(function) == 8
+    parts.append(full(1, 2))
+    assert run(function) == 9
+    parts[0].assign(full(2, 2)).realize()
+    assert run(function) == 10
+
+
+# attributes
+
+
+class Layer:
+    kind = "plain"
+
+    def __init__(self, weight: float):
+        self.weight = full(weight, 2)
+        self.factor = 1.0
+        self.unread = 0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x * self.weight * self.factor + (1 if self.kind == "biased" else 0)
+
+
+class Model:
+    def __init__(self) -> None:
+        self.layers = [Layer(2), Layer(3)]
+        self.last = Layer(5)
+        self.settings = types.SimpleNamespace(bias=0.0)
+        self.options = {"twice": False}
+
+    def __call__(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        x = self.last(x) + self.settings.bias
+        return x * 2 if self.options["twice"] else x
+
+
+def captured() -> tuple[Any, Model]:
+    model = Model()
+    function = jit(lambda x: model(x))
+    warm(function)
+    assert run(function) == 30
+    assert function.captures == 1
+    return function, model
+
+
+def test_an_attribute_that_is_not_read_does_not_count() -> None:
+    function, model = captured()
+    model.layers[0].unread = 7
+    model.fresh = 3  # type: ignore[attr-defined]
+    assert run(function) == 30
+    assert function.captures == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda m: setattr(m.layers[1], "factor", 2.0), 60),
+        (lambda m: setattr(m.last, "factor", 2.0), 60),
+        (lambda m: setattr(m.last, "weight", full(7, 2)), 42),
+        (lambda m: m.last.weight.assign(full(7, 2)), 42),
+        (lambda m: m.last.weight.assign(full(7, 2)).realize(), 42),
+        (lambda m: m.last.weight.replace(full(7, 2)), 42),
+        (lambda m: setattr(m.last, "kind", "biased"), 31),
+        (lambda m: setattr(m, "last", Layer(7)), 42),
+        (lambda m: m.layers.append(Layer(2)), 60),
+        (lambda m: m.layers.pop(), 10),
+        (lambda m: m.layers.reverse() or setattr(m.layers[0], "factor", 2.0), 60),
+        (lambda m: m.layers.__setitem__(0, Layer(4)), 60),
+        (lambda m: setattr(m, "layers", [Layer(4)]), 20),
+        (lambda m: setattr(m.settings, "bias", 1.0), 31),
+        (lambda m: m.options.update(twice=True), 60),
+        (lambda m: setattr(m, "options", {"twice": True}), 60),
+    ],
+)
+def test_attributes(change: Any, expected: float) -> None:
+    function, model = captured()
+    change(model)
+    for _ in range(3):
+        assert run(function) == expected
+
+
+def test_class_attributes_and_methods() -> None:
+    function, _model = captured()
+    Layer.kind = "biased"
+    try:
+        assert run(function) == ((1 * 2 + 1) * 3 + 1) * 5 + 1
+    finally:
+        Layer.kind = "plain"
+    original = Layer.__call__
+    Layer.__call__ = lambda self, x: x  # type: ignore[method-assign]
+    try:
+        assert run(function) == 1
+    finally:
+        Layer.__call__ = original  # type: ignore[method-assign]
+    assert run(function) == 30
+
+
+def test_properties_and_slots() -> None:
+    class Part:
+        __slots__ = ("_rate", "bias")
+
+        def __init__(self) -> None:
+            self._rate, self.bias = 2.0, 1.0
+
+        @property
+        def rate(self) -> float:
+            return self._rate
+
+    part = Part()
+    function = jit(lambda x: x * part.rate + part.bias)
+    warm(function)
+    part._rate = 3.0
+    assert run(function) == 4
+    part.bias = 2.0
+    assert run(function) == 5
+
+
+def test_attributes_read_by_name() -> None:
+    part = types.SimpleNamespace(a=1.0, b=2.0)
+    holder = Layer(1)
+    names = ["factor"]
+
+    def read(thing: Any, name: str) -> Any:
+        return getattr(thing, name)
+
+    function = jit(lambda x: x * read(holder, names[0]) + part.a)
+    warm(function)
+    holder.factor = 4.0
+    assert run(function) == 5
+    part.a = 2.0
+    assert run(function) == 6
+
+
+def test_objects_that_come_from_a_call() -> None:
+    store = {"layer": Layer(2)}
+
+    def find() -> Layer:
+        return store["layer"]
+
+    function = jit(lambda x: x * find().factor)
+    warm(function)
+    store["layer"].factor = 3.0
+    assert run(function) == 3
+    store["layer"] = Layer(2)
+    assert run(function) == 1
+
+
+def test_an_attribute_on_the_way_is_aliased() -> None:
+    holder = types.SimpleNamespace(inner=types.SimpleNamespace(rate=2.0))
+
+    @jit
+    def function(x: Tensor) -> Tensor:
+        inner = holder.inner
+        if x.ndim:
+            rate = inner.rate
+        return x * rate
+
+    warm(function)
+    holder.inner.rate = 3.0
+    assert run(function) == 3
+
+
+def test_a_numpy_array_that_is_read() -> None:
+    array = np.array([1.0, 2.0], dtype=np.float32)
+    function = jit(lambda x: x + Tensor(array))
+    warm(function)
+    assert run(function) == 2
+    array[0] = 5
+    assert run(function) == 6
+
+
+# surroundings
+
+
+def test_training_is_a_guard() -> None:
+    function = jit(lambda x: x * (2 if Tensor.training else 1))
+    for _ in range(3):
+        assert run(function) == 1
+        with Tensor.train():
+            assert run(function) == 2
+    assert function.captures == 2
+
+
+def test_switches_that_shape_code_are_guards() -> None:
+    function = jit(lambda x: (x + 1).contiguous())
+    warm(function)
+    with Context(NOOPT=1):
+        assert run(function) == 2
+    assert function.captures == 2
+    with Context(DEBUG=0):
+        assert run(function) == 2
+    assert function.captures == 2
+
+
+def test_requires_grad_is_a_guard() -> None:
+    weight = full(3, 2)
+
+    @jit
+    def function(x: Tensor) -> tuple[Tensor, Any]:
+        y = (x * weight).sum()
+        return y, y.requires_grad
+
+    for _ in range(3):
+        assert function(full(1, 2))[1] is None
+    weight.requires_grad = True
+    for _ in range(3):
+        assert function(full(1, 2))[1] is True
+
+
+def test_a_recapture_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    global scale
+    scale = 1.0
+    function = jit(lambda x: x * scale)
+    warm(function)
+    scale = 2.0
+    with Context(DEBUG=1):
+        run(function)
+    assert "JIT recaptures <lambda>: scale is 1.0 no more, but 2.0" in capsys.readouterr().out
+
+
+def test_old_captures_are_found_again() -> None:
+    calls = []
+
+    @jit
+    def function(x: Tensor, n: int) -> Tensor:
+        calls.append(n)
+        return x + n
+
+    for n in (0, 0, 1, 2, 0, 1, 2, 0):
+        assert run(function, n) == 1 + n
+    assert calls == [0, 0, 1, 2]
+
+
+# side effects
+
+
+def test_counters_stop_without_recapture() -> None:
+    holder = types.SimpleNamespace(count=0)
+
+    @jit
+    def function(x: Tensor) -> Tensor:
+        holder.count += 1
+        return x + 1
+
+    for _ in range(5):
+        run(function)
+    assert holder.count == 2
+    holder.count = 10
+    run(function)
+    assert holder.count == 11 and function.captures == 2
+
+
+def test_a_counter_that_is_computed_with_is_refused() -> None:
+    from tilegrad.base.errors import CaptureError
+
+    holder = types.SimpleNamespace(count=0)
+
+    @jit
+    def function(x: Tensor) -> Tensor:
+        holder.count += 1
+        return x * holder.count
+
+    found = []
+    with pytest.raises(CaptureError, match=r"holder\.count changes from call to call"):
+        for _ in range(9):
+            found.append(run(function))
+    assert found == list(range(1, len(found) + 1))
+
+
+def test_what_a_list_gathered_stays() -> None:
+    """A tensor kept beside the results is not overwritten by replays."""
+    kept = []
+
+    @jit
+    def function(x: Tensor) -> Tensor:
+        y = (x + 1).realize()
+        kept.append(y)
+        return y * 2
+
+    for n in range(5):
+        function(full(n, 2))
+    assert [each.tolist()[0] for each in kept] == [1, 2]

@@ -1,0 +1,498 @@
+"""Capturing and replaying: who runs when, what goes in, what comes out."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import pytest
+
+from tests.capture.helpers import full
+from tilegrad import Context, GlobalCounters, Tensor, TinyJit, UOp, jit
+from tilegrad.capture import Jit
+
+
+def test_names() -> None:
+    assert TinyJit is jit
+    assert isinstance(jit(lambda x: x + 1), Jit)
+
+
+@pytest.mark.row("M4.1", "M4.3")
+def test_the_body_runs_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    """Call 0 runs, call 1 captures, later ones replay: a print appears twice."""
+    count = 0
+
+    @jit
+    def double(x: Tensor) -> Tensor:
+        nonlocal count
+        count += 1
+        print("body")
+        return (x * 2).realize()
+
+    for number in range(5):
+        assert double(full(number, 3)).tolist() == [2 * number] * 3
+    assert count == 2
+    assert capsys.readouterr().out.count("body") == 2
+
+
+@pytest.mark.row("M4.2", "M3.5")
+def test_messages_of_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    @jit
+    def function(x: Tensor) -> Tensor:
+        return (x * 2).contiguous().sum(0)
+
+    shown = []
+    for number in range(4):
+        x = full(number, 4, 4)
+        with Context(DEBUG=2, NOOPT=1):
+            result = function(x)
+        shown.append(capsys.readouterr().out)
+        assert result.tolist() == [8 * number] * 4
+    assert "JIT" not in shown[0]
+    assert "JIT captured 2 kernels with 1 inputs" in shown[1]
+    assert "JIT GRAPHing batch with 2 kernels on device CPU" in shown[2]
+    assert "GRAPHing" not in shown[3]
+    rows = [line for line in shown[3].splitlines() if "***" in line]
+    assert len(rows) == 1 and "<batched 2>" in rows[0] and rows[0].startswith("\x1b[35m")
+
+
+@pytest.mark.row("M4.4", "M3.5")
+def test_one_kernel_is_no_graph(capsys: pytest.CaptureFixture[str]) -> None:
+    function = jit(lambda x: x + 1)
+    for number in range(3):
+        x = full(number, 4)
+        capsys.readouterr()
+        with Context(DEBUG=2):
+            function(x)
+    shown = capsys.readouterr().out
+    assert "only one kernel doesn't graph" in shown
+    (row,) = [line for line in shown.splitlines() if "***" in line]
+    assert row.startswith("\x1b[35m") and "E_" in row
+
+
+@pytest.mark.row("M4.5")
+def test_batches_end_at_another_device(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two devices in turn: four kernels alone, each with a row of its own."""
+
+    @jit
+    def function(x: Tensor, y: Tensor) -> list[Tensor]:
+        found = []
+        for scale in (2, 3):
+            found.append((x * scale).realize())
+            found.append((y * scale).realize())
+        return found
+
+    for number in range(3):
+        x, y = full(number, 4), full(number, 4).to("CPU:1").realize()
+        capsys.readouterr()
+        with Context(DEBUG=2):
+            results = function(x, y)
+    shown = capsys.readouterr().out
+    assert shown.count("only one kernel doesn't graph") == 4
+    assert len(re.findall(r"\x1b\[35m\*\*\* CPU", shown)) == 4
+    assert [each.tolist()[0] for each in results] == [4, 4, 6, 6]
+
+
+@pytest.mark.row("M4.11")
+def test_jit_0_and_2() -> None:
+    calls = []
+
+    @jit
+    def function(x: Tensor) -> Tensor:
+        calls.append(1)
+        return (x * 2).contiguous().sum()
+
+    with Context(JIT=0):
+        for number in range(4):
+            assert function(full(number, 4)).item() == 8 * number
+    assert len(calls) == 4
+    for mode in (2, 1, 2):
+        with Context(JIT=mode):
+            for number in range(4):
+                assert function(full(number, 4)).item() == 8 * number
+    assert len(calls) == 6
+
+
+def test_a_copy_is_captured_too() -> None:
+    """A batch ends at a copy to another device, and the copy is replayed."""
+
+    @jit
+    def function(x: Tensor) -> Tensor:
+        return (x + 1).to("CPU:1") * 2
+
+    for number in range(4):
+        result = function(full(number, 4))
+        assert result.device == "CPU:1" and result.tolist() == [2 * number + 2] * 4
+    assert "copy" in function.explain()
+
+
+def test_replays_count_kernels() -> None:
+    function = jit(lambda x: (x * 2).contiguous().sum())
+    for _ in range(3):
+        x = full(1, 4)
+        GlobalCounters.reset()
+        function(x)
+    assert GlobalCounters.kernel_count == 2
+    assert GlobalCounters.global_ops > 0
+
+
+# inputs
+
+
+def test_arguments_by_name_and_in_containers() -> None:
+    @jit
+    def function(pair: tuple[Tensor, dict[str, Tensor]], *, extra: list[Tensor]) -> Tensor:
+        return pair[0] + pair[1]["b"] * 10 + extra[0] * 100
+
+    for n in range(4):
+        result = function((full(n, 2), {"b": full(n + 1, 2)}), extra=[full(n + 2, 2)])
+        assert result.tolist() == [n + 10 * (n + 1) + 100 * (n + 2)] * 2
+    assert function.captures == 1
+
+
+def test_one_tensor_twice_is_another_capture() -> None:
+    function = jit(lambda x, y: x * 10 + y)
+    for n in range(3):
+        x = full(n, 2)
+        assert function(x, x).tolist() == [11 * n] * 2
+    for n in range(3):
+        assert function(full(n, 2), full(n + 1, 2)).tolist() == [11 * n + 1] * 2
+    x = full(5, 2)
+    assert function(x, x).tolist() == [55] * 2
+    assert function.captures == 2
+
+
+def test_windows_of_one_tensor() -> None:
+    function = jit(lambda x, y: x * 10 + y)
+    base = Tensor([float(n) for n in range(12)]).realize()
+    for n in range(5):
+        found = function(base[n : n + 2], base[n + 2 : n + 4]).tolist()
+        assert found == [10 * n + n + 2, 10 * (n + 1) + n + 3]
+    assert function.captures == 1
+
+
+def test_moved_views_as_inputs() -> None:
+    function = jit(lambda x: x + 1)
+    base = Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]).realize()
+    for view in (base.T, base.T, base.T, base.flip(0).T, base.T.contiguous().realize()):
+        assert function(view).tolist() == (view + 1).tolist()
+    assert function.captures == 1
+
+
+def test_a_window_that_is_kept_is_copied_anew_after_an_assignment() -> None:
+    function = jit(lambda x: x + 1)
+    base = Tensor([1.0, 2.0, 3.0]).realize()
+    for n in range(4):
+        base[0:2] = n
+        assert function(base[0:2]).tolist() == [n + 1, n + 1]
+
+
+def test_lazy_arguments_are_computed_first() -> None:
+    function = jit(lambda x: x + 1)
+    for n in range(4):
+        assert function((full(n, 3) * 2).relu()).tolist() == [2 * n + 1] * 3
+    assert function.captures == 1
+
+
+def test_numbers_as_tensors() -> None:
+    """A constant tensor is an input like any other: nothing is compiled for its value."""
+    function = jit(lambda x, scale: x * scale)
+    for n in range(4):
+        assert function(full(n, 3), Tensor(0.5 + n)).tolist() == [n * (0.5 + n)] * 3
+    assert function.captures == 1
+
+
+def test_arguments_still_on_the_host() -> None:
+    function = jit(lambda x: x + 1)
+    kept = Tensor([7.0, 8.0])
+    for n in range(4):
+        assert function(Tensor([n, n + 1.0])).tolist() == [n + 1, n + 2]
+        assert function(kept).tolist() == [8, 9]
+    assert kept.tolist() == [7, 8]
+
+
+def test_unused_arguments_are_left_alone() -> None:
+    function = jit(lambda x, unused: x + 1)
+    for n in range(4):
+        lazy = full(n, 3) + 1
+        assert function(full(n, 3), lazy).tolist() == [n + 1] * 3
+    assert function.captures == 1
+
+
+@pytest.mark.row("M4.6")
+def test_another_shape_or_dtype_is_another_capture(capsys: pytest.CaptureFixture[str]) -> None:
+    function = jit(lambda x: x + 1)
+    for size in (2, 3, 2, 3, 2):
+        assert function(full(1, size)).tolist() == [2] * size
+    assert function(Tensor([1, 2, 3]).realize()).tolist() == [2, 3, 4]
+    assert function.captures == 3
+    with Context(DEBUG=1):
+        function(full(1, 4))
+    assert "x: shape was (3,), is (4,)" in capsys.readouterr().out
+
+
+def test_an_output_as_the_next_input() -> None:
+    function = jit(lambda x: x[::-1] * 2 if False else x.flip(0) + 1)
+    x = Tensor([0.0, 10.0]).realize()
+    for _ in range(6):
+        x = function(x)
+    assert x.tolist() == [6.0, 16.0]
+
+
+# outputs
+
+
+@pytest.mark.row("M4.9")
+def test_outputs_outlive_later_calls() -> None:
+    """Where the described system reuses memory under a holder, each call's results stay."""
+    function = jit(lambda x: x * 2)
+    results = [function(full(n, 2)) for n in range(6)]
+    views = [each[0:1] for each in results]
+    lazy = results[0] + results[5]
+    function(full(9, 2))
+    assert [each.tolist() for each in results] == [[2 * n] * 2 for n in range(6)]
+    del results
+    function(full(9, 2))
+    assert [each.tolist() for each in views] == [[2 * n] for n in range(6)]
+    assert lazy.tolist() == [10, 10]
+
+
+def test_memory_of_results_is_used_again() -> None:
+    function = jit(lambda x: (x * 2).contiguous())
+    x = full(1, 1024)
+    for _ in range(4):
+        result = function(x)
+    before = GlobalCounters.mem_used
+    for _ in range(20):
+        result = function(x)
+    assert GlobalCounters.mem_used == before
+    assert result.tolist()[0] == 2
+
+
+def test_reuse_outputs() -> None:
+    function = jit(lambda x: x * 2, reuse_outputs=True)
+    results = [function(full(n, 2)) for n in range(5)]
+    assert [each.tolist()[0] for each in results[2:]] == [8, 8, 8]
+    x = full(1, 2)
+    for _ in range(5):
+        x = function(x)
+    assert x.tolist() == [32, 32]
+
+
+def test_structures_of_results() -> None:
+    @jit
+    def function(x: Tensor) -> dict[str, object]:
+        y = x + 1
+        return {"sum": y.sum(), "all": (y, [x, y]), "n": 3, "none": None}
+
+    for n in range(4):
+        x = full(n, 2)
+        found = function(x)
+        assert found["sum"].item() == 2 * n + 2
+        assert found["all"][1][0] is x
+        assert found["all"][0].tolist() == [n + 1] * 2
+        assert found["all"][0] is found["all"][1][1]
+        assert (found["n"], found["none"]) == (3, None)
+
+
+def test_views_of_an_input_as_results() -> None:
+    """They look at the memory of this call's argument, as they would without capture."""
+
+    @jit
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.reshape(2, 2)[0], x + 1
+
+    held = []
+    for n in range(4):
+        held.append(function(full(n, 4))[0])
+    for n in range(4):
+        held.append(function(Tensor([float(n)] * 4))[0])
+    assert [each.tolist() for each in held] == [[n, n] for n in (0, 1, 2, 3, 0, 1, 2, 3)]
+
+
+def test_constant_results() -> None:
+    @jit
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x + 1, Tensor.ones(2)
+
+    for _ in range(4):
+        ones = function(full(1, 2))[1]
+        assert ones.tolist() == [1, 1]
+        ones += 1
+        assert ones.realize().tolist() == [2, 2]
+
+
+def test_results_have_the_shape_of_a_window() -> None:
+    function = jit(lambda x: (x + 1).permute(1, 0)[1:])
+    for n in range(4):
+        assert function(full(n, 2, 3)).shape == (2, 2)
+
+
+# functions of functions
+
+
+@pytest.mark.row("M4.8")
+def test_nested_capture_inlines() -> None:
+    counter = []
+
+    @jit
+    def inner(x: Tensor) -> Tensor:
+        counter.append(1)
+        return (x + 1).realize()
+
+    @jit
+    def outer(x: Tensor) -> Tensor:
+        return inner(x) * 2
+
+    for n in range(5):
+        assert outer(full(n, 2)).tolist() == [2 * n + 2] * 2
+    assert len(counter) == 2
+    assert (outer.captures, inner.captures) == (1, 0)
+
+
+def test_methods_capture_per_instance() -> None:
+    """U3: two instances of a class have weights of their own."""
+
+    class Scale:
+        def __init__(self, factor: float):
+            self.weight = full(factor, 2)
+
+        @jit
+        def __call__(self, x: Tensor) -> Tensor:
+            return x * self.weight
+
+        @jit
+        def twice(self, x: Tensor) -> Tensor:
+            return x * self.weight * 2
+
+    one, other = Scale(10), Scale(15)
+    for n in range(4):
+        assert one(full(n, 2)).tolist() == [10 * n] * 2
+        assert other(full(n, 2)).tolist() == [15 * n] * 2
+        assert other.twice(full(n, 2)).tolist() == [30 * n] * 2
+
+
+def test_a_copied_instance_does_not_share() -> None:
+    import copy
+
+    class Scale:
+        def __init__(self) -> None:
+            self.weight = full(3, 2)
+
+        @jit
+        def run(self, x: Tensor) -> Tensor:
+            return x * self.weight
+
+    one = Scale()
+    for n in range(3):
+        one.run(full(n, 2))
+    other = copy.deepcopy(one)
+    other.weight.assign(other.weight + 1).realize()
+    for n in range(4):
+        assert one.run(full(n, 2)).tolist() == [3 * n] * 2
+        assert other.run(full(n, 2)).tolist() == [4 * n] * 2
+
+
+def test_instances_are_freed() -> None:
+    import gc
+    import weakref
+
+    class Scale:
+        @jit
+        def run(self, x: Tensor) -> Tensor:
+            return x * 2
+
+    one = Scale()
+    for n in range(3):
+        one.run(full(n, 2))
+    gone = weakref.ref(one)
+    del one
+    gc.collect()
+    assert gone() is None
+
+
+def test_reset_and_explain() -> None:
+    function = jit(lambda x: x + 1)
+    assert "nothing captured" in function.explain()
+    for n in range(3):
+        function(full(n, 2))
+    shown = function.explain()
+    assert "kernels: 1 on CPU" in shown and "x: (2,) float32 on CPU, argument" in shown
+    function.reset()
+    assert function.captures == 0
+    for n in range(3):
+        assert function(full(n, 2)).tolist() == [n + 1] * 2
+
+
+def test_threads_share_a_function() -> None:
+    function = jit(lambda x: ((x * 2).contiguous() + 1).sum())
+    wrong: list[object] = []
+
+    def work(start: int) -> None:
+        try:
+            for n in range(start, start + 20):
+                found = function(full(n, 3)).item()
+                if found != 3 * (2 * n + 1):
+                    wrong.append((n, found))
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(100 * n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.row("M4.7")
+def test_a_bound_variable_is_a_run_time_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    from tilegrad.base.trace import counters
+
+    @jit
+    def function(x: Tensor) -> Tensor:
+        return (x * 2).contiguous().sum(0)
+
+    base = Tensor([[float(4 * r + c) for c in range(4)] for r in range(4)]).realize()
+    before = counters.compiles
+    with Context(NOOPT=1):
+        for n in range(4):
+            size = UOp.variable("dim", 1, 4).bind(n + 1)
+            found = function(base[:size])
+            assert found.tolist() == [2 * sum(4 * r + c for r in range(n + 1)) for c in range(4)]
+    assert counters.compiles - before <= 3
+    assert function.captures == 1
+
+
+def test_a_variable_among_the_arguments() -> None:
+    """U4: its value is not frozen."""
+
+    @jit
+    def function(x: Tensor, at: UOp) -> Tensor:
+        return x + at
+
+    for n in range(5):
+        assert function(full(1, 2), UOp.variable("at", 0, 9).bind(n)).tolist() == [1 + n] * 2
+    assert function.captures == 1
+
+
+def test_a_value_that_python_saw_is_a_guard() -> None:
+    @jit
+    def function(x: Tensor, at: UOp) -> Tensor:
+        return x + at if at.unbind()[1] < 3 else x - at
+
+    for n in range(6):
+        expected = 1 + n if n < 3 else 1 - n
+        assert function(full(1, 2), UOp.variable("at", 0, 9).bind(n)).tolist() == [expected] * 2
+
+
+def test_one_variable_with_two_values_is_refused() -> None:
+    from tilegrad.base.errors import ShapeError
+
+    function = jit(lambda x, a, b: x + a + b)
+    one, two = UOp.variable("n", 0, 9).bind(1), UOp.variable("n", 0, 9).bind(2)
+    for _ in range(3):
+        assert function(full(1, 2), one, one).tolist() == [3, 3]
+    with pytest.raises(ShapeError, match="two values"):
+        function(full(1, 2), one, two)
+    assert function(full(1, 2), two, two).tolist() == [5, 5]

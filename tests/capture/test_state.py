@@ -1,0 +1,500 @@
+"""State: what a captured function assigns to, and what still needs the old values."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import pytest
+
+from tests.capture.helpers import full
+from tilegrad import GlobalCounters, Tensor, jit, nn
+from tilegrad.nn.state import get_parameters
+
+# assignment
+
+
+def test_state_that_is_assigned_advances() -> None:
+    state = full(0, 2)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        return state.assign(state + x) * 10
+
+    for n in range(6):
+        assert step(full(1, 2)).tolist() == [10 * (n + 1)] * 2
+        assert state.tolist() == [n + 1] * 2
+    assert step.captures == 1
+
+
+def test_assignment_that_is_not_returned() -> None:
+    state = full(0, 2)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        state.assign(state + x)
+        return x + 1
+
+    for n in range(5):
+        step(full(1, 2))
+        assert state.tolist() == [n + 1] * 2
+
+
+def test_pending_readers_get_the_old_value() -> None:
+    """Tensors made between calls keep what they saw; later ones see the new value."""
+    state = full(0, 2)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        state.assign(state + x).realize()
+        return x * 2
+
+    lazy: list[Tensor] = []
+    views: list[Tensor] = []
+    for _ in range(6):
+        lazy.append(state * 10)
+        views.append(state[0:1])
+        step(full(1, 2))
+    assert [each.tolist() for each in lazy] == [[10 * n] * 2 for n in range(6)]
+    assert [each.tolist() for each in views] == [[n] for n in range(6)]
+    assert state.tolist() == [6, 6]
+    assert step.captures == 1
+
+
+def test_state_is_changed_between_calls() -> None:
+    state = full(0, 2)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        return state.assign(state + x) + 0
+
+    for n in range(5):
+        step(full(1, 2))
+        if n % 2:
+            state.assign(full(100 * n, 2)).realize()
+        else:
+            state.assign(state * 2)
+    expected = 0.0
+    for n in range(5):
+        expected += 1
+        expected = 100 * n if n % 2 else expected * 2
+    assert state.tolist() == [expected] * 2
+    assert step.captures == 1
+
+
+def test_state_gets_other_memory() -> None:
+    holder = types.SimpleNamespace(w=full(1, 2))
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        holder.w.assign(holder.w + x).realize()
+        return x + 1
+
+    for _ in range(3):
+        step(full(1, 2))
+    old = holder.w
+    holder.w = full(10, 2)
+    for _ in range(2):
+        step(full(1, 2))
+    assert (old.tolist(), holder.w.tolist()) == ([4, 4], [12, 12])
+    holder.w.replace(full(50, 2))
+    step(full(1, 2))
+    assert holder.w.tolist() == [51, 51]
+    assert step.captures == 1
+
+
+def test_an_argument_is_assigned() -> None:
+    @jit
+    def step(x: Tensor) -> Tensor:
+        return x.assign(x + 1)
+
+    states = [full(10 * n, 2) for n in range(3)]
+    for _ in range(3):
+        for state in states:
+            result = step(state)
+            assert result is state
+    assert [each.tolist() for each in states] == [[10 * n + 3] * 2 for n in range(3)]
+    assert step.captures == 1
+
+
+def test_a_lazy_argument_is_assigned() -> None:
+    step = jit(lambda x: x.assign(x + 1).realize())
+    for n in range(4):
+        x = full(n, 2) * 2
+        assert step(x).tolist() == [2 * n + 1] * 2
+        assert x.tolist() == [2 * n + 1] * 2
+    for n in range(4):
+        x = Tensor([float(n)])
+        step(x)
+        assert x.tolist() == [n + 1]
+
+
+def test_an_argument_that_is_state_too() -> None:
+    """Memory that is written under two names has a capture of its own."""
+    state = full(1, 2)
+    step = jit(lambda x: state.assign(state + x).realize() * 1)
+    for _ in range(3):
+        step(full(1, 2))
+    assert state.tolist() == [4, 4]
+    for _ in range(3):
+        step(state)
+    assert state.tolist() == [32, 32]
+    step(full(1, 2))
+    assert state.tolist() == [33, 33]
+
+
+def test_setitem_is_seen_by_views() -> None:
+    cache = full(0, 4)
+    view = cache.reshape(2, 2)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        cache[1:3] = x
+        return cache.sum()
+
+    for n in range(5):
+        assert step(full(n, 2)).item() == 2 * n
+        assert cache.tolist() == [0, n, n, 0]
+        assert view.tolist() == [[0, n], [n, 0]]
+
+
+def test_setitem_at_a_variable_place() -> None:
+    """A cache that is filled token by token, with one capture for all places."""
+    from tilegrad import Variable
+
+    cache = Tensor.zeros(8).contiguous().realize()
+    place = Variable("place", 0, 7)
+
+    @jit
+    def step(x: Tensor, at: Any) -> Tensor:
+        cache[at : at + 1].assign(x).realize()
+        return cache.sum()
+
+    for n in range(8):
+        found = step(full(n + 1, 1), place.bind(n)).item()
+        assert found == sum(range(1, n + 2))
+    assert cache.tolist() == list(range(1, 9))
+    assert step.captures == 1
+
+
+def test_two_tensors_exchange_values() -> None:
+    a, b = full(1, 2), full(2, 2)
+
+    @jit
+    def step() -> None:
+        old = a.clone().realize()
+        a.assign(b).realize()
+        b.assign(old).realize()
+
+    for n in range(6):
+        step()
+        assert (a.tolist()[0], b.tolist()[0]) == ((2, 1) if n % 2 == 0 else (1, 2))
+    assert step.captures == 1
+
+
+# tensors in other places
+
+
+def test_an_attribute_takes_another_tensor() -> None:
+    """`self.h = f(self.h, x)`: each replay sets the attribute, as the function would."""
+
+    class Cell:
+        def __init__(self) -> None:
+            self.h = full(0, 2)
+
+        @jit
+        def step(self, x: Tensor) -> Tensor:
+            self.h = self.h * 2 + x
+            return self.h + 0
+
+    cell = Cell()
+    expected, held = 0.0, []
+    for n in range(6):
+        expected = expected * 2 + n
+        assert cell.step(full(n, 2)).tolist() == [expected] * 2
+        held.append((cell.h, expected))
+        assert cell.h.tolist() == [expected] * 2
+    assert all(tensor.tolist() == [value] * 2 for tensor, value in held)
+    assert cell.step.captures == 1
+    cell.h = full(100, 2)
+    assert cell.step(full(1, 2)).tolist() == [201] * 2
+
+
+def test_an_attribute_that_is_only_set() -> None:
+    holder = types.SimpleNamespace(last=None)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        holder.last = x * 3
+        return x + 1
+
+    for n in range(5):
+        step(full(n, 2))
+        assert holder.last.tolist() == [3 * n] * 2
+
+
+def test_items_and_variables_take_other_tensors() -> None:
+    store = {"h": full(0, 2)}
+    pair = (full(0, 2), full(0, 2))
+
+    @jit
+    def step(x: Tensor) -> None:
+        nonlocal pair
+        store["h"] = store["h"] + x
+        pair = (pair[1], pair[0] + x)
+
+    expected = (0.0, 0.0)
+    for n in range(6):
+        step(full(n, 2))
+        expected = (expected[1], expected[0] + n)
+        assert store["h"].tolist() == [sum(range(n + 1))] * 2
+        assert (pair[0].tolist()[0], pair[1].tolist()[0]) == expected
+    assert step.captures == 1
+
+
+def test_attributes_are_exchanged() -> None:
+    holder = types.SimpleNamespace(a=full(1, 2), b=full(2, 2))
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        holder.a, holder.b = holder.b, holder.a
+        return x + holder.a
+
+    assert [step(full(0, 2)).tolist()[0] for _ in range(6)] == [2, 1, 2, 1, 2, 1]
+
+
+def test_lazy_state_is_computed_once() -> None:
+    weight = Tensor.rand(4, 4)
+    step = jit(lambda x: x @ weight)
+    results = [step(full(1, 2, 4)).tolist() for _ in range(4)]
+    assert results[0] == results[1] == results[2] == results[3]
+    expected = (full(1, 2, 4) @ weight).tolist()
+    assert results[0] == expected
+    assert "RAND" not in step.explain() and "draws: 0" in step.explain()
+    weight.assign(weight * 0)
+    assert step(full(1, 2, 4)).tolist() == [[0] * 4] * 2
+
+
+def test_what_was_computed_before_is_captured_too() -> None:
+    """A value that is known from elsewhere is no constant of the capture."""
+    weight = full(3, 2)
+    double = weight * 2
+    user = double.sum()
+    double.realize()
+    step = jit(lambda x: (weight * 2) + x)
+    for _ in range(3):
+        assert step(full(1, 2)).tolist() == [7, 7]
+    weight.assign(full(10, 2)).realize()
+    assert step(full(1, 2)).tolist() == [21, 21]
+    assert user.item() == 12
+
+
+# gradients and training
+
+
+def test_gradients_are_state() -> None:
+    weight = full(2, 2)
+    weight.requires_grad = True
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        weight.grad = None
+        loss = (weight * x).sum()
+        loss.backward()
+        return loss
+
+    held = []
+    for n in range(5):
+        assert step(full(n, 2)).item() == 4 * n
+        held.append(weight.grad)
+        assert weight.grad is not None and weight.grad.tolist() == [n] * 2
+    assert [each.tolist() for each in held] == [[n] * 2 for n in range(5)]
+    assert step.captures == 1
+
+
+def test_gradients_accumulate() -> None:
+    """As they do without capture, where nobody forgets them."""
+    weight = full(2, 2)
+    weight.requires_grad = True
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        return (weight * x).sum().backward()
+
+    total = 0.0
+    for n in range(8):
+        if n == 5:
+            weight.grad, total = None, 0.0
+        step(full(n, 2))
+        total += n
+        assert weight.grad is not None and weight.grad.tolist() == [total] * 2
+
+
+def test_an_optimizer_step_alone() -> None:
+    """Gradients are computed outside, and come as new tensors each time."""
+    weights = [full(1, 2), full(1, 2)]
+    for each in weights:
+        each.requires_grad = True
+    optimizer = nn.optim.SGD([weights[0]], lr=0.5)
+    twin = nn.optim.SGD([weights[1]], lr=0.5)
+    captured = jit(optimizer.step)
+    with Tensor.train():
+        for n in range(6):
+            for weight, step in ((weights[0], captured), (weights[1], twin.step)):
+                weight.grad = None
+                (weight * full(n, 2)).sum().backward()
+                step()
+            assert weights[0].tolist() == weights[1].tolist()
+    assert captured.captures == 1
+
+
+class Net:
+    def __init__(self) -> None:
+        self.first = nn.Linear(8, 16)
+        self.norm = nn.BatchNorm(16)
+        self.second = nn.Linear(16, 4)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.second(self.norm(self.first(x)).relu().dropout(0.3))
+
+
+@pytest.mark.row("M4.14")
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
+def test_a_training_step(kind: str) -> None:
+    """Losses, weights, statistics and gradients are those of a run without capture, bit for bit."""
+
+    def train(is_captured: bool) -> list[Any]:
+        Tensor.manual_seed(3)
+        images = Tensor.rand(64, 8).realize()
+        labels = Tensor.randint(64, high=4).realize()
+        model = Net()
+        options = {"momentum": 0.9} if kind == "SGD" else {}
+        optimizer = getattr(nn.optim, kind)(get_parameters(model), lr=0.01, **options)
+
+        @Tensor.train()
+        def step() -> Tensor:
+            optimizer.zero_grad()
+            picked = Tensor.randint(16, high=64)
+            loss = model(images[picked]).sparse_categorical_crossentropy(labels[picked])
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run = jit(step) if is_captured else step
+        losses = []
+        for n in range(7):
+            if n == 4:
+                optimizer.lr = 0.1
+            losses.append(run().item())
+        state = [*optimizer.params, *optimizer.buffers]
+        return [
+            losses,
+            [each.tolist() for each in state],
+            [p.grad.tolist() for p in optimizer.params],
+        ]
+
+    assert train(False) == train(True)
+
+
+def test_evaluation_after_captured_training() -> None:
+    Tensor.manual_seed(0)
+    model = nn.Linear(4, 1)
+    optimizer = nn.optim.SGD([model.weight, model.bias], lr=0.1)
+    x, y = Tensor.rand(32, 4).realize(), Tensor.rand(32, 1).realize()
+
+    @jit
+    def train() -> Tensor:
+        with Tensor.train():
+            optimizer.zero_grad()
+            loss = (model(x) - y).square().mean().backward()
+            optimizer.step()
+            return loss
+
+    evaluate = jit(lambda: (model(x) - y).square().mean())
+    for _ in range(5):
+        loss = train().item()
+        after = evaluate().item()
+        assert after < loss
+        assert after == pytest.approx((model(x) - y).square().mean().item())
+    assert (train.captures, evaluate.captures) == (1, 1)
+
+
+# random numbers
+
+
+def test_draws_are_those_of_a_run_without_capture() -> None:
+    def draw(x: Tensor) -> list[Tensor]:
+        return [Tensor.rand(3) + x, Tensor.randn(2), Tensor.randint(4, high=100)]
+
+    found = []
+    for function in (draw, jit(draw)):
+        Tensor.manual_seed(7)
+        sequence = []
+        for n in range(5):
+            sequence.append([each.tolist() for each in function(full(0, 3))])
+            if n == 3:
+                sequence.append(Tensor.rand(2).tolist())
+        found.append(sequence)
+    assert found[0] == found[1]
+
+
+def test_another_seed_between_calls() -> None:
+    function = jit(lambda: Tensor.rand(3) * 1)
+    for _ in range(3):
+        function()
+    Tensor.manual_seed(5)
+    first = function().tolist()
+    second = function().tolist()
+    Tensor.manual_seed(5)
+    assert (Tensor.rand(3) * 1).tolist() == first
+    assert (Tensor.rand(3) * 1).tolist() == second
+
+
+def test_a_draw_made_before_is_fixed() -> None:
+    noise = Tensor.rand(3)
+    function = jit(lambda x: x + noise + Tensor.rand(3) * 0)
+    results = [function(full(0, 3)).tolist() for _ in range(4)]
+    assert results[0] == results[1] == results[2] == results[3] == noise.tolist()
+
+
+def test_unused_draws_count() -> None:
+    def draw() -> Tensor:
+        Tensor.rand(5)
+        return Tensor.rand(3) * 1
+
+    Tensor.manual_seed(1)
+    plain = [draw().tolist() for _ in range(4)]
+    Tensor.manual_seed(1)
+    function = jit(draw)
+    assert [function().tolist() for _ in range(4)] == plain
+
+
+# memory
+
+
+@pytest.mark.row("M4.10")
+def test_temporaries_are_held_and_given_back() -> None:
+    function = jit(lambda x: ((x * 2).contiguous() + 1).sum())
+    x = full(1, 32, 32)
+    for _ in range(4):
+        function(x)
+    held = GlobalCounters.mem_used
+    function.reset()
+    assert 4096 <= held - GlobalCounters.mem_used <= 4400
+
+
+def test_plans_share_one_block() -> None:
+    @jit
+    def function(x: Tensor) -> Tensor:
+        for _ in range(3):
+            x = (
+                ((x * 2).contiguous().sum(1, keepdim=True).expand(32, 32) + x)
+                .contiguous()
+                .realize()
+            )
+        return x.sum()
+
+    for _ in range(3):
+        function(full(1, 32, 32))
+    held = int(function.explain().split("memory: ")[1].split()[0])
+    assert held <= 3 * 4096 + 4096 + 1024
