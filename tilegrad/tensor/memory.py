@@ -16,7 +16,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.core import compute, is_constant, live
-from tilegrad.tensor.sizes import Variables
+from tilegrad.tensor.sizes import Variables, simple
 
 __all__ = [
     "base_of", "bound", "empty", "fixed", "from_host", "has_assignment", "is_row_major",
@@ -26,7 +26,9 @@ __all__ = [
 
 
 def _largest(shape: Sequence[sint]) -> tuple[int, ...]:
-    return tuple(size if isinstance(size, int) else int(size.vmax) for size in shape)
+    # Simplified, as the bounds of (n + 1) - n are not those of 1.
+    sizes = [simple(size) for size in shape]
+    return tuple(size if isinstance(size, int) else int(size.vmax) for size in sizes)
 
 
 def _shaped(node: UOp, shape: tuple[sint, ...]) -> UOp:
