@@ -1,100 +1,123 @@
-"""Which kernels a function spends its time in, against what this machine can do.
+"""Which kernels a function spends its time in, and how near each is to what the device can do.
 
-The ceilings are measured by tilegrad's own kernels: operations by a matmul of 1024, memory by a
-copy that no cache holds. A kernel's share of its ceiling is the larger of the two shares.
+    from tilegrad.tools.profile import profile, table
+    print(table(profile(step)))
+
+The function runs as it is, not captured, and each of its kernels is waited for. So the sum of the
+times is that of the kernels alone: what happens between them in Python is not in it.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilegrad.base.config import Context
+from tilegrad.base.errors import ConfigError, DeviceError
+from tilegrad.device.calibrate import Ceilings, ceilings
 from tilegrad.engine.report import plain
 from tilegrad.engine.run import timed
-from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Ceilings", "Row", "ceilings", "profile", "table"]
+__all__ = ["Row", "profile", "table"]
 
-_REPEAT = 5
-
-
-@dataclass(frozen=True)
-class Ceilings:
-    """Operations and bytes a second that this machine reached."""
-
-    flops: float
-    bandwidth: float
+_NAME_WIDTH = 34
 
 
 @dataclass
 class Row:
-    """One kernel: its name, the user's calls behind it, and totals over all its launches."""
+    """One kernel, over all its launches in one run of the function.
+
+    Attributes:
+        name: the kernel's name.
+        device: where it ran.
+        calls: the user's calls behind it, where they are known.
+        launches: how often it ran.
+        ops, mem: operations and bytes of all its launches.
+        samples: seconds of all its launches, for each run of the function.
+    """
 
     name: str
-    calls: tuple[str, ...]
+    device: str
+    calls: tuple[str, ...] = ()
     launches: int = 0
-    seconds: float = 0.0
     ops: int = 0
     mem: int = 0
+    samples: list[float] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """The median of the samples."""
+        return statistics.median(self.samples)
 
     def share_of(self, ceiling: Ceilings) -> float:
         """How near the kernel comes to the ceiling that binds it, 1 being there."""
-        if not self.seconds:
-            return 0.0
-        speed, rate = self.ops / self.seconds, self.mem / self.seconds
-        return max(speed / ceiling.flops, rate / ceiling.bandwidth)
+        least = ceiling.least_seconds(self.ops // self.launches, self.mem // self.launches)
+        return least * self.launches / max(self.seconds, 1e-12)
 
 
-@functools.cache
-def ceilings() -> Ceilings:
-    """What the default device reaches, measured once a process; takes about a tenth of a second."""
-    a, b = Tensor.rand(1024, 1024).realize(), Tensor.rand(1024, 1024).realize()
-    large = Tensor.rand(1 << 24).realize()
-    flops = bandwidth = 0.0
-    for _ in range(_REPEAT):
-        with timed() as record:
-            (a @ b).realize()
-            (large + 0.5).realize()
-        for launch, seconds in record:
-            assert launch.kernel is not None
-            flops = max(flops, launch.kernel.ops / seconds)
-            bandwidth = max(bandwidth, launch.kernel.mem / seconds)
-    return Ceilings(flops, bandwidth)
+def profile(function: Callable[[], Any], runs: int = 3) -> list[Row]:
+    """Run `function` `runs` times, and once before to compile it; its kernels, the dearest first.
 
-
-def profile(function: Callable[[], Any]) -> list[Row]:
-    """Run `function` once, not captured, and give its kernels, the dearest first."""
-    rows: dict[str, Row] = {}
-    with Context(JIT=0), timed() as record:
+    It should do the same at each run: a training step does, and trains.
+    """
+    if runs < 1:
+        raise ConfigError(f"profile: runs must be at least 1, not {runs}")
+    rows: dict[tuple[str, str], Row] = {}
+    with Context(JIT=0):
         function()
-    for launch, seconds in record:
-        kernel = launch.kernel
-        assert kernel is not None
-        row = rows.setdefault(kernel.key, Row(plain(kernel.display), launch.calls))
-        row.launches += 1
-        row.seconds += seconds
-        row.ops += kernel.ops
-        row.mem += kernel.mem
-    return sorted(rows.values(), key=lambda row: -row.seconds)
+        for run in range(runs):
+            with timed() as record:
+                function()
+            for launch, seconds in record:
+                kernel = launch.kernel
+                assert kernel is not None
+                key = launch.device, kernel.key
+                row = rows.setdefault(key, Row(plain(kernel.display), launch.device, launch.calls))
+                row.samples += [0.0] * (run + 1 - len(row.samples))
+                row.samples[run] += seconds
+                if run == 0:
+                    row.launches += 1
+                    row.ops += kernel.ops
+                    row.mem += kernel.mem
+    found = [row for row in rows.values() if row.launches]
+    return sorted(found, key=lambda row: -row.seconds)
 
 
-def table(rows: list[Row], most: int = 10) -> str:
-    """The dearest kernels as text: time, share of the whole, speed, and percent of the ceiling."""
-    ceiling = ceilings()
-    total = sum(row.seconds for row in rows) or 1.0
-    head = f"{'kernel':32s} {'times':>5s} {'time':>10s} {'share':>6s}"
-    lines = [f"{head} {'GFLOP/s':>8s} {'GB/s':>7s} {'ceiling':>8s}"]
+def table(rows: Sequence[Row], most: int = 10) -> str:
+    """The dearest kernels as text: time, share of the whole, speed, percent of the ceiling that
+    binds them, and the user's calls behind them where they are known.
+    """
+    known = {device: _ceilings_of(device) for device in dict.fromkeys(row.device for row in rows)}
+    total = sum(row.seconds for row in rows)
+    has_calls = any(row.calls for row in rows)
+    head = f"{'kernel':{_NAME_WIDTH}s} {'times':>5s} {'time':>11s} {'share':>6s}"
+    head = f"{head} {'GFLOP/s':>8s} {'GB/s':>7s} {'ceiling':>8s}"
+    lines = [head + "  calls" if has_calls else head]
     for row in rows[:most]:
-        seconds = row.seconds or 1e-12
-        cost = f"{row.seconds * 1e6:8.1f}us {row.seconds / total:6.1%}"
-        speed = f"{row.ops / seconds / 1e9:8.1f} {row.mem / seconds / 1e9:7.1f}"
-        share = f"{row.share_of(ceiling):8.0%}"
-        lines.append(f"{row.name[:32]:32s} {row.launches:5d} {cost} {speed} {share}")
-    lines.append(
-        f"all {len(rows)} kernels: {total * 1e3:.2f} ms; ceilings measured here: "
-        f"{ceiling.flops / 1e9:.0f} GFLOP/s (matmul), {ceiling.bandwidth / 1e9:.1f} GB/s (copy)"
-    )
+        seconds = max(row.seconds, 1e-12)
+        name = row.name if len(row.name) <= _NAME_WIDTH else row.name[: _NAME_WIDTH - 1] + "…"
+        ceiling = known[row.device]
+        share = f"{row.share_of(ceiling):8.0%}" if ceiling else f"{'':8s}"
+        lines.append(
+            f"{name:{_NAME_WIDTH}s} {row.launches:5d} {row.seconds * 1e6:9.1f}us "
+            f"{row.seconds / (total or 1):6.1%} {row.ops / seconds / 1e9:8.1f} "
+            f"{row.mem / seconds / 1e9:7.1f} {share}  {' '.join(row.calls)}".rstrip()
+        )
+    lines.append(f"{len(rows)} kernels, {total * 1e3:.2f} ms")
+    for device, ceiling in known.items():
+        if ceiling:
+            rates = ", ".join(f"{rate / 1e9:.0f}" for _, rate in ceiling.copies)
+            lines.append(
+                f"ceilings measured on {device}: {ceiling.flops / 1e9:.0f} GFLOP/s; copies in "
+                f"each cache and in memory {rates} GB/s"
+            )
     return "\n".join(lines)
+
+
+def _ceilings_of(device: str) -> Ceilings | None:
+    try:
+        return ceilings(device)
+    except DeviceError:
+        return None
