@@ -15,7 +15,7 @@ from tilegrad.capture.guards import Check, is_value, snapshot
 from tilegrad.capture.inputs import Input, layout, settle
 from tilegrad.capture.places import Place
 from tilegrad.capture.record import Before, Run, tensors_in
-from tilegrad.capture.results import Build, Form, Made, Output, builder
+from tilegrad.capture.results import Build, Form, Output, builder
 from tilegrad.capture.slots import Draws, Slots
 from tilegrad.engine.memory import buffer_of, is_overwritten
 from tilegrad.ir.op import Ops
@@ -50,7 +50,7 @@ class Builder:
         # The entry is made last; what builds results looks it up here.
         self.entry: list[Entry] = []
         self.outputs: dict[int, tuple[Buffer, list[Form]]] = {}
-        self.made: list[Made] = []
+        self.made: list[tuple[Form, int, int]] = []
         self.viewed: set[int] = set()
         self.cleared: list[int] = []
         self._made_of: dict[int, int] = {}
@@ -267,7 +267,7 @@ class Builder:
             forms = self.outputs.setdefault(id(buffer), (buffer, []))[1]
             forms.append(form)
             found = self._made_of[id(tensor)] = len(self.made)
-            self.made.append(Made(list(self.outputs).index(id(buffer)), len(forms) - 1))
+            self.made.append((form, list(self.outputs).index(id(buffer)), len(forms) - 1))
         index = found
         return lambda made, given: made[index]
 

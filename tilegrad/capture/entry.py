@@ -8,11 +8,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilegrad.base.config import Config
 from tilegrad.capture.checker import Checker
 from tilegrad.capture.graph import Program
 from tilegrad.capture.guards import Guards, describe
 from tilegrad.capture.inputs import Input, layout, living, settle
-from tilegrad.capture.results import Build, Made, Output, is_sole
+from tilegrad.capture.results import Build, Form, Output, is_sole
 from tilegrad.capture.slots import Draws
 from tilegrad.device.registry import Device
 from tilegrad.engine.memory import buffer_of, buffers, overwrite
@@ -48,6 +49,7 @@ class Entry:
     """One capture of a function.
 
     Attributes:
+        made: the form of each tensor that a replay makes, its output, and its number there.
         symbols: symbolic arguments without their values.
         asked: variables whose value Python code has seen, with that value.
         leftovers: slots of memory that something outside might still look at.
@@ -60,7 +62,7 @@ class Entry:
     inputs: list[Input]
     program: Program
     outputs: list[Output]
-    made: list[Made]
+    made: list[tuple[Form, int, int]]
     build: Build
     effects: list[Effect]
     draws: Draws
@@ -218,7 +220,7 @@ class Entry:
 
     # the replay
 
-    def replay(self, tensors: tuple[Tensor, ...]) -> Any:
+    def replay(self, tensors: tuple[Tensor, ...], switches: Config) -> Any:
         """Run the captured steps on the inputs that `match` has bound."""
         if self.leftovers:
             self._give_up_leftovers()
@@ -236,12 +238,10 @@ class Entry:
                 if cell is not output.current:
                     output.current = cell
                     self.program.set_buffer(output.slot, cell.buffer)
-            self.program.run()
+            self.program.run(switches)
+        values = self.values
         made = [
-            self.outputs[each.output]
-            .forms[each.form]
-            .tensor(cells[each.output].nodes[each.form], self.values)
-            for each in self.made
+            form.tensor(cells[output].nodes[number], values) for form, output, number in self.made
         ]
         for effect in self.effects:
             effect(made, tensors)

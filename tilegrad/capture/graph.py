@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tilegrad.base.config import config
+from tilegrad.base.config import Config, config
 from tilegrad.device.cpu import CpuRuntime
 from tilegrad.device.registry import Device
 from tilegrad.engine import report
@@ -76,6 +76,7 @@ class _Batch:
                 self.value_words.setdefault(value, []).append(at)
                 self.words[at] = value if isinstance(value, int) else values[value]
                 at += 1
+        self._count = len(steps)
         self._table = table
         self._address = table.buffer_info()[0]
         kernels = [step.kernel for step in steps if step.kernel is not None]
@@ -94,8 +95,8 @@ class _Batch:
                 "only one kernel doesn't graph"
             )
 
-    def run(self, inputs: int) -> None:
-        count = len(self.steps)
+    def run(self, inputs: int, is_shown: bool) -> None:
+        count = self._count
         start = time.perf_counter()
         if count == 1:
             self._pool.run_node(self._address)
@@ -103,7 +104,7 @@ class _Batch:
             self._pool.run_graph(self._address, count)
         seconds = time.perf_counter() - start
         report.count(self._ops, self._mem, seconds, kernels=count)
-        if config.DEBUG >= 2:
+        if is_shown:
             self._show(inputs, seconds)
 
     def _show(self, inputs: int, seconds: float) -> None:
@@ -164,20 +165,21 @@ class Program:
             for place in batch.value_words.get(name, ()):
                 batch.words[place] = value
 
-    def run(self) -> None:
+    def run(self, switches: Config) -> None:
         """Run all steps."""
-        if config.JIT == 2:
+        if switches.JIT == 2:
             for step in self.steps:
                 self._launch(step)
             return
         parts = self._parts
         if parts is None:
             parts = self._graph()
+        is_shown = switches.DEBUG >= 2
         for part in parts:
             if isinstance(part, Step):
                 self._launch(part)
             else:
-                part.run(self.inputs)
+                part.run(self.inputs, is_shown)
 
     def _graph(self) -> list[_Batch | Step]:
         parts: list[_Batch | Step] = []

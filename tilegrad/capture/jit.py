@@ -70,7 +70,8 @@ class Jit(Generic[P, R]):
         if _inside.get() or not config.JIT:
             return self._function(*args, **kwargs)
         with self._lock:
-            mode = self._mode_now()
+            switches = config.current()
+            mode = self._mode_now(switches)
             missed: tuple[Entry, Mismatch] | None = None
             for number, (known, entry) in enumerate(self._entries):
                 if known != mode:
@@ -79,16 +80,15 @@ class Jit(Generic[P, R]):
                 if not isinstance(found, Mismatch):
                     if number:
                         self._entries.insert(0, self._entries.pop(number))
-                    return cast(R, entry.replay(found))
+                    return cast(R, entry.replay(found, switches))
                 missed = missed or (entry, found)
             return self._run(mode, args, kwargs, missed)
 
-    def _mode_now(self) -> tuple[object, ...]:
+    def _mode_now(self, switches: Config) -> tuple[object, ...]:
         """What shapes every capture: switches, training or not, the default device."""
-        current = config.current()
-        if current is not self._config:
-            self._config = current
-            self._mode = (config.code_key(), current.DEVICE)
+        if switches is not self._config:
+            self._config = switches
+            self._mode = (config.code_key(), switches.DEVICE)
         return (self._mode, is_training(), Device._default)
 
     def _run(

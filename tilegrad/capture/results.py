@@ -21,9 +21,10 @@ from tilegrad.engine.memory import buffer_of, is_overwritten, leaf
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
+from tilegrad.tensor.sizes import NO_VARIABLES, Variables
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Build", "Form", "Made", "Output", "builder", "is_sole"]
+__all__ = ["Build", "Form", "Output", "builder", "is_sole"]
 
 Build = Callable[[Sequence[Tensor], Sequence[Tensor]], Any]
 """Makes a value of the tensors that a replay made, and of its inputs."""
@@ -51,8 +52,8 @@ def is_sole(tensor: Tensor) -> bool:
     """Whether nothing but `tensor` stands on its memory: no view, and no graph that waits."""
     node = tensor.uop
     while sys.getrefcount(node) <= _ONE:
-        if node.op is Ops.BUFFER:
-            return not is_overwritten(node)
+        if not node.src:
+            return True
         node = node.src[0]
     return False
 
@@ -102,9 +103,9 @@ class Form:
     def tensor(self, node: UOp, values: Mapping[UOp, int]) -> Tensor:
         """A tensor of this form around `node`."""
         made = object.__new__(self.kind)
-        variables = dict(self.constants)
-        for variable in self.variables:
-            variables[variable] = values[variable]
+        variables: Variables = NO_VARIABLES
+        if self.variables or self.constants:
+            variables = {key: values[key] for key in self.variables} | dict(self.constants)
         made._set(node, self.device, variables, self.requires_grad, leaf=self.is_leaf)
         return made
 
@@ -112,20 +113,20 @@ class Form:
 class _Cell:
     """A piece of memory for one output, with the nodes that tensors over it take."""
 
-    __slots__ = ("_counts", "buffer", "leaf", "nodes")
+    __slots__ = ("_count", "_counts", "buffer", "leaf", "nodes")
 
     def __init__(self, buffer: Buffer, forms: Sequence[Form]):
         self.buffer = buffer
         self.leaf = leaf(buffer)
         self.nodes = [form.over(self.leaf) for form in forms]
-        self._counts = self._count()
-
-    def _count(self) -> list[int]:
-        return [sys.getrefcount(self.leaf), *map(sys.getrefcount, self.nodes)]
+        self._count = sys.getrefcount(self.leaf)
+        self._counts = [sys.getrefcount(node) for node in self.nodes]
 
     def is_free(self) -> bool:
         """Whether nobody else holds one of the nodes, or wrote to the memory on their own."""
-        return self._count() == self._counts and not is_overwritten(self.leaf)
+        if sys.getrefcount(self.leaf) != self._count or is_overwritten(self.leaf):
+            return False
+        return [sys.getrefcount(node) for node in self.nodes] == self._counts
 
 
 class Output:
@@ -160,14 +161,6 @@ class Output:
             # The oldest is left to whoever holds it.
             del self.pool[0]
         return cell
-
-
-@dataclass(frozen=True)
-class Made:
-    """A tensor that a replay makes: form number `form` of output number `output`."""
-
-    output: int
-    form: int
 
 
 def builder(

@@ -43,6 +43,13 @@ class Known:
         below = toposort([node], stop=lambda other: other is not node and other in self._values)
         return any(leaf.op is Ops.BUFFER and is_overwritten(leaf) for leaf in below)
 
+    def forget(self, node: UOp) -> None:
+        """Take the value of `node` as not computed."""
+        record = current_recording()
+        if record is not None and record.known is not None:
+            record.known.pop(node, None)
+        self._values.pop(node, None)
+
     def __contains__(self, node: UOp) -> bool:
         return self.get(node) is not None
 

@@ -70,9 +70,8 @@ def realize(
     try:
         with _lock:
             todo = [root for root in dict.fromkeys(roots) if realized(root) is None]
-            if todo:
-                _run(todo, variables, live)
-            results = [realized(root) for root in roots]
+            done = _run(todo, variables, live) if todo else {}
+            results = [done.get(root) or realized(root) for root in roots]
     finally:
         if is_traced:
             sys.settrace(tracer)
@@ -92,7 +91,27 @@ def readers_of(leaves: Collection[UOp], roots: Iterable[UOp]) -> list[UOp]:
     return readers(roots, leaves, _known)
 
 
-def _run(todo: list[UOp], variables: Mapping[UOp, int], live: Callable[[], Iterable[UOp]]) -> None:
+def _has_device(node: UOp) -> bool:
+    """Whether the graph holds memory or a draw: one made of constants alone is of every device, so
+    its value on one must not be taken for another's.
+    """
+    stack, seen = [node], {node}
+    while stack:
+        part = stack.pop()
+        if part.op in (Ops.BUFFER, Ops.RAND, Ops.COPY):
+            return True
+        if part.op is Ops.CONTIGUOUS and isinstance(part.arg, str):
+            return True
+        fresh = [source for source in part.src if source not in seen]
+        seen.update(fresh)
+        stack += fresh
+    return False
+
+
+def _run(
+    todo: list[UOp], variables: Mapping[UOp, int], live: Callable[[], Iterable[UOp]]
+) -> dict[UOp, UOp]:
+    """Compute `todo`, and give the memory of each."""
     assigns = _assigns(todo)
     readers = _readers(assigns, live, set(todo)) if assigns else []
     wanted = list(dict.fromkeys([*todo, *readers]))
@@ -133,6 +152,11 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], live: Callable[[], Itera
     for name, node in _renamed(wanted, sources):
         if node in _known and name not in _known:
             _known[name] = _known[node]
+    done = {root: _known[root] for root in todo if root in _known}
+    for node in {*wanted, *sources, *requested}:
+        if not _has_device(node):
+            _known.forget(node)
+    return done
 
 
 def _renamed(wanted: Sequence[UOp], sources: Sequence[UOp]) -> Iterable[tuple[UOp, UOp]]:
