@@ -473,8 +473,7 @@ def test_a_counter_that_is_computed_with_is_refused() -> None:
 
     found = []
     with pytest.raises(CaptureError, match=r"holder\.count changes from call to call"):
-        for _ in range(9):
-            found.append(run(function))
+        found.extend(run(function) for _ in range(9))
     assert found == list(range(1, len(found) + 1))
 
 

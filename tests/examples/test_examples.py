@@ -35,7 +35,7 @@ def percent(pattern: str, text: str) -> float:
     return float(found[1])
 
 
-@pytest.mark.row("M4.14", "P1")
+@pytest.mark.row("M4.14")
 def test_demo_learns_and_writes_what_it_says(tmp_path: Path) -> None:
     out = run(*DEMO, "--steps", "120", "--out", str(tmp_path))
     assert "data: digits, 1437 images to learn from, 360 to test" in out

@@ -170,7 +170,7 @@ class Builder:
         return None
 
     def _check_lazy(self, located: set[int]) -> None:
-        """Older memory of no tensor that is stored: is it below one that is still to be computed?"""
+        """Older memory of no stored tensor: is it below one that is still to be computed?"""
         for key, buffer in self.touched.items():
             if key not in self.run.older or key in located or buffer.device == "HOST":
                 continue
