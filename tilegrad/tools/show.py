@@ -10,6 +10,7 @@ compiler makes of that. All but the last two are text that parses back, and `rep
 
 from __future__ import annotations
 
+import contextlib
 import runpy
 import sys
 from collections.abc import Sequence
@@ -90,10 +91,8 @@ def run_recorded(path: str, arguments: Sequence[str] = ()) -> list[TracedKernel]
     sys.argv = [path, *arguments]
     try:
         with Context(DISABLE_COMPILER_CACHE=1), recording() as record:
-            try:
+            with contextlib.suppress(SystemExit):
                 runpy.run_path(path, run_name="__main__")
-            except SystemExit:
-                pass
     finally:
         sys.argv = before
     return _kernels(record)
@@ -135,13 +134,13 @@ def replay(text: str, after: str) -> list[TracedKernel]:
         for name, apply in PASSES[_LOWER.index(after) + 1 :]:
             graph = apply(graph, backend.target)
             kernel.graphs[name] = graph
-        kernel.graphs[_LOWER[-1]] = graph
         verify(kernel.program, Stage.PROGRAM, "lower")
         return [kernel]
     if stage == "lower":
-        program = parse_program(text)
-        verify(program, Stage.PROGRAM, after)
-        return [TracedKernel(graphs={_LOWER[-1]: program[-1]})]
+        kernel = TracedKernel()
+        kernel.program = parse_program(text)
+        verify(kernel.program, Stage.PROGRAM, after)
+        return [kernel]
     if stage in ("schedule", "optimize"):
         asts = [parse(text)]
         verify(asts[0], Stage.KERNEL, after)
