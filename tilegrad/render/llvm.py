@@ -403,6 +403,9 @@ class _Function:
                     dtypes.float32.vec(old.lanes),
                     new,
                 )
+            if old.itemsize == 8 and new.itemsize == 2:
+                single = dtypes.float32.vec(old.lanes)
+                return self.converted(self.rounded_to_odd(text, old), single, new)
             return self.make(
                 f"{'fpext' if new.itemsize > old.itemsize else 'fptrunc'} {a} {text} to {b}"
             )
@@ -431,6 +434,25 @@ class _Function:
         if new.bits < old.bits:
             return self.make(f"trunc {a} {text} to {b}")
         return self.make(f"{'sext' if is_signed else 'zext'} {a} {text} to {b}")
+
+    def rounded_to_odd(self, x: str, dtype: DType) -> str:
+        """A double as a float whose last bit says that digits were lost, so that rounding it again
+        gives what rounding once would; no processor here turns a double into a half.
+        """
+        lanes, kind = dtype.lanes, type_of(dtype)
+        flags, whole = type_of(dtypes.bool.vec(lanes)), type_of(dtypes.int32.vec(lanes))
+        short = type_of(dtypes.float32.vec(lanes))
+        single = self.make(f"fptrunc {kind} {x} to {short}")
+        back = self.make(f"fpext {short} {single} to {kind}")
+        lost = self.make(f"fcmp one {kind} {back}, {x}")
+        sizes = [self.call("fabs", kind, (kind, value)) for value in (back, x)]
+        larger = self.make(f"fcmp ogt {kind} {sizes[0]}, {sizes[1]}")
+        bits = self.make(f"bitcast {short} {single} to {whole}")
+        less = self.make(f"zext {flags} {larger} to {whole}")
+        odd = self.make(f"sub {whole} {bits}, {less}")
+        odd = self.make(f"or {whole} {odd}, {constant_of(1, dtypes.int32.vec(lanes))}")
+        chosen = self.make(f"select {flags} {lost}, {whole} {odd}, {whole} {bits}")
+        return self.make(f"bitcast {whole} {chosen} to {short}")
 
     def bitcast(self, node: UOp) -> None:
         (value,) = node.src

@@ -159,8 +159,9 @@ class Realized(Attention):
 
 def _realize(tensors: Sequence[Realized]) -> None:
     """Compute `tensors` in one schedule; each then is memory, but for what has no elements."""
+    unique = {id(tensor): tensor for tensor in tensors}.values()
     pending = [
-        tensor for tensor in tensors if tensor._has_elements() and not memory.is_stored(tensor.uop)
+        tensor for tensor in unique if tensor._has_elements() and not memory.is_stored(tensor.uop)
     ]
     if not pending:
         return
