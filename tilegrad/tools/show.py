@@ -90,9 +90,12 @@ def run_recorded(path: str, arguments: Sequence[str] = ()) -> list[TracedKernel]
     before = sys.argv
     sys.argv = [path, *arguments]
     try:
-        with Context(DISABLE_COMPILER_CACHE=1), recording() as record:
-            with contextlib.suppress(SystemExit):
-                runpy.run_path(path, run_name="__main__")
+        with (
+            Context(DISABLE_COMPILER_CACHE=1),
+            recording() as record,
+            contextlib.suppress(SystemExit),
+        ):
+            runpy.run_path(path, run_name="__main__")
     finally:
         sys.argv = before
     return _kernels(record)

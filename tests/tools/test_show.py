@@ -1,0 +1,178 @@
+"""Kernels between the passes: of a script, and from a saved graph."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilegrad.__main__ import main
+from tilegrad.base.config import Context
+from tilegrad.base.errors import ConfigError, DeviceError, InternalError
+from tilegrad.ir.text import parse, parse_program
+from tilegrad.tools.show import STATES, TracedKernel, replay, run_recorded
+
+SCRIPT = """
+import sys
+from tilegrad import Tensor
+x = Tensor([[1.0, 2.0], [3.0, 4.0]]).realize()
+print("says", (x @ x).maximum(-NUMBER).tolist(), sys.argv[1:])
+if __name__ == "__main__":
+    print((x.sum(1) + NUMBER).tolist())
+    sys.exit(3)
+"""
+# Within a process nothing is compiled twice, so each test has kernels of its own.
+NUMBERS = itertools.count(1)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT.replace("NUMBER", f"{next(NUMBERS)}.0"))
+    return str(path)
+
+
+@pytest.fixture
+def kernels(script: str, capsys: pytest.CaptureFixture[str]) -> list[TracedKernel]:
+    found = run_recorded(script, ["a", "b"])
+    assert "says [[7.0, 10.0], [15.0, 22.0]] ['a', 'b']" in capsys.readouterr().out
+    return found
+
+
+def test_a_script_runs_and_its_kernels_are_kept(kernels: list[TracedKernel]) -> None:
+    assert len(kernels) == 2
+    assert all(kernel.name.startswith("r_") for kernel in kernels)
+    assert "script" not in sys.argv[0]
+
+
+@pytest.mark.parametrize("state", STATES[:-3])
+def test_graphs_parse_back(kernels: list[TracedKernel], state: str) -> None:
+    for kernel in kernels:
+        assert parse(kernel.after(state)) is kernel.graphs[state]
+
+
+def test_the_end_is_text_of_the_program(kernels: list[TracedKernel]) -> None:
+    kernel = kernels[0]
+    assert parse_program(kernel.after("linearize")) == kernel.program
+    assert f"define void @{kernel.name}" in kernel.after("render")
+    assert kernel.name in kernel.after("assembly")
+    with Context(DEVICE="EMU"), pytest.raises(DeviceError, match="EMU has no assembly"):
+        kernel.after("assembly")
+
+
+def test_a_pass_that_did_nothing_is_known(kernels: list[TracedKernel]) -> None:
+    for kernel in kernels:
+        states = list(kernel.graphs)
+        for before, state in itertools.pairwise(states):
+            same = kernel.graphs[before] is kernel.graphs[state]
+            assert same == (state in kernel.unchanged)
+    assert "lower.integers" not in kernels[0].unchanged
+
+
+def test_an_unknown_state_is_refused(kernels: list[TracedKernel]) -> None:
+    with pytest.raises(ConfigError, match=r"no state 'lower\.none'"):
+        kernels[0].after("lower.none")
+
+
+@pytest.mark.parametrize("state", ["optimize", "lower.blocks", "lower.reduce", "lower.decompose"])
+def test_replay_comes_to_the_same_end(kernels: list[TracedKernel], state: str) -> None:
+    kernel = kernels[0]
+    (again,) = replay(kernel.after(state), state)
+    assert again.program == kernel.program
+
+
+def test_replay_of_a_program_keeps_its_order(kernels: list[TracedKernel]) -> None:
+    (again,) = replay(kernels[0].after("linearize"), "lower")
+    assert again.program == kernels[0].program
+
+
+def test_replay_from_the_tensor_graph() -> None:
+    graph = """
+    %0 = BUFFER : float arg=BufferArg(0, 'CPU', 8)
+    %1 = ADD(%0, %0) : float
+    %2 = SINK(%1) : void
+    """
+    (kernel,) = replay(graph, "tensor")
+    assert kernel.name.startswith("E_") and "fadd" in kernel.after("render")
+    with Context(NOOPT=1):
+        (plain,) = replay(graph, "tensor")
+    assert not plain.graphs["optimize"].arg.opts
+    (shaped,) = replay(plain.after("optimize"), "schedule.index")
+    assert shaped.program == kernel.program
+
+
+def test_replay_names_what_is_wrong() -> None:
+    graph = """
+    %0 = DEFINE_GLOBAL : float.ptr(16) arg=0
+    %1 = CONST : index arg=16
+    %2 = CONST : float arg=1.0
+    %3 = STORE(%0, %1, %2) : void
+    %4 = SINK(%3) : void arg=KernelInfo('E', (), ())
+    """
+    with pytest.raises(InternalError, match=r"schedule\.index left a store in a KERNEL graph"):
+        replay(graph, "schedule.index")
+    with pytest.raises(ConfigError, match="no pass 'render'"):
+        replay(graph, "render")
+
+
+# the command line
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:
+    assert main(arguments) == status
+    out, error = capsys.readouterr()
+    return out if status == 0 else error
+
+
+def test_devices(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "devices")
+    assert [line.split()[0] for line in out.splitlines()] == ["*", "EMU", "HOST", "NULL", "*"]
+    assert out.startswith("* CPU      cpu ")
+
+
+def test_show_lists_kernels_and_their_opts(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with Context(NOOPT=1):
+        rows = run(capsys, "show", script).splitlines()
+    assert [row for row in rows if row.startswith("kernel")] == [
+        "kernel 0: r_2_2_2",
+        "kernel 1: r_2_2",
+    ]
+
+
+def test_show_one_state_of_one_kernel(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "show", script, "--after", "linearize", "--kernel", "1")
+    assert out.count("# kernel") == 1 and "# kernel 1" in out and "SINK" in out
+
+
+def test_show_every_state(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "show", script, "--every", "--kernel", "0")
+    for state in STATES[:-1]:
+        assert f", after {state}\n" in out
+    assert "(unchanged)" in out
+
+
+def test_replay_prints_source(
+    kernels: list[TracedKernel], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = tmp_path / "failed.ir"
+    saved.write_text(kernels[0].after("lower.join"))
+    assert "define void @kernel" in run(capsys, "replay", str(saved), "--from", "lower.join")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["show", "absent.py"], "DataError: show: there is no such file\n  file: absent.py"),
+        (["show", "SCRIPT", "--after", "x"], "ConfigError: show: there is no state 'x'"),
+        (["show", "SCRIPT", "--kernel", "2"], "there is no kernel 2\n  known: 0 to 1"),
+        (["replay", "absent.ir", "--from", "lower"], "DataError: replay: cannot read the file"),
+        (["replay", "SCRIPT", "--from", "lower"], "DataError: parse:"),
+    ],
+)
+def test_errors_are_in_words(
+    arguments: list[str], says: str, script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [script if word == "SCRIPT" else word for word in arguments]
+    assert says in run(capsys, *arguments, status=1)

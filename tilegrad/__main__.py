@@ -1,0 +1,135 @@
+"""The command line.
+
+    python -m tilegrad devices                        the devices, and what they are
+    python -m tilegrad ceilings [--renew]             what the default device reaches, measured
+    python -m tilegrad show FILE                      run a script; the kernels that it compiles
+    python -m tilegrad show FILE --after lower.expand one state of each, or of --kernel N; --every
+    python -m tilegrad replay FILE --from optimize    go on from a graph that a failure saved
+
+`FILE` may be followed by arguments of its own, after `--`. Switches are environment variables, as
+for every program that uses tilegrad: `TILEGRAD_DEVICE=EMU python -m tilegrad show ...`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tilegrad.base.errors import ConfigError, DataError, TilegradError
+from tilegrad.device.registry import Device
+
+
+def devices() -> str:
+    """A row per kind of device."""
+    rows = []
+    for name in Device:
+        try:
+            target = Device[name].target
+            what = f"{target.name} {target.isa}".strip()
+            if target.has_vectors:
+                what += f", vectors of {target.vector_bytes} bytes"
+            if target.has_locals:
+                what += f", blocks of {target.block_lanes} lanes"
+        except TilegradError as error:
+            what = f"not here: {error.headline}"
+        rows.append(f"{'*' if name == Device.DEFAULT else ' '} {name:8s} {what}")
+    return "\n".join([*rows, "* the default; TILEGRAD_DEVICE names another"])
+
+
+def ceilings(renew: bool) -> str:
+    """What the default device reaches."""
+    from tilegrad.device.calibrate import ceilings
+
+    found = ceilings(renew=renew)
+    lines = [f"{found.flops / 1e9:8.1f} GFLOP/s  float32 multiply-adds"]
+    for size, rate in found.copies[:-1]:
+        lines.append(f"{rate / 1e9:8.1f} GB/s     copies within {size >> 10} KiB")
+    return "\n".join([*lines, f"{found.memory / 1e9:8.1f} GB/s     copies in memory"])
+
+
+def show(options: argparse.Namespace) -> str:
+    """The kernels of a script, or states of them."""
+    from tilegrad.tools.show import STATES, run_recorded
+
+    if not Path(options.file).is_file():
+        raise DataError("show: there is no such file", file=options.file)
+    if options.after is not None and options.after not in STATES:
+        raise ConfigError(f"show: there is no state {options.after!r}", known=", ".join(STATES))
+    kernels = list(enumerate(run_recorded(options.file, options.arguments)))
+    if options.kernel is not None:
+        if not 0 <= options.kernel < len(kernels):
+            raise ConfigError(
+                f"show: there is no kernel {options.kernel}", known=f"0 to {len(kernels) - 1}"
+            )
+        kernels = [kernels[options.kernel]]
+    parts = []
+    for number, kernel in kernels:
+        title = f"kernel {number}: {kernel.name}"
+        if not options.every and options.after is None:
+            opts = " ".join(str(opt) for opt in kernel.graphs["optimize"].arg.opts)
+            parts.append(f"{title}  {opts}".rstrip())
+            continue
+        for state in STATES[:-1] if options.every else (options.after,):
+            is_same = state in kernel.unchanged
+            text = "(unchanged)" if options.every and is_same else kernel.after(state)
+            parts.append(f"# {title}, after {state}\n{text}\n")
+    return "\n".join(parts)
+
+
+def replay(file: str, after: str) -> str:
+    """What becomes of a saved graph."""
+    from tilegrad.tools.show import replay
+
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"replay: cannot read the file: {error}", file=file) from error
+    return "\n".join(kernel.after("render") for kernel in replay(text, after))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status."""
+    head, _, usage = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        "python -m tilegrad",
+        description=head,
+        epilog=usage,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("devices")
+    commands.add_parser("ceilings").add_argument("--renew", action="store_true")
+    shown = commands.add_parser("show")
+    shown.add_argument("file")
+    shown.add_argument("arguments", nargs="*")
+    shown.add_argument("--after", metavar="STATE")
+    shown.add_argument("--every", action="store_true")
+    shown.add_argument("--kernel", type=int, metavar="N")
+    replayed = commands.add_parser("replay")
+    replayed.add_argument("file")
+    replayed.add_argument("--from", dest="after", metavar="PASS", required=True)
+    options = parser.parse_args(arguments)
+    try:
+        if options.command == "devices":
+            print(devices())
+        elif options.command == "ceilings":
+            print(ceilings(options.renew))
+        elif options.command == "show":
+            print(show(options))
+        else:
+            print(replay(options.file, options.after))
+        sys.stdout.flush()
+    except TilegradError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader has seen enough (`| head`). What Python would flush at its end goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
