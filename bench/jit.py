@@ -16,12 +16,12 @@ import platform
 import statistics
 import subprocess
 import time
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tilegrad import Tensor, jit, nn
+from tilegrad.base.config import config
 from tilegrad.compile.llvm import host_target
 from tilegrad.nn.state import get_parameters
 
@@ -54,7 +54,8 @@ def ready(function: Any, *args: Any) -> Any:
 def alone(function: Any) -> Figure:
     """The kernels of a captured function, called as a replay calls them, and nothing else."""
     program = function._entries[0][1].program
-    return sample(program.run)
+    switches = config.current()
+    return sample(lambda: program.run(switches))
 
 
 def vector(value: float = 1.0, size: int = 16) -> Tensor:
@@ -111,16 +112,24 @@ def kernels(figures: dict[str, Figure]) -> None:
 
 
 def guards(figures: dict[str, Figure]) -> None:
+    """Ten numbers of each of many objects."""
     x = vector()
-    holder = types.SimpleNamespace(**{f"value{n}": float(n) for n in range(1010)})
+    names = " + ".join(f"part.value{n}" for n in range(9))
 
     def reader(count: int) -> Any:
-        names = " + ".join(f"holder.value{n}" for n in range(count))
-        return ready(jit(eval(f"lambda x: x + ({names})", {"holder": holder})), x)
+        parts = [Part() for _ in range(count // 10)]
+        text = f"lambda x: x + sum([{names} for part in parts])"
+        return ready(jit(eval(text, {"parts": parts})), x)
 
     few, many = reader(10), reader(1010)
     least, most = sample(lambda: few(x)), sample(lambda: many(x))
     figures["per guard"] = less(most, least, 1000)
+
+
+class Part:
+    def __init__(self) -> None:
+        for n in range(9):
+            setattr(self, f"value{n}", float(n))
 
 
 def state(figures: dict[str, Figure]) -> None:

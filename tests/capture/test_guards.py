@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import enum
 import functools
+import operator
 import types
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -216,6 +219,15 @@ def test_comprehensions() -> None:
     assert run(function) == 10
 
 
+def test_attributes_in_comprehensions() -> None:
+    parts = [Options(1.0), Options(2.0)]
+    function = jit(lambda x: x * sum([part.rate for part in parts]) + max(p.rate for p in parts))
+    warm(function)
+    assert run(function) == 5
+    parts[0].rate = 4.0
+    assert run(function) == 10
+
+
 # attributes
 
 
@@ -340,6 +352,30 @@ def test_attributes_read_by_name() -> None:
     assert run(function) == 5
     part.a = 2.0
     assert run(function) == 6
+
+
+@dataclass
+class Options:
+    rate: float = 1.0
+
+
+def test_attributes_read_by_libraries() -> None:
+    options = Options()
+    rate = operator.attrgetter("rate")
+    for read in (
+        rate,
+        lambda x: operator.attrgetter("rate")(x),
+        lambda x: dataclasses.asdict(x)["rate"],
+        lambda x: vars(x)["rate"],
+        lambda x: x.__dict__["rate"],
+        lambda x: copy.copy(x).rate,
+        lambda x: 2.0 if x == Options(2.0) else 1.0,
+    ):
+        options.rate = 1.0
+        function = jit(lambda x, read=read: x * read(options))
+        warm(function)
+        options.rate = 2.0
+        assert run(function) == 2
 
 
 def test_objects_that_come_from_a_call() -> None:

@@ -346,6 +346,7 @@ class Builder:
             held_bytes=table.held_bytes,
         )
         self.entry.append(entry)
+        self.guards.release()
         return entry
 
 

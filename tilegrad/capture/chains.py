@@ -63,7 +63,7 @@ _SILENT = frozenset({
     "COPY", "NOT_TAKEN",
 })  # fmt: skip
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_CONST_IMMORTAL"})
-_REFLECTION = frozenset({"getattr", "vars", "dir", "hasattr"})
+_REFLECTION = frozenset({"attrgetter", "dir", "getattr", "hasattr", "vars"})
 
 
 class _Reader:
@@ -110,7 +110,7 @@ class _Reader:
         self.top = self.below = self.constant = None
 
     def attribute(self, name: str) -> None:
-        if name == "__dict__":
+        if name == "__dict__" or name in _REFLECTION:
             self.found.is_reflective = True
         self.constant = None
         if self.top is None:

@@ -67,6 +67,8 @@ class Check:
             return f"{label} is a {kind.__name__}" + ("" if size is None else f" of {size}")
         if self.test == "some":
             return f"{label} is not None"
+        if self.test == "tensor":
+            return f"{label} is a tensor"
         if self.test == "keys":
             return f"{label} has the keys {describe(expected)}"
         return f"{label} is {describe(expected)}"
@@ -80,6 +82,10 @@ def describe(value: Any) -> str:
         return f"the same {type(value).__name__}"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _nothing(*args: Any) -> bool:
+    return False
 
 
 def same(value: Any, expected: Any) -> bool:
@@ -157,7 +163,7 @@ class Guards:
     def __init__(
         self,
         is_input: Callable[[Tensor], bool],
-        on_reached: Callable[[Any, bool], None] = lambda value, is_parted: None,
+        on_reached: Callable[[Any, bool], object] = _nothing,
     ):
         self.checks: list[Check] = []
         self.tensors: list[Tensor] = []
@@ -165,10 +171,19 @@ class Guards:
         self.symbols: list[UOp] = []
         self.refusal: CaptureError | None = None
         self._is_input = is_input
-        self._on_reached = on_reached
+        self._on_reached: Callable[[Any, bool], object] = on_reached
         self._numbers: dict[int, int] = {}
         self._known: dict[Hashable, None] = {}
         self._held: dict[Hashable, None] = {}
+
+    def release(self) -> None:
+        """Let go of what was only needed to find the checks: the tensors of the captured call."""
+        for check in self.checks:
+            if check.test == "tensor":
+                check.expected = None
+        self.tensors, self.places, self.symbols = [], [], []
+        self._numbers, self._known, self._held = {}, {}, {}
+        self._on_reached = self._is_input = _nothing
 
     def number_of(self, tensor: Tensor) -> int | None:
         """Its number among the inputs."""

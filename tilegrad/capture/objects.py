@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
 import types
 from typing import Any
@@ -15,8 +16,10 @@ from tilegrad.tensor.tensor import Tensor
 __all__ = [
     "content",
     "has_attributes",
+    "is_library",
     "is_looked_at",
     "is_own_code",
+    "is_users",
     "look_up",
     "own_names",
     "title",
@@ -44,6 +47,17 @@ def is_looked_at(filename: str) -> bool:
         found = not (is_library or is_core or is_array or filename.startswith("<frozen"))
         _files[filename] = found
     return found
+
+
+def is_library(filename: str) -> bool:
+    """Whether code of this file is Python's standard library."""
+    return filename.startswith(_LIBRARY) and "site-packages" not in filename
+
+
+def is_users(value: Any) -> bool:
+    """Whether the class of `value` is a user's."""
+    module = sys.modules.get(type(value).__module__)
+    return is_looked_at(getattr(module, "__file__", None) or "<frozen>") and has_attributes(value)
 
 
 def is_own_code(value: Any) -> bool:

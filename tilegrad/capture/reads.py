@@ -13,6 +13,7 @@ by it; containers count only where a chain leads to them.
 from __future__ import annotations
 
 import gc
+import operator
 import types
 from collections import deque
 from collections.abc import Callable
@@ -24,7 +25,9 @@ from tilegrad.capture.guards import Guards
 from tilegrad.capture.objects import (
     content,
     has_attributes,
+    is_library,
     is_looked_at,
+    is_users,
     look_up,
     own_names,
     title,
@@ -74,6 +77,7 @@ class Reads:
         self._reached: dict[int, Any] = {}
         self._parted: dict[int, Any] = {}
         self._made: dict[int, Any] = {}
+        self._reads_all = False
         self._functions: dict[CodeType, list[FunctionType]] = {}
         self._inner: set[CodeType] = set()
         # By number, as a code object's hash takes in all its constants.
@@ -103,6 +107,8 @@ class Reads:
             value = value.__func__
         if isinstance(value, (staticmethod, classmethod)):
             value = value.__func__
+        if isinstance(value, operator.attrgetter):
+            self._reads_all = True
         if isinstance(value, FunctionType):
             functions = self._functions.setdefault(value.__code__, [])
             if value not in functions:
@@ -128,6 +134,8 @@ class Reads:
             )
             known = self._seen[id(code)] = (code, is_wanted)
         if not known[1]:
+            if is_library(code.co_filename):
+                self._lend(frame)
             return None
         hook = self._hooks.get(code)
         if hook is not None:
@@ -182,6 +190,18 @@ class Reads:
             look.everything()
         self._unknown |= chains.unknown | look.unknown
 
+    def _lend(self, frame: FrameType) -> None:
+        """A library's function may read all of a user's object that it is given."""
+        for name in frame.f_code.co_varnames[: frame.f_code.co_argcount]:
+            value = frame.f_locals.get(name)
+            if id(value) in self._reached and is_users(value):
+                self.all_of(value, title(value))
+
+    def all_of(self, value: Any, label: str) -> None:
+        """Guard all attributes that an object itself has."""
+        for name in own_names(value):
+            self.attribute(value, name, label)
+
     def _method(self, code: CodeType, first: Any) -> None:
         """Guard that the class still has this method: nothing names one that an operator calls."""
         for kind in type(first).__mro__:
@@ -194,7 +214,8 @@ class Reads:
         """Guard the attributes that were read of objects to which no chain leads."""
         for value in list(self._reached.values()):
             if has_attributes(value):
-                for name in own_names(value) & self._unknown:
+                names = own_names(value)
+                for name in names if self._reads_all else names & self._unknown:
                     self.attribute(value, name, title(value))
 
     # places
@@ -363,7 +384,9 @@ class _Frame:
         self._locals[name] = []
         if name in self.parameters and name in self.locals:
             value = self.locals[name]
-            if self.reads.is_old(value) and not isinstance(value, Tensor):
+            # What an iterator (a comprehension's argument) gives, no chain says.
+            is_followed = not isinstance(value, Tensor) and not hasattr(type(value), "__next__")
+            if is_followed and self.reads.is_old(value):
                 self.reads.reach(value, self.reads.is_parted(value))
                 found.append(value)
         for alias in self.chains.aliases.get(name, ()):
@@ -403,9 +426,9 @@ class _Frame:
             reads.written.setdefault(place.identity, place)
 
     def everything(self) -> None:
-        """Guard all attributes of what the function was given: it may read any of them."""
-        for name in self.parameters:
-            value = self.locals.get(name)
+        """Guard all attributes of what the function was given or names: it may read any of them."""
+        found = [(name, self.locals.get(name)) for name in self.parameters]
+        found += [(chain.name, value) for chain in self.chains.used for value in self.values(chain)]
+        for name, value in found:
             if self.reads.is_old(value) and has_attributes(value):
-                for attribute in own_names(value):
-                    self.reads.attribute(value, attribute, name)
+                self.reads.all_of(value, name)
