@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import enum
 import functools
+import gc
 import operator
 import types
 from dataclasses import dataclass
@@ -128,6 +129,27 @@ def test_globals() -> None:
     for value in (2.0, 3.0, 1.0):
         scale = value
         assert run(function) == value
+
+
+def test_what_the_collector_calls_is_not_the_functions() -> None:
+    """A callback of the collector keeps the time in globals of its own, as test tools do."""
+    names: dict[str, Any] = {"__name__": "apart", "calls": 0}
+    exec(
+        compile("def note(phase, info):\n  global calls\n  calls += 1\n", "apart.py", "exec"),
+        names,
+    )
+    function = jit(lambda x: (x + 1).contiguous() * 2)
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(names["note"])
+    gc.set_threshold(1)
+    try:
+        warm(function)
+        assert [run(function) for _ in range(3)] == [4.0] * 3
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(names["note"])
+    assert names["calls"] > 0
+    assert gc.isenabled()
 
 
 def test_items_of_global_containers() -> None:

@@ -6,6 +6,7 @@ to be computed is computed after it, so that the captured call finds all its sta
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 import weakref
@@ -228,6 +229,9 @@ class Run:
         noise = _random_state()
         start = (generator.seed, generator.drawn)
         self.record.tracer = self.reads
+        # A collection runs finalizers and callbacks of others: what they read is not this call's.
+        collects = gc.isenabled()
+        gc.disable()
         sys.settrace(self.reads)
         try:
             self.result = self.function(*args, **kwargs)
@@ -235,6 +239,8 @@ class Run:
             is_ours = sys.gettrace() is self.reads
             sys.settrace(outer)
             self.record.tracer = None
+            if collects:
+                gc.enable()
         self.drawn = (start, (generator.seed, generator.drawn))
         self.reads.finish()
         if self.is_kept:

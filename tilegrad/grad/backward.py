@@ -10,7 +10,7 @@ shows at the user's line that made the forward one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 from tilegrad.base.errors import DTypeError, InternalError, ShapeError
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, filled
@@ -18,24 +18,35 @@ from tilegrad.grad.sums import sum_axes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 
-__all__ = ["gradients"]
+__all__ = ["below", "gradients"]
 
 
-def gradients(loss: UOp, seed: UOp, targets: Sequence[UOp]) -> list[UOp | None]:
+def gradients(
+    loss: UOp, seed: UOp, targets: Sequence[UOp], computed: Mapping[UOp, UOp] | None = None
+) -> list[UOp | None]:
     """The gradient of `loss` with respect to each of `targets`; None where none flows to it.
 
     `seed` is the gradient with respect to `loss` itself: 1 for a loss proper, otherwise what the
     rest of a larger derivative passes down. Its shape is that of `loss`, or () for one number.
+    `computed` gives, for memory that holds a computed value, the graph of that value, maybe in
+    another shape: gradients go on to it.
     """
     _check(loss, seed)
-    order = toposort([loss])
-    through = _nodes_between(order, frozenset(targets))
+    computed = {} if computed is None else computed
+    order = below(loss, computed)
+    through = _nodes_between(order, frozenset(targets), computed)
     flow = {loss: seed if seed.shape == loss.shape else _fill(seed, loss)}
     for node in reversed(order):
         gradient = flow.get(node)
-        if gradient is None or node not in through or node.op in NO_DERIVATIVE:
+        if gradient is None or node not in through:
             continue
-        for source, part in zip(node.src, DERIVATIVES[node.op](node, gradient), strict=True):
+        if node.op in NO_DERIVATIVE and node not in computed:
+            continue
+        sources: Sequence[UOp] = (computed[node],) if node in computed else node.src
+        parts: Sequence[UOp | None] = (
+            (gradient,) if node in computed else DERIVATIVES[node.op](node, gradient)
+        )
+        for source, part in zip(sources, parts, strict=True):
             if part is None or source not in through:
                 continue
             part = _fit(part, source)
@@ -44,7 +55,14 @@ def gradients(loss: UOp, seed: UOp, targets: Sequence[UOp]) -> list[UOp | None]:
             if node.origin:
                 _inherit_origin(total, node, order, gradient)
             flow[source] = total
-    return [flow.get(target) if target in through else None for target in targets]
+    found = [flow.get(target) if target in through else None for target in targets]
+    # A rule may use the value of its node, as exp2's does: where that is in memory, it is read.
+    stored = {
+        graph: UOp(Ops.RESHAPE, node.dtype, (node,), graph.shape)
+        for node in order
+        if (graph := computed.get(node)) is not None
+    }
+    return [part if part is None else part.substitute(stored) for part in found]
 
 
 def _check(loss: UOp, seed: UOp) -> None:
@@ -61,13 +79,35 @@ def _check(loss: UOp, seed: UOp) -> None:
         raise ShapeError(f"backward: the gradient has shape {seed.shape}, the tensor {loss.shape}")
 
 
-def _nodes_between(order: dict[UOp, None], targets: Set[UOp]) -> set[UOp]:
+def below(loss: UOp, computed: Mapping[UOp, UOp]) -> dict[UOp, None]:
+    """The graph of `loss`, sources first, with the graphs of what it reads from memory."""
+    order = toposort([loss])
+    if not any(node in computed for node in order):
+        return order
+    seen: dict[UOp, None] = {}
+    stack = [(loss, False)]
+    while stack:
+        node, is_ready = stack.pop()
+        if node in seen:
+            continue
+        if is_ready:
+            seen[node] = None
+            continue
+        stack.append((node, True))
+        sources = (computed[node],) if node in computed else node.src
+        stack.extend((source, False) for source in reversed(sources) if source not in seen)
+    return seen
+
+
+def _nodes_between(
+    order: dict[UOp, None], targets: Set[UOp], computed: Mapping[UOp, UOp]
+) -> set[UOp]:
     """The nodes of `order`, sources first, through which a gradient reaches a target."""
     through: set[UOp] = set()
     for node in order:
         if not node.dtype.is_float:
             continue
-        if node in targets:
+        if node in targets or (node in computed and computed[node] in through):
             through.add(node)
         elif node.op not in NO_DERIVATIVE and any(source in through for source in node.src):
             if node.op not in DERIVATIVES:

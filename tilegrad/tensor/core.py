@@ -132,13 +132,11 @@ class Core:
 
     `_previous` are weak references to nodes that had the same value before this tensor was
     realized, so that a graph built earlier can still be differentiated with respect to it.
-    `_graph` is the graph of a value realized while training, for backward. `_is_leaf` marks
-    what a user made, not an op.
+    `_is_leaf` marks what a user made, not an op.
     """
 
     __slots__ = (
         "__weakref__",
-        "_graph",
         "_is_leaf",
         "_is_shared",
         "_previous",
@@ -153,7 +151,6 @@ class Core:
     grad: Self | None
     _variables: Variables
     _requires_grad: bool | None
-    _graph: UOp | None
     _previous: tuple[weakref.ref[UOp], ...]
     _is_leaf: bool
     _is_shared: bool
@@ -167,7 +164,6 @@ class Core:
         self._variables = variables
         self._requires_grad = requires_grad
         self._previous = ()
-        self._graph = None
         self._is_leaf = leaf
         self._is_shared = False
         reference = _Reference(self, _forget)
@@ -192,7 +188,8 @@ class Core:
         if uop is self.uop:
             return self
         tensor: Self = object.__new__(type(self))
-        tensor._set(uop, self.device, self._variables, self._requires_grad, leaf=False)
+        requires_grad = self._requires_grad if uop.dtype.is_float else None
+        tensor._set(uop, self.device, self._variables, requires_grad, leaf=False)
         return tensor
 
     def _joined(self, uop: UOp, *others: Core) -> Self:
@@ -204,6 +201,8 @@ class Core:
             if other._variables:
                 variables = merge(variables, other._variables)
             requires_grad = requires_grad or other._requires_grad
+        if not uop.dtype.is_float:
+            requires_grad = None
         tensor: Self = object.__new__(type(self))
         tensor._set(uop, device, variables, requires_grad, leaf=False)
         return tensor

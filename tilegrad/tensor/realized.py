@@ -14,7 +14,7 @@ from tilegrad.tensor import host, memory
 from tilegrad.tensor.attention import Attention
 from tilegrad.tensor.core import compute, describe, is_constant
 from tilegrad.tensor.device import canonical
-from tilegrad.tensor.random import is_training
+from tilegrad.tensor.graphs import graphs
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, show_shape
 
 __all__ = ["Realized", "owners"]
@@ -182,7 +182,8 @@ def _realize(tensors: Sequence[Realized]) -> None:
             *[ref for ref in tensor._previous if ref() is not None][-2:],
             weakref.ref(node),
         )
-        # A value looked at while training can still be differentiated.
-        if is_training() and node.op is not Ops.ASSIGN and not tensor._is_leaf:
-            tensor._graph = node
+        # A value that was looked at can still be differentiated, and so can what is made of it.
+        if tensor._requires_grad and node.op is not Ops.ASSIGN and not tensor._is_leaf:
+            if stored.op is Ops.BUFFER or (stored.op is Ops.RESHAPE and stored.src[0] is base):
+                graphs[base] = root
         tensor.uop = result

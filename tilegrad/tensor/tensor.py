@@ -25,11 +25,13 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tilegrad.base.errors import ShapeError, TilegradError
-from tilegrad.grad.backward import gradients
+from tilegrad.grad.backward import below, gradients
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.assignment import Assignment
-from tilegrad.tensor.core import compute, describe, live
+from tilegrad.tensor.core import Core, compute, describe, live
+from tilegrad.tensor.graphs import graphs
+from tilegrad.tensor.memory import base_of
 from tilegrad.tensor.random import is_training, set_training
 from tilegrad.tensor.sizes import (
     here,
@@ -39,6 +41,14 @@ from tilegrad.tensor.sizes import (
 )
 
 __all__ = ["Tensor"]
+
+
+def _names(tensor: Core) -> list[UOp]:
+    """The nodes that are a tensor's value in some graph."""
+    earlier = tensor._earlier()
+    # What reaches the memory goes on to the graph it was computed by.
+    graph = graphs.get(base_of(tensor.uop))
+    return earlier if graph is not None and graph in earlier else [tensor.uop, *earlier]
 
 
 class _Kind(type):
@@ -100,9 +110,7 @@ class Tensor(Assignment, metaclass=_Kind):
         >>> x = Tensor([3.0]); (x * x).sum().gradient(x)[0].tolist()
         [6.0]
         """
-        found = self._gradients_of(
-            [[target.uop, *target._earlier()] for target in targets], gradient
-        )
+        found = self._gradients_of([_names(target) for target in targets], gradient)
         made: list[Any] = []
         for target, node in zip(targets, found):
             if node is None:
@@ -122,13 +130,13 @@ class Tensor(Assignment, metaclass=_Kind):
 
         Raises as `gradient`; and TilegradError if no leaf below requires a gradient.
         """
-        below = (self._graph or self.uop).toposort()
+        nodes = below(self.uop, graphs)
         leaves = [
             tensor
             for tensor in live()
             if tensor._requires_grad
             and tensor._is_leaf
-            and any(node in below for node in (tensor.uop, *tensor._earlier()))
+            and any(node in nodes for node in _names(tensor))
         ]
         if not leaves:
             raise TilegradError(
@@ -138,7 +146,7 @@ class Tensor(Assignment, metaclass=_Kind):
                 remedy="make parameters with requires_grad=True",
             )
         for leaf, node in zip(
-            leaves, self._gradients_of([[leaf.uop, *leaf._earlier()] for leaf in leaves], gradient)
+            leaves, self._gradients_of([_names(leaf) for leaf in leaves], gradient)
         ):
             if node is not None:
                 part = self._of(node, leaf.device, merge(self._variables, leaf._variables), False)
@@ -167,9 +175,7 @@ class Tensor(Assignment, metaclass=_Kind):
                 )
             seed = gradient.cast(self.dtype).uop
         parts = iter(
-            gradients(
-                self._graph or self.uop, seed, [node for several in names for node in several]
-            )
+            gradients(self.uop, seed, [node for several in names for node in several], graphs)
         )
         totals: list[UOp | None] = []
         for several in names:
