@@ -19,8 +19,12 @@ __all__ = ["collapse"]
 _INTEGERS = (*dtypes.signed, *dtypes.unsigned)
 g = UPat.var("g", dtype=dtypes.bool)
 zero = UPat(Ops.CONST, arg=0)
+x, (c0,) = UPat.var("x"), UPat.constants("c0")
 
-COLLAPSE = PatternMatcher("collapse")
+COLLAPSE = PatternMatcher("collapse", [
+    # relu, written so for its derivative; of 0.0 and -0.0 the maximum may be either
+    Rule("limit-is-max",     ((x < c0) | x.eq(c0)).where(c0, x), x.maximum(c0), when=lambda c0: c0 == c0),
+])  # fmt: skip
 
 
 @COLLAPSE.rule("where-of-load", UPat(Ops.WHERE, src=(g, UPat(Ops.LOAD, name="load"), zero)))
@@ -125,6 +129,28 @@ def empty_reduce(fold: UOp) -> UOp | None:
     if not loops:
         return fold.src[0]
     return fold.replace(src=(fold.src[0], *loops)) if len(loops) + 1 < len(fold.src) else None
+
+
+@COLLAPSE.rule(
+    "limit-after-fold",
+    UPat(
+        Ops.REDUCE,
+        arg=Ops.MAX,
+        src=(UPat(Ops.MAX, src=(UPat(name="x"), UPat(Ops.CONST, name="c"))),),
+        allow_any_len=True,
+        name="fold",
+    ),
+)
+def limit_after_fold(fold: UOp, x: UOp, c: UOp) -> UOp | None:
+    """The largest of limited values is the limited largest value.
+
+    before   REDUCE(MAX(x, 0), r)
+    after    MAX(REDUCE(x, r), 0)
+    """
+    loops = fold.src[1:]
+    if any(loop.op is not Ops.RANGE or loop.src[0].vmin < 1 for loop in loops):
+        return None
+    return fold.replace(src=(x, *loops)).maximum(c)
 
 
 @COLLAPSE.rule("sum-to-count", UPat(Ops.REDUCE, arg=Ops.ADD, name="fold"))
