@@ -227,7 +227,9 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
     def render(function: str, program: Sequence[UOp]) -> str:
         from tilegrad.render.llvm import LLVMRenderer
 
-        return LLVMRenderer(max(target.vector_bytes, 16)).render(function, list(program))
+        cache_bytes = target.cache_bytes[-1] if target.cache_bytes else 0
+        renderer = LLVMRenderer(max(target.vector_bytes, 16), cache_bytes)
+        return renderer.render(function, list(program))
 
     def compile_source(text: str) -> bytes:
         from tilegrad.compile.llvm import compile_ir, host_target

@@ -17,9 +17,13 @@ __all__ = ["place_accumulators"]
 REDUCE = PatternMatcher("lower.reduce")
 
 
+# So many accumulators hide the latency of what is done to one of them.
+_MANY = 8
+
+
 class _Context:
-    def __init__(self, target: Target):
-        self.target = target
+    def __init__(self, target: Target, is_short: bool):
+        self.target, self.is_short = target, is_short
         self.count = 0
 
 
@@ -33,7 +37,7 @@ def fold_to_accumulator(fold: UOp, ctx: _Context) -> UOp:
     if not loops:
         total = values[0]
         for value in values[1:]:
-            total = _step(fold, total, value, ctx.target)
+            total = _step(fold, total, value, ctx)
         return total
     identity = UOp.const(fold.dtype, fold.arg.definition.identity(fold.dtype.scalar))
     outer = tuple(sorted(fold.ranges, key=lambda part: part.arg[0]))
@@ -41,20 +45,36 @@ def fold_to_accumulator(fold: UOp, ctx: _Context) -> UOp:
     ctx.count += 1
     total = accumulator
     for value in values:
-        total = _step(fold, total, value, ctx.target)
+        total = _step(fold, total, value, ctx)
     assigned = UOp(Ops.ASSIGN, fold.dtype, (accumulator, total))
     return accumulator.after(assigned.end(*loops))
 
 
-def _step(fold: UOp, total: UOp, value: UOp, target: Target) -> UOp:
+def _step(fold: UOp, total: UOp, value: UOp, ctx: _Context) -> UOp:
     if value.op is Ops.WMMA:
         # A matrix unit adds to what it is given; the graph gives it zero.
         return value.replace(src=(*value.src[:2], total))
-    if fold.arg is Ops.ADD and value.op is Ops.MUL and fold.dtype.is_float and target.has_fma:
+    if fold.arg is Ops.ADD and value.op is Ops.MUL and fold.dtype.is_float and ctx.target.has_fma:
         return UOp(Ops.MULACC, fold.dtype, (*value.src, total))
+    if fold.arg is Ops.MAX and ctx.is_short:
+        # What stands first is tested for NaN: of the value, that need not wait for the fold.
+        return value.alu(fold.arg, total)
     return total.alu(fold.arg, value)
+
+
+def _vectors(ast: UOp, target: Target) -> int:
+    """The registers that the accumulators of the largest group of loops take."""
+    counts: dict[tuple[UOp, ...], int] = {}
+    for node in ast.toposort():
+        if node.op is Ops.REDUCE:
+            loops = tuple(part for part in node.src if part.op is Ops.RANGE)
+            lanes = max(target.lanes_of(node.dtype.scalar), 1)
+            counts[loops] = counts.get(loops, 0) + -(-node.dtype.lanes // lanes)
+    return max(counts.values(), default=0)
 
 
 def place_accumulators(ast: UOp, target: Target) -> UOp:
     """`ast` without REDUCE."""
-    return graph_rewrite(ast, REDUCE, _Context(target), name="lower.reduce")
+    return graph_rewrite(
+        ast, REDUCE, _Context(target, _vectors(ast, target) < _MANY), name="lower.reduce"
+    )

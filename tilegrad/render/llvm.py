@@ -14,6 +14,7 @@ from tilegrad.base.dtype import DType, Place, Pointer, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.render.stream import entry, streamed
 
 __all__ = ["LLVMRenderer"]
 
@@ -69,19 +70,40 @@ def constant_of(value: object, dtype: DType) -> str:
 
 
 class LLVMRenderer:
-    """Renders programs for a CPU whose vectors are at most `vector_bytes` long."""
+    """Renders programs for a CPU whose vectors are at most `vector_bytes` long, and whose last
+    cache holds `cache_bytes` (0: not known).
+    """
 
-    def __init__(self, vector_bytes: int = 64):
-        self.vector_bytes = vector_bytes
+    def __init__(self, vector_bytes: int = 64, cache_bytes: int = 0):
+        self.vector_bytes, self.cache_bytes = vector_bytes, cache_bytes
 
     def render(self, name: str, program: list[UOp]) -> str:
         """The IR module with one kernel."""
-        return _Function(name, program, self.vector_bytes).text()
+        stores = streamed(program, self.cache_bytes, self.vector_bytes)
+        if not stores:
+            function = _Function(name, program)
+            functions, texts = [function], [function.text("void")]
+        else:
+            streaming = _Function(f"{name}_streaming", program, stores)
+            plain = _Function(f"{name}_plain", program)
+            functions = [streaming, plain]
+            slots = sorted({store.src[0].arg for store in stores})
+            texts = [each.text("internal void") for each in functions]
+            texts.append(entry(name, streaming.name, plain.name, slots, self.vector_bytes))
+        bits = self.vector_bytes * 8
+        attributes = (
+            f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}" "no-builtins"'
+        )
+        texts += sorted({line for each in functions for line in each.declared.values()})
+        texts.append(f"attributes #0 = {{ nounwind {attributes} }}")
+        if stores:
+            texts.append("!0 = !{i32 1}")
+        return "\n".join(texts) + "\n"
 
 
 class _Function:
-    def __init__(self, name: str, program: list[UOp], vector_bytes: int):
-        self.name, self.program, self.vector_bytes = name, program, vector_bytes
+    def __init__(self, name: str, program: list[UOp], streamed: frozenset[UOp] = frozenset()):
+        self.name, self.program, self.streamed = name, program, streamed
         self.entry: list[str] = []
         self.body: list[str] = []
         self.values: dict[UOp, str] = {}
@@ -93,24 +115,21 @@ class _Function:
         self.slots = 1 + max((node.arg for node in pointers), default=-1)
         self.variables = [node for node in program if node.op is Ops.DEFINE_VAR]
 
-    def text(self) -> str:
+    def text(self, kind: str) -> str:
+        """The definition; `kind` is its linkage and what it gives."""
         for node in self.program:
             self.emit(node)
-        bits = self.vector_bytes * 8
         lines = [
-            f"define void @{self.name}(ptr noalias %args, i64 %chunk) #0 {{",
+            f"define {kind} @{self.name}(ptr noalias %args, i64 %chunk) #0 {{",
             "entry:",
             *self.entry,
             "  br label %start",
             "start:",
+            *self.body,
+            "  ret void",
+            "}",
         ]
-        lines += [*self.body, "  ret void", "}"]
-        lines += sorted(self.declared.values())
-        attributes = (
-            f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}" "no-builtins"'
-        )
-        lines.append(f"attributes #0 = {{ nounwind {attributes} }}")
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines)
 
     # small helpers
 
@@ -347,7 +366,10 @@ class _Function:
                 f"{self.use(gate[0])})"
             )
         else:
-            self.line(f"store {kind} {text}, ptr {place}, align {align}")
+            hint = ""
+            if node in self.streamed:
+                align, hint = align * value.dtype.lanes, ", !nontemporal !0"
+            self.line(f"store {kind} {text}, ptr {place}, align {align}{hint}")
         if number:
             self.line(f"br label %join{number}")
             self.label(f"join{number}")

@@ -21,10 +21,18 @@ g = UPat.var("g", dtype=dtypes.bool)
 zero = UPat(Ops.CONST, arg=0)
 x, (c0,) = UPat.var("x"), UPat.constants("c0")
 
-COLLAPSE = PatternMatcher("collapse", [
-    # relu, written so for its derivative; of 0.0 and -0.0 the maximum may be either
-    Rule("limit-is-max",     ((x < c0) | x.eq(c0)).where(c0, x), x.maximum(c0), when=lambda c0: c0 == c0),
-])  # fmt: skip
+COLLAPSE = PatternMatcher(
+    "collapse",
+    [
+        # relu, written so for its derivative; of 0.0 and -0.0 the maximum may be either
+        Rule(
+            "limit-is-max",
+            ((x < c0) | x.eq(c0)).where(c0, x),
+            x.maximum(c0),
+            when=lambda c0: c0 == c0,
+        ),
+    ],
+)
 
 
 @COLLAPSE.rule("where-of-load", UPat(Ops.WHERE, src=(g, UPat(Ops.LOAD, name="load"), zero)))

@@ -1,0 +1,67 @@
+"""Stores around the caches: which ones, and that values are right at any address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilegrad import Device, Tensor
+from tilegrad.engine.stages import to_program
+from tilegrad.ir import Ops, UOp
+from tilegrad.ir.args import BufferArg
+from tilegrad.render.llvm import LLVMRenderer
+from tilegrad.render.stream import streamed
+from tilegrad.schedule.schedule import make_schedule
+
+SIZE = 1 << 12
+
+
+def program(tensor: Tensor) -> list[UOp]:
+    """The program of the one kernel behind `tensor`, whose buffers are numbered in order."""
+    sink = UOp.sink(tensor.uop)
+    leaves = [node for node in sink.toposort() if node.op is Ops.BUFFER]
+    slots = {
+        leaf: leaf.replace(arg=BufferArg(i, "CPU", leaf.arg.size)) for i, leaf in enumerate(leaves)
+    }
+    target = Device["CPU"].target
+    (item,) = make_schedule(sink.substitute(slots), {"CPU": target}, "CPU", plain=False).items
+    return to_program(item.ast, target)[1]
+
+
+def vector_bytes() -> int:
+    return Device["CPU"].target.vector_bytes
+
+
+def rows() -> Tensor:
+    return Tensor.empty(SIZE).realize()
+
+
+def array(misaligned: int) -> Any:
+    """Memory that begins so many bytes after a line of the cache."""
+    room = np.zeros(SIZE + 64, np.float32)
+    start = (misaligned - room.ctypes.data) % 64 // 4
+    return room[start : start + SIZE]
+
+
+def test_a_result_beyond_the_cache_streams() -> None:
+    uops = program(rows() * 2)
+    assert not streamed(uops, 0, vector_bytes())
+    assert not streamed(uops, 4 * SIZE, vector_bytes())
+    assert len(streamed(uops, 4 * SIZE - 1, vector_bytes())) >= 1
+
+
+@pytest.mark.parametrize("misaligned", [0, 4, 16, 32, 60])
+def test_values_at_any_address(misaligned: int) -> None:
+    uops = program(rows() * 2 + 1)
+    backend = Device["CPU"]
+    source = LLVMRenderer(vector_bytes(), cache_bytes=64).render("kernel", uops)
+    assert "nontemporal" in source
+    out, x = array(misaligned), array(0)
+    x[:] = np.arange(SIZE)
+    loaded = backend.runtime.load("kernel", backend.compile(source))
+    chunks = max((node.arg[1] for node in uops if node.op is Ops.SPECIAL), default=1)
+    addresses = [out.ctypes.data, x.ctypes.data]
+    backend.runtime.launch(loaded, addresses, (), (chunks, 1, 1), (1, 1, 1), wait=True)
+    np.testing.assert_array_equal(out, np.arange(SIZE) * 2.0 + 1)
