@@ -2,8 +2,9 @@
 
 Of the axes that are written out, those along which most loads and stores touch neighbouring
 elements run as the lanes of vectors; no value may depend on two of them. A load whose index moves
-by one per lane is a vector load; any other that depends on the lane is made of scalar loads, one
-for each. The rest of the arithmetic follows.
+by one per lane is a vector load; one whose lanes stay close together is a few vector loads, from
+which the lanes are picked (window.py); any other that depends on the lane is made of scalar loads,
+one for each. The rest of the arithmetic follows.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
+from tilegrad.lower.window import MOST_LOADS, load_window
 from tilegrad.target import Target
 
 __all__ = ["use_lanes"]
@@ -40,7 +42,7 @@ def use_lanes(ast: UOp, target: Target) -> UOp:
         else:
             part = UOp.range(extent // width, number + 1, axis.arg[1])
             ast = replace_ranges(ast, {axis: (part * width + lane, (part, lane))})
-        ast = _vectorize(ast, lane, width)
+        ast = _vectorize(ast, lane, width, target)
         number += 2
     return ast
 
@@ -54,8 +56,10 @@ def _choose(ast: UOp, target: Target) -> list[UOp]:
             continue
         for axis in node.src[1].ranges:
             if axis.arg[1] in _WRITTEN and axis.src[0].op is Ops.CONST:
-                stride = stride_of(node.src[1], axis)
-                gain = (3 if node.op is Ops.STORE else 2) if stride == 1 else -4
+                if stride_of(node.src[1], axis) == 1:
+                    gain = 3 if node.op is Ops.STORE else 2
+                else:
+                    gain = -4 if node.op is Ops.STORE else _gain_of_window(node.src[1], axis)
                 score[axis] = score.get(axis, 0) + gain * _weight(node)
     chosen: list[UOp] = []
     for axis in sorted(score, key=lambda axis: (-score[axis], axis.arg[0])):
@@ -64,6 +68,13 @@ def _choose(ast: UOp, target: Target) -> list[UOp]:
         if not any(_meet(nodes, axis, other) for other in chosen):
             chosen.append(axis)
     return chosen
+
+
+def _gain_of_window(index: UOp, axis: UOp) -> int:
+    """What it is worth that a load's lanes are close together, or that they are not."""
+    last = axis.src[0].arg - 1
+    span = simplify(_at(index, axis, last) - _at(index, axis, 0))
+    return 1 if span.op is Ops.CONST and 0 < abs(span.arg) <= MOST_LOADS * last else -4
 
 
 def _weight(access: UOp) -> int:
@@ -109,7 +120,7 @@ def stride_of(index: UOp, axis: UOp) -> int | None:
     return scale
 
 
-def _vectorize(ast: UOp, lane: UOp, width: int) -> UOp:
+def _vectorize(ast: UOp, lane: UOp, width: int, target: Target) -> UOp:
     """Every value that depends on `lane` becomes a vector of `width` lanes."""
     lanes = UOp.stack(UOp.const(dtypes.index, place) for place in range(width))
     done: dict[UOp, UOp] = {lane: lanes}
@@ -121,7 +132,7 @@ def _vectorize(ast: UOp, lane: UOp, width: int) -> UOp:
         if not any(source in depends for source in node.src):
             done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
             continue
-        made = _wide(node, src, lane, width)
+        made = _wide(node, src, lane, width, target)
         done[node] = made
         if (
             lane in node.ranges
@@ -132,10 +143,10 @@ def _vectorize(ast: UOp, lane: UOp, width: int) -> UOp:
     return simplify(done[ast])
 
 
-def _wide(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
+def _wide(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: Target) -> UOp:
     op = node.op
     if op is Ops.LOAD:
-        return _wide_load(node, src, lane, width)
+        return _wide_load(node, src, lane, width, target)
     if op is Ops.STORE:
         return _wide_store(node, src, lane, width)
     if op is Ops.DEFINE_LOCAL:
@@ -190,7 +201,7 @@ def _at(node: UOp, lane: UOp, place: int) -> UOp:
     return simplify(node.substitute({lane: UOp.const(dtypes.index, place)}))
 
 
-def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
+def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: Target) -> UOp:
     pointer, index = node.src[:2]
     private = _is_private(pointer, lane)
     stride = (
@@ -203,6 +214,11 @@ def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
         return UOp(Ops.LOAD, node.dtype.vec(width), (src[0], _at(index, lane, 0), *extra), node.arg)
     if lane not in index.ranges and not private and not extra:
         return UOp(Ops.LOAD, node.dtype, src, node.arg)
+    if not private and _is_pure(index):
+        positions = [_at(index, lane, place) for place in range(width)]
+        found = load_window(node, (src[0], *extra), positions, target)
+        if found is not None:
+            return found
     parts: list[UOp] = []
     for place in range(width):
         position, *rest = (

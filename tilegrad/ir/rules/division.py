@@ -37,10 +37,10 @@ def _positive(node: UOp) -> int | None:
     UPat(Ops.FLOORDIV, dtype=dtypes.index, src=(UPat(name="total"), UPat(Ops.CONST, name="by"))),
 )
 def div_sum(total: UOp, by: UOp) -> UOp | None:
-    """Multiples of the divisor leave the quotient; a common factor cancels where the rest is smaller than it.
+    """Multiples of the divisor leave the quotient; a common factor cancels where the rest stays within one step of it.
 
-    before   (i*8 + j*4 + k) // 4        0 <= k < 4
-    after    i*2 + j
+    before   (i*8 + j*4 + k) // 16       4 <= k < 8
+    after    (i*2 + j + 1) // 4
     """
     divisor = _positive(by)
     found = terms_of(total) if divisor is not None else None
@@ -58,14 +58,15 @@ def div_sum(total: UOp, by: UOp) -> UOp | None:
         if factor_of == 1:
             continue
         small = {factor: scale for factor, scale in terms.items() if scale % factor_of}
-        remainder = from_terms(small.items(), constant % factor_of, total)
-        if 0 <= remainder.vmin and remainder.vmax < factor_of:
+        rest = from_terms(small.items(), constant, total)
+        step = rest.vmin // factor_of
+        if step == rest.vmax // factor_of:
             large = (
                 (factor, scale // factor_of)
                 for factor, scale in terms.items()
                 if factor not in small
             )
-            inner = from_terms(large, constant // factor_of, total)
+            inner = from_terms(large, int(step), total)
             return inner if divisor == factor_of else inner // (divisor // factor_of)
     return None
 
@@ -101,14 +102,16 @@ def mod_sum(total: UOp, by: UOp) -> UOp | None:
         if factor_of == 1:
             continue
         small = {factor: scale for factor, scale in terms.items() if scale % factor_of}
-        remainder = from_terms(small.items(), constant % factor_of, total)
-        if 0 <= remainder.vmin and remainder.vmax < factor_of:
+        rest = from_terms(small.items(), constant, total)
+        step = rest.vmin // factor_of
+        if step == rest.vmax // factor_of:
             large = (
                 (factor, scale // factor_of)
                 for factor, scale in terms.items()
                 if factor not in small
             )
-            inner = from_terms(large, constant // factor_of, total)
+            inner = from_terms(large, int(step), total)
+            remainder = from_terms(small.items(), constant - int(step) * factor_of, total)
             if divisor == factor_of:
                 return remainder
             return (inner % (divisor // factor_of)) * factor_of + remainder

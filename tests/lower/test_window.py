@@ -1,0 +1,84 @@
+"""Lanes that lie close together are picked from whole vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilegrad import Context, Device, Tensor
+from tilegrad.engine.stages import to_program
+from tilegrad.ir import Ops, UOp
+from tilegrad.ir.args import BufferArg
+from tilegrad.schedule.schedule import make_schedule
+
+X = np.arange(3 * 40 * 48, dtype=np.float32).reshape(3, 40, 48)
+Both = tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]
+
+
+def twice(x: Any) -> Any:
+    """Each column twice, as the gradient of pooling has it."""
+    return x.reshape(3, 40, 48, 1).expand(3, 40, 48, 2).reshape(3, 40, 96)
+
+
+CASES: dict[str, Both] = {
+    "every second": (lambda x: x[:, :, ::2] * 2, lambda x: x[:, :, ::2] * 2),
+    "every second, from the second": (lambda x: x[:, :, 1::2] * 2, lambda x: x[:, :, 1::2] * 2),
+    "every third": (lambda x: x[:, :, ::3] * 2, lambda x: x[:, :, ::3] * 2),
+    "every fourth": (lambda x: x[:, :, ::4] * 2, lambda x: x[:, :, ::4] * 2),
+    "every fifth": (lambda x: x[:, :, ::5] * 2, lambda x: x[:, :, ::5] * 2),
+    "backwards": (lambda x: x.flip(2) * 2, lambda x: x[:, :, ::-1] * 2),
+    "backwards by two": (lambda x: x.flip(2)[:, :, ::2] * 2, lambda x: x[:, :, ::-2] * 2),
+    "each twice": (lambda x: twice(x) * 2, lambda x: np.repeat(x, 2, 2) * 2),
+    "each twice, padded": (
+        lambda x: twice(x).pad((1, 2, 0, 0, 0, 0)) * 2,
+        lambda x: np.pad(np.repeat(x, 2, 2), ((0, 0), (0, 0), (1, 2))) * 2,
+    ),
+    "padded, every second": (
+        lambda x: x.pad((3, 4, 0, 0, 0, 0))[:, :, ::2] * 2,
+        lambda x: np.pad(x, ((0, 0), (0, 0), (3, 4)))[:, :, ::2] * 2,
+    ),
+    "backwards, padded": (
+        lambda x: x.flip(2).pad((3, 5, 0, 0, 0, 0)) * 2,
+        lambda x: np.pad(x[:, :, ::-1], ((0, 0), (0, 0), (3, 5))) * 2,
+    ),
+    "pooled": (
+        lambda x: x.reshape(3, 40, 24, 2).max(3),
+        lambda x: x.reshape(3, 40, 24, 2).max(3),
+    ),
+    "the last columns alone": (lambda x: x[:, :, 1:48:2] + 1, lambda x: x[:, :, 1:48:2] + 1),
+}
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str, is_plain: bool) -> None:
+    compute, expected = CASES[name]
+    with Context(NOOPT=int(is_plain)):
+        np.testing.assert_array_equal(compute(Tensor(X)).numpy(), expected(X))
+
+
+def test_integers_and_bytes() -> None:
+    for dtype in (np.int8, np.int16, np.int32, np.float64):
+        x = (X % 100).astype(dtype)
+        np.testing.assert_array_equal((Tensor(x).flip(2) * 2)[:, :, ::2].numpy(), x[:, :, ::-2] * 2)
+
+
+@pytest.mark.parametrize("name", ["every second", "backwards", "each twice", "each twice, padded"])
+def test_no_single_elements_are_loaded(name: str) -> None:
+    target = Device["CPU"].target
+    if not target.has_mask:
+        pytest.skip("vectors of this processor take no gate per lane")
+    x = Tensor.empty(3, 40, 48).realize()
+    sink = UOp.sink(CASES[name][0](x).uop)
+    leaves = [node for node in sink.toposort() if node.op is Ops.BUFFER]
+    slots = {
+        leaf: leaf.replace(arg=BufferArg(i, "CPU", leaf.arg.size)) for i, leaf in enumerate(leaves)
+    }
+    (item,) = make_schedule(sink.substitute(slots), {"CPU": target}, "CPU", plain=False).items
+    program = to_program(item.ast, target)[1]
+    loads = [node for node in program if node.op is Ops.LOAD]
+    assert loads
+    assert all(load.dtype.lanes > 1 for load in loads)

@@ -1,0 +1,99 @@
+"""Loads whose lanes lie close together: the memory they span is loaded whole, and the lanes are
+picked from it.
+
+A stride of two (every other pixel) and a division by two (the gradient of pooling) are of this
+kind. Between the first and the last element that lanes read, all memory is the buffer's own, so a
+window without gates may be read whole; with gates, an element is read where a lane that wants it
+may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rules import simplify
+from tilegrad.ir.uop import UOp
+from tilegrad.target import Target
+
+__all__ = ["MOST_LOADS", "load_window"]
+
+MOST_LOADS = 4
+
+
+def load_window(
+    node: UOp, src: tuple[UOp, ...], positions: Sequence[UOp], target: Target
+) -> UOp | None:
+    """The lanes of the scalar load `node` at `positions`; `src` are the pointer and, of a gated
+    load, the alternative and the gate as vectors. None where the lanes are not close together.
+
+    before   LOAD(a, i*8 + u//2)                         u: lane 0..16
+    after    GEP(LOAD(a, i*8) : float.vec(8), (0, 0, 1, 1, ...))
+    """
+    offsets = _offsets(positions)
+    if offsets is None:
+        return None
+    width, span = len(offsets), max(offsets) + 1
+    pointer, *gated = src
+    is_exact = span.bit_count() == 1 and span <= width
+    needs_mask = bool(gated) or (span < width and not is_exact)
+    if span > MOST_LOADS * width or (needs_mask and not target.has_mask):
+        return None
+    first = positions[offsets.index(0)]
+    lanes = span if is_exact and not gated else width
+    starts = [*range(0, span - lanes, lanes), max(span - lanes, 0)]
+    found: UOp | None = None
+    for number, start in enumerate(starts):
+        wanted = [offset - start for offset in offsets]
+        part = _load(node, (pointer, *gated), simplify(first + start), wanted, lanes)
+        picked = _pick(part, [min(max(each, 0), lanes - 1) for each in wanted])
+        if found is None:
+            found = picked
+        else:
+            # What the loads before it reach is theirs.
+            theirs = [offset < starts[number - 1] + lanes for offset in offsets]
+            found = _flags(theirs).where(found, picked)
+    assert found is not None
+    if gated:
+        found = gated[1].where(found, gated[0])
+    return found
+
+
+def _offsets(positions: Sequence[UOp]) -> list[int] | None:
+    """How far each position is from the lowest one, if that is known."""
+    apart = [simplify(position - positions[0]) for position in positions]
+    if any(each.op is not Ops.CONST for each in apart):
+        return None
+    lowest = min(each.arg for each in apart)
+    return [each.arg - lowest for each in apart]
+
+
+def _load(node: UOp, src: tuple[UOp, ...], start: UOp, wanted: Sequence[int], lanes: int) -> UOp:
+    """`lanes` elements from `start`, of which lane number l wants the one numbered `wanted[l]`."""
+    pointer, *gated = src
+    dtype = node.dtype.vec(lanes)
+    if not gated and max(wanted) >= lanes - 1:
+        return UOp(Ops.LOAD, dtype, (pointer, start), node.arg)
+    users = [[lane for lane, each in enumerate(wanted) if each == place] for place in range(lanes)]
+    zero = UOp.const(node.dtype, 0).broadcast(lanes)
+    gate = _flags([bool(each) for each in users])
+    if gated:
+        most = max(len(each) for each in users)
+        any_of = [
+            _pick(gated[1], [each[min(turn, len(each) - 1)] if each else 0 for each in users])
+            for turn in range(most)
+        ]
+        total = any_of[0]
+        for part in any_of[1:]:
+            total = total | part
+        gate = total & gate if not all(users) else total
+    return UOp(Ops.LOAD, dtype, (pointer, start, zero, gate), node.arg)
+
+
+def _pick(vector: UOp, lanes: Sequence[int]) -> UOp:
+    return UOp(Ops.GEP, vector.dtype.scalar.vec(len(lanes)), (vector,), tuple(lanes))
+
+
+def _flags(values: Sequence[bool]) -> UOp:
+    return UOp.stack([UOp.const(dtypes.bool, value) for value in values])
