@@ -58,9 +58,9 @@ def div_sum(total: UOp, by: UOp) -> UOp | None:
         if factor_of == 1:
             continue
         small = {factor: scale for factor, scale in terms.items() if scale % factor_of}
-        rest = from_terms(small.items(), constant, total)
-        step = rest.vmin // factor_of
-        if step == rest.vmax // factor_of:
+        left = from_terms(small.items(), constant, total)
+        step = left.vmin // factor_of
+        if step == left.vmax // factor_of:
             large = (
                 (factor, scale // factor_of)
                 for factor, scale in terms.items()
