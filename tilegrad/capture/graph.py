@@ -127,6 +127,7 @@ class _Batch:
             seconds,
             calls,
             key=name,
+            kernels=len(self.steps),
             replay=True,
         )
 

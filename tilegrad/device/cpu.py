@@ -198,8 +198,9 @@ class CpuRuntime(Runtime):
         wait: bool = False,
     ) -> float | None:
         block = (ctypes.c_int64 * (len(handles) + len(variables)))(*handles, *variables)
+        pool = self.pool
         start = time.perf_counter()
-        self.pool.launch(program.address, ctypes.addressof(block), global_size[0])
+        pool.launch(program.address, ctypes.addressof(block), global_size[0])
         return time.perf_counter() - start
 
     def view(self, handle: int, offset: int, nbytes: int) -> int:

@@ -19,7 +19,7 @@ from tilegrad.base.trace import GlobalCounters
 __all__ = ["count", "row"]
 
 _numbers = itertools.count(1)
-_totals = {"ops": 0, "mem": 0, "seconds": 0.0, "kernels": 0}
+_totals = {"ops": 0, "mem": 0, "seconds": 0.0, "kernels": 0, "rows": 0}
 _seen: set[str] = set()
 _COLOURS = {"green": 32, "magenta": 35}
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -56,14 +56,16 @@ def row(
     calls: Sequence[str],
     *,
     key: str,
+    kernels: int = 0,
     replay: bool = False,
 ) -> None:
-    """Print one row."""
+    """Print one row: of `kernels` kernels, or of a copy or an empty tensor."""
     colour = "magenta" if replay else "green" if key not in _seen else None
     _seen.add(key)
-    if not _totals["kernels"]:
+    if not _totals["rows"]:
         atexit.register(_summary)
-    _totals["kernels"] += 1
+    _totals["rows"] += 1
+    _totals["kernels"] += kernels
     _totals["ops"] += ops
     _totals["mem"] += mem
     _totals["seconds"] += seconds or 0.0

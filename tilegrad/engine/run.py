@@ -208,6 +208,7 @@ def run_step(launch: Launch, variables: Mapping[str, int], *, replay: bool = Fal
             seconds,
             launch.calls,
             key=kernel.key,
+            kernels=1,
             replay=replay,
         )
 
