@@ -101,11 +101,13 @@ def binary_of(key: str) -> bytes:
 
 
 def recall_kernel(key: str) -> CompiledKernel | None:
-    """The kernel kept under `key`, in this process or on disk."""
+    """The kernel kept under `key`, in this process or on disk; DEBUG=3 and up shows how kernels are
+    made, and takes none from disk.
+    """
     found = _kernels.get(key)
     if found is not None:
         return found
-    kept = cache.get("kernels", key)
+    kept = cache.get("kernels", key) if config.DEBUG < 3 else None
     if kept is None:
         return None
     head, _, binary = kept.partition(b"\n")

@@ -124,7 +124,8 @@ def plan_for(graph: Graph, sink: UOp, keep: Sequence[int] = ()) -> Plan:
         graph.key, Device.DEFAULT, repr(devices), *(backend_key(Device[name]) for name in devices)
     )
     found = _plans.get(key)
-    if found is None:
+    if found is None and config.DEBUG < 3:
+        # Kernels that are to be shown are made anew.
         found = _recall(key)
     if found is None:
         with _no_collection():

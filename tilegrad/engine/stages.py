@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilegrad.base.config import config
-from tilegrad.ir.op import Stage
+from tilegrad.ir.op import Ops, Stage
+from tilegrad.ir.rules import terms_of
 from tilegrad.ir.spec import verify
+from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp
+from tilegrad.ir.view import ShapeTracker, View
 from tilegrad.lower.lower import lower
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.name import kernel_name
@@ -17,7 +20,7 @@ from tilegrad.optimize.opts import apply_opts, start
 from tilegrad.render.names import function_name
 from tilegrad.target import Target
 
-__all__ = ["Shaped", "to_program"]
+__all__ = ["Shaped", "accesses", "to_program"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,32 @@ class Shaped:
         return function_name(self.names[0])
 
 
+def accesses(ast: UOp) -> list[str]:
+    """A line for each load and store of a kernel graph: how it looks at its buffer over the loops
+    of its index, or the index itself where that is no one view.
+
+        data1: ShapeTracker(views=(View(shape=(2,), strides=(1,), offset=0, mask=None),))
+    """
+    rows: list[str] = []
+    for node in ast.toposort():
+        if node.op not in (Ops.LOAD, Ops.STORE) or node.src[0].op is not Ops.DEFINE_GLOBAL:
+            continue
+        pointer, index = node.src[:2]
+        found = terms_of(index)
+        if found is not None and all(part.op is Ops.RANGE for part in found[0]):
+            strides, offset = found
+            loops = sorted(strides, key=lambda loop: loop.arg[0])
+            sizes = [loop.src[0] for loop in loops]
+            shape = tuple(size.arg if size.op is Ops.CONST else size for size in sizes) or (1,)
+            view = View.create(shape, tuple(strides[loop] for loop in loops) or (0,), offset)
+            text = repr(ShapeTracker((view,)))
+        else:
+            text = render(index)
+        gate = f" where {render(node.src[3])}" if len(node.src) > 3 else ""
+        rows.append(f"data{pointer.arg}: {text}{gate}")
+    return sorted(rows)
+
+
 def to_program(
     ast: UOp, target: Target, opts: Sequence[Opt] | None = None
 ) -> tuple[Shaped, list[UOp]]:
@@ -40,6 +69,7 @@ def to_program(
     checked = bool(config.VERIFY)
     if config.DEBUG >= 3:
         print(ast)
+        print(*accesses(ast), sep="\n")
     if checked:
         verify(ast, Stage.KERNEL, "schedule")
     shaped = start(ast, target)
