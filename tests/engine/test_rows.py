@@ -61,6 +61,11 @@ def rows_of(text: str) -> list[Row]:
     return found
 
 
+def is_named(row: Row, name: str) -> bool:
+    """A number follows the name if the process has met another kernel of that name."""
+    return re.fullmatch(rf"{name}(n\d+)?", row.name) is not None
+
+
 def script(tmp_path: Path, text: str, **switches: object) -> str:
     """What a script prints in a process of its own."""
     file = tmp_path / "script.py"
@@ -89,7 +94,8 @@ def test_copy_in_kernel_copy_out(capsys: pytest.CaptureFixture[str]) -> None:
         assert (Tensor([1, 2]) + 1).tolist() == [2, 3]
     first, second, third = rows_of(capsys.readouterr().out)
     assert re.fullmatch(r"copy +8, +CPU <- HOST", first.name)
-    assert (second.device, second.name) == ("CPU", "E_2")
+    assert second.device == "CPU"
+    assert is_named(second, "E_2")
     assert re.fullmatch(r"copy +8, +HOST <- CPU", third.name)
     assert third.index == second.index + 1 == first.index + 2
 
@@ -320,7 +326,7 @@ def test_names_have_a_colour_for_each_kind_of_axis(capsys: pytest.CaptureFixture
         x.sum(1).realize()
     coloured = capsys.readouterr().out
     assert "r_\x1b[94m5\x1b[0m_\x1b[31m3\x1b[0m" in coloured
-    assert rows_of(coloured)[0].name == "r_5_3"
+    assert is_named(rows_of(coloured)[0], "r_5_3")
 
 
 def test_columns_stand_under_each_other_whatever_the_colours(
