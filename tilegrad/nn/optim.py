@@ -97,14 +97,20 @@ class Optimizer:
             )
         written = self._advance()
         for place in moving:
-            tensor = self.params[place]
-            wide = sum_dtype(tensor.dtype)
-            assert tensor.grad is not None
-            new, state = self._update(
-                place, tensor.detach().cast(wide), tensor.grad.detach().cast(wide)
-            )
-            written += [tensor.assign(new.cast(tensor.dtype)), *state]
+            written += self._written(place)
         Tensor.realize(*written, *self.buffers)
+
+    def _written(self, place: int) -> list[Tensor]:
+        """Assign to parameter number `place` and its state. The new value itself stays in here: a
+        tensor that holds it while the step runs would be given memory of its own.
+        """
+        tensor = self.params[place]
+        wide = sum_dtype(tensor.dtype)
+        assert tensor.grad is not None
+        new, state = self._update(
+            place, tensor.detach().cast(wide), tensor.grad.detach().cast(wide)
+        )
+        return [tensor.assign(new.cast(tensor.dtype)), *state]
 
     def _advance(self) -> list[Tensor]:
         """Move the state that all parameters share to this step; gives what it has written."""

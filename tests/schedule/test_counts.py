@@ -1,0 +1,285 @@
+"""How many kernels a value takes: the map's numbers in the plain plan, fewer by default.
+
+A number beside a case is what must be stored and no more: in the plain plan every reduced value
+that is expanded or reduced again, by default only what the loops of one kernel cannot share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.schedule.plans import kernels, loops, plan, sizes
+from tests.tensor.helpers import close, numbers
+from tilegrad import Context, Tensor, dtypes
+from tilegrad.engine.kernel import Kernel
+from tilegrad.engine.run import recording
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.nn import BatchNorm2d
+from tilegrad.nn.optim import SGD, Adam, Optimizer
+from tilegrad.render.cstyle import ClangRenderer
+
+Make = Callable[[], Tensor]
+
+
+def floats(*shape: int) -> Tensor:
+    return Tensor.empty(*shape)
+
+
+def attention() -> Tensor:
+    query, key, value = [floats(2, 4, 16, 8) for _ in range(3)]
+    return query.scaled_dot_product_attention(key, value)
+
+
+def convolution() -> Tensor:
+    return floats(2, 3, 8, 8).conv2d(floats(4, 3, 3, 3), floats(4), padding=1).relu()
+
+
+def normalised() -> Tensor:
+    x = floats(8, 64)
+    return x * ((x * x).mean(1, keepdim=True) + 1e-5).rsqrt()
+
+
+def indices(count: int) -> Tensor:
+    return Tensor.empty(count, dtype=dtypes.int)
+
+
+CASES: dict[str, tuple[int, int, Make]] = {
+    # a reduced value that is expanded: stored in the plain plan, one row at a time by default
+    "softmax": (3, 1, lambda: floats(8, 64).softmax(1)),
+    "log_softmax": (3, 1, lambda: floats(8, 64).log_softmax(1)),
+    "layernorm": (3, 1, lambda: floats(8, 64).layernorm()),
+    "rms norm": (2, 1, normalised),
+    "var": (2, 1, lambda: floats(8, 64).var(1)),
+    "var of all": (2, 1, lambda: floats(8, 64).var()),
+    "std": (2, 1, lambda: floats(8, 64).std(1)),
+    "logsumexp": (2, 1, lambda: floats(8, 64).logsumexp(1)),
+    "attention": (4, 3, attention),
+    # work before and after one reduction
+    "sum": (1, 1, lambda: floats(8, 64).sum(1)),
+    "mean of squares": (1, 1, lambda: floats(8, 64).square().mean(1).sqrt()),
+    "max": (1, 1, lambda: floats(8, 64).max(1)),
+    "product, bias, relu": (1, 1, lambda: (floats(8, 64) @ floats(64, 32) + floats(32)).relu()),
+    "convolution": (1, 1, convolution),
+    "max pooling": (1, 1, lambda: floats(2, 3, 8, 8).max_pool2d()),
+    "average pooling": (1, 1, lambda: floats(2, 3, 8, 8).avg_pool2d()),
+    "two products": (2, 2, lambda: (floats(8, 64) @ floats(64, 32)).relu() @ floats(32, 5)),
+    "one sum after another": (2, 2, lambda: floats(8, 64).sum(0).exp().sum()),
+    # windows that overlap: one fold each
+    "cumsum": (1, 1, lambda: floats(8, 64).cumsum(1)),
+    "cumprod": (1, 1, lambda: floats(8, 64).cumprod(1)),
+    # no reduction at all
+    "cat": (1, 1, lambda: floats(8, 64).cat(floats(8, 64) + 1, dim=0)),
+    "stack": (1, 1, lambda: floats(8, 64).stack(floats(8, 64) * 2, dim=0)),
+    "pad": (1, 1, lambda: floats(8, 64).pad(((1, 1), (1, 1))) + 1),
+    "gelu": (1, 1, lambda: floats(8, 64).gelu()),
+    "random words": (1, 1, lambda: Tensor.rand(10)),
+    "normal numbers": (1, 1, lambda: Tensor.randn(10)),
+    "rows of a table": (1, 1, lambda: floats(100, 4)[indices(8)]),
+    "counting": (1, 1, lambda: Tensor.arange(100)),
+}
+
+
+@pytest.mark.row("F2.2", "F2.3")
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_of(name: str) -> None:
+    plain, default, make = CASES[name]
+    value = make()
+    assert len(kernels(plan(value, plain=True))) == plain
+    assert len(kernels(plan(value))) == default
+
+
+def test_one_hot_needs_no_table_of_its_columns() -> None:
+    (item,) = kernels(plan(indices(8).one_hot(10)))
+    assert all(axis is Axis.LOOP for _, axis in loops(item))
+
+
+def test_two_outputs_over_one_input_are_two_kernels() -> None:
+    """A kernel has several outputs only where it updates memory in place."""
+    x = floats(8, 64)
+    assert len(kernels(plan(x.sum(0), x.sum(1)))) == 2
+    assert len(kernels(plan(x + 1, x * 2))) == 2
+
+
+@pytest.mark.row("F2.4")
+def test_variance_allocates_one_mean_and_one_result() -> None:
+    """Subtract, square and scale are in the second kernel: nothing has the four elements of x."""
+    schedule = plan(floats(4).var(), plain=True)
+    first, second = kernels(schedule)
+    assert sizes(schedule) == [1, 1]
+    assert first.ast is not None
+    assert second.ast is not None
+    (fold,) = [node for node in second.ast.toposort() if node.op is Ops.REDUCE]
+    inside = [node.op for node in fold.src[0].toposort()]
+    assert Ops.ADD in inside
+    assert fold.src[0].op is Ops.MUL
+    assert fold.src[0].src[0] is fold.src[0].src[1]
+    (store,) = second.ast.src
+    assert store.src[2].op is Ops.MUL
+    assert store.src[2].src[1].arg == pytest.approx(1 / 3)
+    (mean,) = first.ast.src
+    assert mean.src[2].op is Ops.MUL
+    assert mean.src[2].src[1].arg == 0.25
+
+
+def test_inference_of_a_batchnorm_is_elementwise() -> None:
+    norm = BatchNorm2d(3)
+    Tensor.realize(norm.weight, norm.bias, norm.running_mean, norm.running_var)
+    (item,) = kernels(plan(norm(floats(2, 3, 8, 8))))
+    assert all(axis is Axis.LOOP for _, axis in loops(item))
+
+
+def test_training_of_a_batchnorm_reads_no_intermediate_image() -> None:
+    """Mean, variance, result; with the running statistics, which also need both, one more."""
+    norm = BatchNorm2d(3)
+    Tensor.realize(norm.weight, norm.bias, norm.running_mean, norm.running_var)
+    x = floats(2, 3, 8, 8)
+    with Tensor.train():
+        result = norm(x)
+        assert len(kernels(plan(result, plain=True))) == 3
+        schedule = plan(result, norm.running_mean, norm.running_var)
+    assert len(kernels(schedule)) == 4
+    assert sorted(sizes(schedule)) == [3, 3, x.numel()]
+
+
+@pytest.mark.row("F2.1")
+def test_a_dot_product_is_two_copies_and_a_kernel() -> None:
+    product = Tensor([1, 2]).dot(Tensor([3, 4]))
+    schedule = plan(product, plain=True)
+    assert [item.is_copy for item in schedule.items] == [True, True, False]
+    assert len(schedule.items) == 3
+    with Context(NOOPT=1), recording() as record:
+        assert product.item() == 11
+    assert [launch.kernel is None for launch in record] == [True, True, False]
+    assert record[2].kernel is not None
+    assert record[2].kernel.name.startswith("r_2")
+
+
+@pytest.mark.row("B1.1")
+def test_two_concrete_sizes_are_two_unrolled_kernels() -> None:
+    """Each size has a program of its own, in which nothing loops."""
+    sources = set()
+    for size in (4, 8):
+        (item,) = kernels(plan(floats(size).sum()))
+        assert item.ast is not None
+        kernel = Kernel(item.ast, "CLANG").hand_coded_optimizations()
+        assert Kernel(item.ast, "CLANG").name == f"r_{size}"
+        program = kernel.to_program()
+        assert not [node for node in program.uops if node.op is Ops.RANGE]
+        assert "for (" not in program.src
+        sources.add(program.src)
+    assert len(sources) == 2
+
+
+@pytest.mark.row("B1.1")
+def test_two_concrete_sizes_run_as_two_kernels() -> None:
+    with recording() as record:
+        for size in (4, 8):
+            assert Tensor([1.0] * size).realize().sum().item() == size
+    names = [launch.kernel.name for launch in record if launch.kernel is not None]
+    assert [name.split("n")[0] for name in names] == ["r_4", "r_8"]
+    keys = {launch.kernel.key for launch in record if launch.kernel is not None}
+    assert len(keys) == 2
+
+
+@pytest.mark.row("R5.2")
+def test_everything_is_elementwise_work_reductions_and_movement() -> None:
+    x, y = floats(8, 16), floats(16, 4)
+    values = {
+        "mean": x.mean(1),
+        "max": x.max(1),
+        "softmax": x.softmax(1),
+        "product": x @ y,
+        "convolution": convolution(),
+        "attention": attention(),
+        "variance": x.var(1),
+    }
+    for name, value in values.items():
+        for node in value.uop.toposort():
+            is_primitive = node.op.is_alu or node.op.is_movement
+            is_leaf = node.op in (Ops.BUFFER, Ops.CONST, Ops.DETACH)
+            fits = is_primitive or is_leaf or node.op in (Ops.REDUCE_AXIS, Ops.CAST)
+            assert fits, f"{name} holds {node.op}"
+    known = {op.name for op in Ops}
+    for absent in ("MATMUL", "DOT", "CONV", "CONV2D", "SOFTMAX", "MEAN", "ATTENTION", "POOL"):
+        assert absent not in known
+    # What a back end must say: few operations on values, no composed one among them.
+    assert sum(op.is_alu for op in Ops) <= 26
+
+
+@pytest.mark.row("R5.3")
+def test_sum_and_max_are_one_loop() -> None:
+    """The two programs differ in the accumulator's start and in one operation; so do the texts."""
+    x = floats(5, 7)
+    programs = []
+    for value in (x.sum(1), x.max(1)):
+        (item,) = kernels(plan(value, plain=True))
+        assert item.ast is not None
+        programs.append(Kernel(item.ast, renderer=ClangRenderer()).to_program())
+    adds, largest = programs
+    assert adds.name == largest.name == "r_5_7"
+    assert len(adds.uops) == len(largest.uops)
+    different = [
+        (one, other)
+        for one, other in zip(adds.uops, largest.uops, strict=True)
+        if (one.op, one.dtype, one.arg) != (other.op, other.dtype, other.arg)
+    ]
+    assert [(one.op, other.op) for one, other in different] == [
+        (Ops.CONST, Ops.CONST),
+        (Ops.ADD, Ops.MAX),
+    ]
+    assert (different[0][0].arg, different[0][1].arg) == (0.0, float("-inf"))
+    texts = [program.src.splitlines() for program in programs]
+    only = [
+        [line.strip() for line in one if line not in other] for one, other in (texts, texts[::-1])
+    ]
+    assert only[0] == ["float acc0 = 0.0f;", "acc0 = (acc0+val0);"]
+    assert all("acc0" in line for line in only[1])
+
+
+def pending(optimizer: Optimizer) -> None:
+    for number, tensor in enumerate(optimizer.params):
+        tensor.grad = Tensor(numbers(*tensor.shape, seed=number)).realize()
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+def test_an_update_of_a_parameter_is_one_kernel(kind: str) -> None:
+    """Its state and its value are written by one pass; Adam's two counts take one more."""
+    params = [
+        Tensor(numbers(3 + place, 4, seed=place), requires_grad=True).realize()
+        for place in range(4)
+    ]
+    if kind == "SGD":
+        optimizer: Optimizer = SGD(params, lr=0.1, momentum=0.9)
+    else:
+        optimizer = Adam(params, lr=0.1)
+    with Tensor.train():
+        pending(optimizer)
+        optimizer.step()  # the state gets its memory
+        pending(optimizer)
+        with recording() as record:
+            optimizer.step()
+    written = {"SGD": 2, "Adam": 3}[kind]
+    names = [launch.kernel.name for launch in record if launch.kernel is not None]
+    updates = [name for name in names if name.startswith(f"E{written}_")]
+    assert len(updates) == 4
+    assert len(names) == 4 + (kind == "Adam")
+
+
+def test_several_outputs_give_the_values_of_several_kernels() -> None:
+    """What runs as one kernel under its `2` is what two kernels would give."""
+    first, second = numbers(4, 4), numbers(4, 4, seed=1)
+    results = []
+    for noopt in (0, 1):
+        a, b = Tensor(first).realize(), Tensor(second).realize()
+        with Context(NOOPT=noopt), recording() as record:
+            grown = a.assign(a * 0.5 + b)
+            Tensor.realize(grown, b.assign(b - grown))
+        assert len(record) == (2 if noopt else 1)
+        assert record[0].kernel is not None
+        assert record[0].kernel.name.startswith("E_16" if noopt else "E2_16")
+        close(a, first * np.float32(0.5) + second)
+        results.append((a.tolist(), b.tolist()))
+    assert results[0] == results[1]
