@@ -233,8 +233,11 @@ class Entry:
                 if not is_sole(tensors[number]):
                     self._set_aside(tensors)
                     break
+            for number in self._written:
+                self._bound[self.inputs[number].slot].part()
             cells = [output.take(self._slots) for output in self.outputs]
             for output, cell in zip(self.outputs, cells, strict=True):
+                cell.buffer.part()
                 if cell is not output.current:
                     output.current = cell
                     self.program.set_buffer(output.slot, cell.buffer)
@@ -258,7 +261,7 @@ class Entry:
         """Memory of the captured call that somebody still looks at is left to them."""
         seen = {id(buffer) for buffer in buffers()}
         for slot, buffer in self.leftovers:
-            if id(buffer) in seen:
+            if id(buffer) in seen or buffer.is_lent:
                 buffer = Device[buffer.device].buffer(buffer.size, buffer.dtype)
             self.program.set_buffer(slot, buffer)
         self.leftovers = []

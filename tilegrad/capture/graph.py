@@ -146,6 +146,7 @@ class Program:
         self._values: dict[Value, int] = {}
         self._parts: list[_Batch | Step] | None = None
         self._batches: list[_Batch] = []
+        self._moves = Buffer.moves
 
     def set_buffer(self, slot: int, buffer: Buffer) -> None:
         """Let `slot` be `buffer` from now on."""
@@ -175,6 +176,11 @@ class Program:
         parts = self._parts
         if parts is None:
             parts = self._graph()
+        if self._moves != Buffer.moves:
+            # Some buffer went on in other memory, so the addresses written down may be old.
+            self._moves = Buffer.moves
+            for slot, buffer in self._buffers.items():
+                self.set_buffer(slot, buffer)
         is_shown = switches.DEBUG >= 2
         for part in parts:
             if isinstance(part, Step):

@@ -123,8 +123,12 @@ class _Cell:
         self._counts = [sys.getrefcount(node) for node in self.nodes]
 
     def is_free(self) -> bool:
-        """Whether nobody else holds one of the nodes, or wrote to the memory on their own."""
+        """Whether nobody else holds one of the nodes, looks at the memory, or wrote to it on their
+        own.
+        """
         if sys.getrefcount(self.leaf) != self._count or is_overwritten(self.leaf):
+            return False
+        if self.buffer.is_lent:
             return False
         return [sys.getrefcount(node) for node in self.nodes] == self._counts
 

@@ -24,12 +24,14 @@ from tilegrad.engine.plans import Graph, Plan, normalise, plan_for
 from tilegrad.engine.run import current_recording, run_plan, show_copy
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
+from tilegrad.runtime.buffer import Buffer
 
-__all__ = ["base_of", "exclusive", "read", "readers_of", "realize", "realized"]
+__all__ = ["base_of", "exclusive", "lend", "read", "readers_of", "realize", "realized"]
 
 _known = Known()
 _lock = threading.RLock()
 _REMEMBERED = (Ops.COPY, Ops.ASSIGN)
+_PAGE = 4096
 
 
 def base_of(node: UOp) -> UOp:
@@ -129,6 +131,9 @@ def _run(
     graph = normalise(sink)
     plan = plan_for(graph, sink)
     inputs = [buffer_of(node) for node in graph.leaves]
+    for node in sink.src:
+        if node.op is Ops.ASSIGN:
+            buffer_of(base_of(_place(node))).part()
     outputs = run_plan(plan, inputs, _values(graph, variables), _calls(graph, plan))
     for node, buffer in zip(sink.src, outputs, strict=True):
         if node.op is Ops.ASSIGN:
@@ -285,6 +290,31 @@ def _shaped(buffer: UOp, node: UOp) -> UOp:
 
 def read(node: UOp) -> memoryview:
     """The bytes of a realized node, row-major, in fresh memory of the host; shown as a copy."""
+    buffer = _looked_at(node)
+    start = time.perf_counter()
+    data = buffer.copy_out()
+    seconds = time.perf_counter() - start
+    if buffer.device != "HOST":
+        report.count(0, buffer.nbytes, seconds, kernels=0)
+        if config.DEBUG >= 2:
+            show_copy("HOST", buffer.device, buffer.nbytes, seconds)
+    return data
+
+
+def lend(node: UOp) -> memoryview:
+    """The bytes of a realized node, row-major, read-only, and never written to while somebody looks
+    at them: the memory itself where the host can reach it, else a copy.
+
+    What fits a page is copied: that costs less than to remember who looks.
+    """
+    buffer = _looked_at(node)
+    with _lock:
+        found = buffer.lend() if buffer.nbytes > _PAGE else None
+    return read(node).toreadonly() if found is None else found
+
+
+def _looked_at(node: UOp) -> Buffer:
+    """The memory of a realized node that the host is about to read."""
     base = node
     while base.op is Ops.RESHAPE:
         base = base.src[0]
@@ -296,12 +326,4 @@ def read(node: UOp) -> memoryview:
     record = current_recording()
     if record is not None and record.on_read is not None:
         record.on_read(node)
-    buffer = buffer_of(base)
-    start = time.perf_counter()
-    data = buffer.copy_out()
-    seconds = time.perf_counter() - start
-    if buffer.device != "HOST":
-        report.count(0, buffer.nbytes, seconds, kernels=0)
-        if config.DEBUG >= 2:
-            show_copy("HOST", buffer.device, buffer.nbytes, seconds)
-    return data
+    return buffer_of(base)

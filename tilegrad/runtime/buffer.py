@@ -10,6 +10,10 @@ once more.
 Everything here may be called from any thread, and a buffer may die anywhere, inside an allocation
 too, since the garbage collector chooses the moment. So a dying buffer only appends its block to a
 queue; the next allocation sorts it in.
+
+Memory that the host can reach may be lent: `lend` gives it to somebody who is to see its value for
+good, without a copy. Who writes a buffer calls `part` before, which leaves lent memory to its
+lookers and goes on in other memory.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import ctypes
 import threading
 import weakref
 from collections import OrderedDict, deque
-from typing import Any
+from typing import Any, ClassVar
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DeviceError, InternalError, OutOfMemoryError
@@ -145,6 +149,7 @@ class Buffer:
         "__weakref__",
         "_finalizer",
         "_handle",
+        "_holder",
         "_lock",
         "allocator",
         "base",
@@ -153,6 +158,9 @@ class Buffer:
         "owner",
         "size",
     )
+
+    moves: ClassVar[int] = 0
+    """How often a buffer has gone on in other memory: who keeps handles compares."""
 
     def __init__(self, allocator: LRUAllocator, size: int, dtype: DType):
         if size <= 0:
@@ -169,6 +177,8 @@ class Buffer:
         self._handle: Any = None
         self._lock = threading.Lock()
         self._finalizer: Any = None
+        # What keeps lent memory, as long as somebody looks at it.
+        self._holder: Any = None
 
     @staticmethod
     def from_memory(allocator: LRUAllocator, memory: memoryview, dtype: DType) -> Buffer:
@@ -221,19 +231,20 @@ class Buffer:
                         self.base.handle, self.offset, self.nbytes
                     )
                 else:
-                    nbytes = self.nbytes
-                    handle = self.allocator.allocate(nbytes)
-                    _account(nbytes)
-                    self._finalizer = weakref.finalize(
-                        self, _give_back, self.allocator, handle, nbytes
-                    )
-                    self._finalizer.atexit = False
-                    self._handle = handle
+                    self._handle, self._finalizer = self._taken()
             return self._handle
+
+    def _taken(self) -> tuple[Any, Any]:
+        """New memory, and the finalizer that gives it back with this buffer."""
+        nbytes = self.nbytes
+        handle = self.allocator.allocate(nbytes)
+        _account(nbytes)
+        return handle, _returned_with(self, self.allocator, handle, nbytes)
 
     def deallocate(self) -> None:
         """Give the memory back now; the next use takes new memory, with undefined content."""
         with self._lock:
+            self._leave()
             if self._finalizer is not None:
                 self._finalizer()
                 self._finalizer = None
@@ -293,9 +304,72 @@ class Buffer:
         holder._buffer = self  # type: ignore[attr-defined]
         return memoryview(holder).cast("B")
 
+    # memory that is lent
+
+    def lend(self) -> memoryview | None:
+        """The memory itself, read-only, with the value it has now for as long as somebody looks at
+        it; None where the host cannot reach it, or where it is a part of another buffer's.
+        """
+        if self.base is not None:
+            return None
+        holder = self._holder() if self._holder is not None else None
+        if holder is None:
+            found = self.host_view()
+            if found is None or found.readonly:
+                return found
+            holder = found.obj
+            self._holder = weakref.ref(holder)
+        return memoryview(holder).cast("B").toreadonly()
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether somebody looks at the memory."""
+        return self._holder is not None and self._holder() is not None
+
+    def part(self) -> None:
+        """Before a write: if the memory is lent, leave it to its lookers and go on in other memory
+        with the same content.
+
+        Raises OutOfMemoryError if there is none; the buffer is then as it was.
+        """
+        holder = self._holder() if self._holder is not None else None
+        if holder is None:
+            return
+        with self._lock:
+            runtime = self.allocator.runtime
+            old = self._handle
+            runtime.synchronize()
+            handle, finalizer = self._taken()
+            if not runtime.transfer(handle, old, runtime, self.nbytes):
+                view = runtime.host_view(old, self.nbytes)
+                assert view is not None
+                runtime.copy_in(handle, view)
+            self._leave()
+            self._handle, self._finalizer = handle, finalizer
+            Buffer.moves += 1
+
+    def _leave(self) -> None:
+        """From now on lent memory goes back with its last looker, not with this buffer."""
+        holder = self._holder() if self._holder is not None else None
+        self._holder = None
+        if holder is None:
+            return
+        if self._finalizer is not None:
+            self._finalizer.detach()
+            self._finalizer = None
+            _returned_with(holder, self.allocator, self._handle, self.nbytes)
+        holder._buffer = self.owner
+        self.owner = None
+
     def __repr__(self) -> str:
         place = "" if self.base is None else f", offset={self.offset}"
         return f"<Buffer {self.device} {self.size} {self.dtype!r}{place}>"
+
+
+def _returned_with(holder: object, allocator: LRUAllocator, handle: Any, nbytes: int) -> Any:
+    finalizer = weakref.finalize(holder, _give_back, allocator, handle, nbytes)
+    finalizer.atexit = False
+    return finalizer
 
 
 def _give_back(allocator: LRUAllocator, handle: Any, nbytes: int) -> None:

@@ -20,7 +20,7 @@ from tilegrad.tensor.sizes import Variables, simple
 
 __all__ = [
     "base_of", "bound", "empty", "fixed", "from_host", "has_assignment", "is_row_major",
-    "is_stored", "is_view", "is_whole",
+    "is_stored", "is_view", "is_whole", "lend",
     "looks_at", "owned", "read", "run", "stored_below",
 ]  # fmt: skip
 
@@ -194,6 +194,11 @@ def stored_below(node: UOp, device: str) -> UOp:
 def read(node: UOp) -> memoryview:
     """The bytes of a realized node."""
     return engine.read(node)
+
+
+def lend(node: UOp) -> memoryview:
+    """The bytes of a realized node, read-only, to keep: its memory itself where that can be."""
+    return engine.lend(node)
 
 
 def bound(size: Any, variables: Variables) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
@@ -74,14 +74,16 @@ class Realized(Attention):
         return tuple(memory.bound(size, self._variables) for size in self.shape)
 
     def data(self) -> memoryview:
-        """The values as a read-only memoryview of this shape; bfloat16 as its 16 bits."""
+        """The values as a read-only memoryview of this shape; bfloat16 as its 16 bits. As `numpy`,
+        it is the tensor's memory itself where that can be.
+        """
         shape = self._bound_shape()
-        raw, code = self._bytes().cast("B"), host.format_of(self.dtype)
+        raw, code = self._bytes(memory.lend).cast("B"), host.format_of(self.dtype)
         cast: Any = raw.cast
         found: memoryview = cast(code, shape) if shape and raw.nbytes else cast(code)
         return found
 
-    def _bytes(self) -> memoryview:
+    def _bytes(self, read: Callable[[UOp], memoryview] = memory.read) -> memoryview:
         """The values in row-major order, with symbolic sizes as they are bound."""
         if not self._has_elements():
             return memoryview(b"")
@@ -90,15 +92,18 @@ class Realized(Attention):
         node = memory.fixed(self.realize().uop, self._variables)
         if not memory.is_row_major(node):
             (node,) = memory.run([UOp(Ops.CONTIGUOUS, node.dtype, (node,))], NO_VARIABLES)
-        return memory.read(node).toreadonly()
+        return read(node).toreadonly()
 
     def numpy(self) -> Any:
         """The values as a read-only NumPy array; bfloat16 becomes float32.
 
+        Where the host can reach the device's memory, a large array is that memory, not copied, and
+        keeps its values: a later assignment to the tensor gives it other memory.
+
         >>> Tensor([1.0, 2.0]).numpy().tolist()
         [1.0, 2.0]
         """
-        return host.array_from(self._bytes(), self.dtype, self._bound_shape())
+        return host.array_from(self._bytes(memory.lend), self.dtype, self._bound_shape())
 
     def tolist(self) -> Any:
         """The values as nested lists of Python numbers; one number for no axes."""
