@@ -21,7 +21,6 @@ from tilegrad.engine.memory import buffer_of, is_overwritten
 from tilegrad.ir.op import Ops
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor import memory
-from tilegrad.tensor.core import is_constant
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, merge
 from tilegrad.tensor.tensor import Tensor
 
@@ -87,7 +86,7 @@ class Builder:
         for number, tensor in enumerate(self.guards.tensors):
             known = run.known(tensor)
             if number >= run.given and known is not None and not known.is_stored:
-                if not is_constant(known.uop):
+                if not known.uop.is_constant:
                     raise Again(f"{self.guards.places[number][0].label} was still to be computed")
         for tensor in run.changed:
             if not run.before[id(tensor)].is_stored and memory.is_stored(tensor.uop):
@@ -223,7 +222,7 @@ class Builder:
             each.is_written = id(tensor) in written
             each.is_window = id(known.memory) in run.reads.windows
             if known.memory is None:
-                if is_constant(known.uop) and tensor._has_elements():
+                if known.uop.is_constant and tensor._has_elements():
                     each.kind, each.node = "graph", known.uop
             elif id(known.memory) in self.touched or each.is_viewed:
                 each.kind, each.layout = "memory", layout(known.uop)
@@ -351,7 +350,7 @@ class Builder:
 
 
 def _waits_on(known: Before, buffer: Buffer) -> bool:
-    if known.is_stored or is_constant(known.uop):
+    if known.is_stored or known.uop.is_constant:
         return False
     leaves = [node for node in known.uop.toposort() if node.op is Ops.BUFFER]
     return any(not is_overwritten(node) and buffer_of(node) is buffer for node in leaves)

@@ -21,7 +21,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor import host, memory
-from tilegrad.tensor.core import is_constant, live
+from tilegrad.tensor.core import live
 from tilegrad.tensor.sizes import multiply, show_shape
 from tilegrad.tensor.tensor import Tensor
 
@@ -68,7 +68,7 @@ def is_readable(node: UOp) -> bool:
 def is_waiting(tensor: Tensor) -> bool:
     """Whether the tensor is still to be computed from memory or random words."""
     node = tensor.uop
-    return not memory.is_stored(node) and not is_constant(node)
+    return not memory.is_stored(node) and not node.is_constant
 
 
 def settle(tensors: Sequence[Tensor]) -> None:

@@ -48,7 +48,7 @@ class UOp:
     """One node: `UOp(op, dtype, src, arg)`. The same four give the same object."""
 
     __slots__ = (
-        "__weakref__", "_bounds", "_digest", "_divisor", "_ranges", "_shape",
+        "__weakref__", "_bounds", "_digest", "_divisor", "_is_constant", "_ranges", "_shape",
         "arg", "dtype", "op", "origin", "src",
     )  # fmt: skip
     op: Ops
@@ -59,6 +59,7 @@ class UOp:
     _shape: tuple[Any, ...]
     _bounds: tuple[Any, Any]
     _divisor: int
+    _is_constant: bool
     _ranges: frozenset[UOp]
     _digest: bytes
 
@@ -147,6 +148,14 @@ class UOp:
             return self._divisor
         except AttributeError:
             return self._lazy("_divisor", divisor_of)  # type: ignore[no-any-return]
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether this is made of constants alone, with no memory and no random words."""
+        try:
+            return self._is_constant
+        except AttributeError:
+            return self._lazy("_is_constant", _constant_of)  # type: ignore[no-any-return]
 
     @property
     def ranges(self) -> frozenset[UOp]:
@@ -437,6 +446,12 @@ def _below(root: UOp, done: Mapping[UOp, Any]) -> Iterator[UOp]:
             continue
         stack.pop()
         yield node
+
+
+def _constant_of(node: UOp) -> bool:
+    if node.op in (Ops.BUFFER, Ops.RAND):
+        return False
+    return all(source._is_constant for source in node.src)
 
 
 def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) -> dict[UOp, None]:

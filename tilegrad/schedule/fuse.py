@@ -24,6 +24,8 @@ __all__ = ["Fusion", "fuse"]
 
 _DEPTH = 200
 _LEAVES = 48
+# Of a kernel, about: compilers take more than twice the time for twice the operations.
+_OPERATIONS = 2000
 _REGION = 64
 # Below this many elements a launch costs more than the lost parallelism.
 _SMALL = 1 << 14
@@ -95,26 +97,35 @@ def _forced(sink: UOp, nodes: list[UOp]) -> dict[UOp, Reason]:
     stored: dict[UOp, Reason] = {}
     depth: dict[UOp, int] = {}
     leaves: dict[UOp, frozenset[UOp]] = {}
+    # How many operations come before a node, and before what it is computed from. Between the two
+    # lies its subtree, as sources stand right before their user unless they are shared.
+    place: dict[UOp, int] = {}
+    first: dict[UOp, int] = {}
+    count = 0
     for node in nodes:
         if node.op is Ops.SINK:
             continue
+        count += node.op.is_alu
+        place[node] = count
+        near = [first[part] for part in node.src if count - place[part] <= _OPERATIONS]
+        first[node] = min(near, default=count)
         if node.op in _FORCED:
             stored[node] = _FORCED[node.op]
-        for place, source in enumerate(node.src):
-            is_whole = node.op is Ops.COPY or (node.op is Ops.SCATTER_ADD and place == 0)
+        for number, source in enumerate(node.src):
+            is_whole = node.op is Ops.COPY or (node.op is Ops.SCATTER_ADD and number == 0)
             if is_whole and source.op is not Ops.BUFFER and source not in stored:
                 stored[source] = Reason.COPIED if node.op is Ops.COPY else Reason.SCATTERED
         known = frozenset().union(*(leaves[source] for source in node.src))
         level = 1 + max((depth[source] for source in node.src), default=0)
         if (
-            (level > _DEPTH or len(known) > _LEAVES)
+            (level > _DEPTH or len(known) > _LEAVES or count - first[node] > _OPERATIONS)
             and node.op.is_alu
             and node not in stored
             and node.shape
         ):
             stored[node] = Reason.TOO_LARGE
         if node in stored or node.op is Ops.BUFFER:
-            known, level = frozenset({node}), 0
+            known, level, first[node] = frozenset({node}), 0, count
         depth[node], leaves[node] = level, known
     for node in sink.src:
         if node.op is not Ops.BUFFER:

@@ -12,7 +12,7 @@ from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import memory
-from tilegrad.tensor.core import check_devices, compute, describe, is_constant, live
+from tilegrad.tensor.core import check_devices, compute, describe, live
 from tilegrad.tensor.index import has_tensor
 from tilegrad.tensor.realized import Realized, owners
 from tilegrad.tensor.sizes import here, merge, same_shape, show_shape
@@ -85,7 +85,7 @@ class Assignment(Realized):
                 line=here(),
                 remedy=f"cast the value: .cast({self.dtype!r})",
             )
-        if not is_constant(value.uop):
+        if not value.uop.is_constant:
             check_devices("assign", [self, value])
         return value
 

@@ -40,7 +40,6 @@ __all__ = [
     "cast_node",
     "compute",
     "describe",
-    "is_constant",
     "is_scalar_leaf",
     "live",
 ]
@@ -374,17 +373,3 @@ def broadcast(name: str, nodes: list[UOp]) -> tuple[UOp, ...]:
         return tuple(nodes)
     shape = broadcast_shape(name, nodes)
     return tuple([stretch(node, shape) for node in nodes])
-
-
-def is_constant(node: UOp) -> bool:
-    """Whether `node` is made of constants alone, with no memory and no random words."""
-    seen: set[UOp] = set()
-    stack = [node]
-    while stack:
-        node = stack.pop()
-        if node.op in (Ops.BUFFER, Ops.RAND):
-            return False
-        if node not in seen:
-            seen.add(node)
-            stack.extend(node.src)
-    return True

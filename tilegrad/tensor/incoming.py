@@ -15,7 +15,6 @@ from tilegrad.tensor.core import (
     cast_node,
     compute,
     describe,
-    is_constant,
     number_dtype,
 )
 from tilegrad.tensor.device import canonical
@@ -110,7 +109,7 @@ def _node_of(cls: Any, data: Any, device: str, dtype: DType | None) -> tuple[UOp
         node = data.uop if dtype is None else cast_node(data.uop, dtype)
         return (
             node
-            if data.device == device or is_constant(node)
+            if data.device == device or node.is_constant
             else compute(Ops.COPY, node.dtype, (node,), device)
         ), data._variables
     if isinstance(data, UOp):

@@ -15,7 +15,7 @@ from tilegrad.engine import realize as engine
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
-from tilegrad.tensor.core import compute, is_constant, live
+from tilegrad.tensor.core import compute, live
 from tilegrad.tensor.sizes import Variables, simple
 
 __all__ = [
@@ -180,7 +180,7 @@ def fixed(node: UOp, variables: Variables) -> UOp:
 
 def stored_below(node: UOp, device: str) -> UOp:
     """What to compute so that `node` is memory: itself, or the stored value it views."""
-    if is_constant(node):
+    if node.is_constant:
         # No memory below a constant graph says on which device to compute it.
         return (
             node if device == Device.DEFAULT else UOp(Ops.CONTIGUOUS, node.dtype, (node,), device)

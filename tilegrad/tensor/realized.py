@@ -12,7 +12,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import host, memory
 from tilegrad.tensor.attention import Attention
-from tilegrad.tensor.core import compute, describe, is_constant
+from tilegrad.tensor.core import compute, describe
 from tilegrad.tensor.device import canonical
 from tilegrad.tensor.graphs import graphs
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, show_shape
@@ -40,7 +40,7 @@ class Realized(Attention):
         node = self.uop
         if node.op in (Ops.BUFFER, Ops.CONTIGUOUS):
             return self
-        if is_constant(node) and self._has_elements():
+        if node.is_constant and self._has_elements():
             # All constants of a value are one node; memory that is written to later must be one
             # tensor's own.
             return self._like(memory.owned(node, self.device))
@@ -55,7 +55,7 @@ class Realized(Attention):
         name = canonical(device)
         if name == self.device:
             return self
-        if is_constant(self.uop):
+        if self.uop.is_constant:
             return self._of(self.uop, name, self._variables, self._requires_grad)
         return self._of(
             compute(Ops.COPY, self.dtype, (self.uop,), name),
@@ -177,7 +177,7 @@ def _realize(tensors: Sequence[Realized]) -> None:
     for tensor, root, stored in zip(pending, roots, memory.run(roots, variables)):
         node, base = tensor.uop, memory.base_of(stored)
         # A constant graph was wrapped to say its device: then it is not below the node.
-        result = stored if root is node or is_constant(node) else node.substitute({root: stored})
+        result = stored if root is node or node.is_constant else node.substitute({root: stored})
         owner = owners.get(base)
         if node.op is not Ops.ASSIGN and owner is not None and owner() is not tensor:
             tensor._is_shared = True

@@ -7,7 +7,6 @@ from typing import Self
 from tilegrad.base.dtype import as_const, sum_dtype
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
-from tilegrad.tensor.core import is_constant
 from tilegrad.tensor.reduce import Reduce
 from tilegrad.tensor.sizes import as_axis
 
@@ -54,7 +53,7 @@ class Scan(Reduce):
         # A running fold of a constant has a closed form at any length.
         return (
             self._running(place, op)
-            if size <= _BLOCK or is_constant(self.uop)
+            if size <= _BLOCK or self.uop.is_constant
             else self._in_blocks(place, op)
         )
 
