@@ -239,8 +239,8 @@ class Entry:
             for output, cell in zip(self.outputs, cells, strict=True):
                 cell.buffer.part()
                 if cell is not output.current:
-                    output.current = cell
                     self.program.set_buffer(output.slot, cell.buffer)
+                    output.current = cell
             self.program.run(switches)
         values = self.values
         made = [

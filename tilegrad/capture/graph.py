@@ -13,13 +13,16 @@ import time
 from array import array
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tilegrad.base.config import Config, config
+from tilegrad.base.errors import OutOfMemoryError
+from tilegrad.base.origin import Entry, method_names
 from tilegrad.device.cpu import CpuRuntime
 from tilegrad.device.registry import Device
 from tilegrad.engine import report
 from tilegrad.engine.pipeline import CompiledKernel
-from tilegrad.engine.run import Launch, load_program, run_step
+from tilegrad.engine.run import Launch, load_program, located, run_step
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = ["Program", "Step", "Value"]
@@ -36,7 +39,7 @@ class Step:
     kernel: CompiledKernel | None
     slots: tuple[int, ...]
     values: tuple[Value, ...]
-    calls: tuple[str, ...]
+    origin: tuple[Entry, ...]
 
     @property
     def name(self) -> str:
@@ -114,7 +117,7 @@ class _Batch:
             name, arguments, calls = (
                 first.kernel.display,
                 len(first.slots) + len(first.values),
-                first.calls,
+                tuple(method_names(first.origin)),
             )
         else:
             name, arguments, calls = f"<batched {len(self.steps)}>", inputs, ()
@@ -149,14 +152,25 @@ class Program:
         self._moves = Buffer.moves
 
     def set_buffer(self, slot: int, buffer: Buffer) -> None:
-        """Let `slot` be `buffer` from now on."""
+        """Let `slot` be `buffer` from now on.
+
+        Raises OutOfMemoryError, and changes nothing, if there is no memory for it.
+        """
+        address = self._address(slot, buffer)
         self._buffers[slot] = buffer
         for batch in self._batches:
-            places = batch.slot_words.get(slot)
-            if places is not None:
-                address = buffer.handle
-                for place in places:
-                    batch.words[place] = address
+            for place in batch.slot_words.get(slot, ()):
+                batch.words[place] = address
+
+    def _address(self, slot: int, buffer: Buffer) -> Any:
+        """The buffer's handle; the first use takes its memory, and may fail."""
+        failure = None
+        try:
+            return buffer.handle
+        except OutOfMemoryError as error:
+            failure = error
+        user = next((step for step in self.steps if slot in step.slots), None)
+        raise located(failure, user.origin if user is not None else ())
 
     def set_value(self, name: Value, value: int) -> None:
         """Let the named integer be `value` from now on."""
@@ -190,14 +204,17 @@ class Program:
 
     def _graph(self) -> list[_Batch | Step]:
         parts: list[_Batch | Step] = []
+        batches: list[_Batch] = []
         group: list[Step] = []
         for step in [*self.steps, None]:
             if group and (step is None or step.device != group[0].device or not _is_native(step)):
                 addresses = {
-                    slot: self._buffers[slot].handle for each in group for slot in each.slots
+                    slot: self._address(slot, self._buffers[slot])
+                    for each in group
+                    for slot in each.slots
                 }
                 batch = _Batch(group, addresses, self._values)
-                self._batches.append(batch)
+                batches.append(batch)
                 parts.append(batch)
                 group = []
             if step is not None:
@@ -205,7 +222,7 @@ class Program:
                     group.append(step)
                 else:
                     parts.append(step)
-        self._parts = parts
+        self._parts, self._batches = parts, batches
         return parts
 
     def _launch(self, step: Step) -> None:
@@ -215,7 +232,7 @@ class Program:
             name: self._values.get(value, value)
             for name, value in zip(names, step.values, strict=True)
         }
-        launch = Launch(step.device, step.kernel, buffers, names, step.calls)
+        launch = Launch(step.device, step.kernel, buffers, names, step.origin)
         run_step(launch, values, replay=True)  # type: ignore[arg-type]
 
 

@@ -117,4 +117,4 @@ class Slots:
             else:
                 values.append(("variable", name) if name in symbols else value)
         slots = tuple([self.number[id(buffer)] for buffer in launch.buffers])
-        return Step(launch.device, launch.kernel, slots, tuple(values), launch.calls)
+        return Step(launch.device, launch.kernel, slots, tuple(values), launch.origin)

@@ -16,11 +16,11 @@ from typing import Any
 
 from tilegrad.base.config import config
 from tilegrad.base.errors import ShapeError
-from tilegrad.base.origin import method_names
+from tilegrad.base.origin import Entry
 from tilegrad.engine import report
 from tilegrad.engine.known import Known, readers
 from tilegrad.engine.memory import buffer_of, leaf, overwrite
-from tilegrad.engine.plans import Graph, Plan, normalise, plan_for
+from tilegrad.engine.plans import Graph, Step, normalise, plan_for
 from tilegrad.engine.run import current_recording, run_plan, show_copy
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
@@ -131,10 +131,16 @@ def _run(
     graph = normalise(sink)
     plan = plan_for(graph, sink)
     inputs = [buffer_of(node) for node in graph.leaves]
-    for node in sink.src:
-        if node.op is Ops.ASSIGN:
-            buffer_of(base_of(_place(node))).part()
-    outputs = run_plan(plan, inputs, _values(graph, variables), _calls(graph, plan))
+    writers = [node for node in sink.src if node.op is Ops.ASSIGN]
+    for node in writers:
+        buffer_of(base_of(_place(node))).part()
+    outputs = run_plan(
+        plan,
+        inputs,
+        _values(graph, variables),
+        lambda step: _origin(graph, step),
+        bool(writers),
+    )
     for node, buffer in zip(sink.src, outputs, strict=True):
         if node.op is Ops.ASSIGN:
             continue
@@ -255,23 +261,10 @@ def _values(graph: Graph, variables: Mapping[UOp, int]) -> dict[str, int]:
     return values
 
 
-def _calls(graph: Graph, plan: Plan) -> list[tuple[str, ...]]:
-    """For each step, the user's calls that it computes; only gathered when they are shown."""
-    if config.DEBUG < 2:
-        return []
-    return [
-        tuple(
-            method_names(
-                [
-                    entry
-                    for place in step.nodes
-                    if place < len(graph.nodes)
-                    for entry in graph.nodes[place].origin
-                ]
-            )
-        )
-        for step in plan.steps
-    ]
+def _origin(graph: Graph, step: Step) -> tuple[Entry, ...]:
+    """The user's calls that a step computes: those of this graph, whoever made the plan."""
+    places = [place for place in step.nodes if place < len(graph.nodes)]
+    return tuple(dict.fromkeys(entry for place in places for entry in graph.nodes[place].origin))
 
 
 def _shaped(buffer: UOp, node: UOp) -> UOp:

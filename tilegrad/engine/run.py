@@ -17,6 +17,8 @@ from typing import Any
 
 from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import InternalError, TilegradError
+from tilegrad.base.origin import Entry, method_names, user_lines
 from tilegrad.device.registry import Device
 from tilegrad.engine import report
 from tilegrad.engine.pipeline import CompiledKernel, binary_of
@@ -29,6 +31,7 @@ __all__ = [
     "Recording",
     "current_recording",
     "load_program",
+    "located",
     "recording",
     "run_plan",
     "run_step",
@@ -39,15 +42,21 @@ __all__ = [
 class Launch:
     """One step as it ran: a kernel with its buffers, or a copy of the second buffer into the first.
 
-    `values` are those of the kernel's `variables`, in their order.
+    `values` are those of the kernel's `variables`, in their order; `origin` says which of the
+    user's calls it computes.
     """
 
     device: str
     kernel: CompiledKernel | None
     buffers: tuple[Buffer, ...]
     variables: tuple[str, ...]
-    calls: tuple[str, ...]
+    origin: tuple[Entry, ...]
     values: tuple[int, ...] = ()
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """The user's calls, by name."""
+        return tuple(method_names(self.origin))
 
 
 class Recording(list[Launch]):
@@ -126,10 +135,14 @@ def run_plan(
     plan: Plan,
     inputs: Sequence[Buffer],
     variables: Mapping[str, int],
-    calls: Sequence[tuple[str, ...]],
+    origin_of: Callable[[Step], tuple[Entry, ...]] = lambda step: (),
+    is_writing: bool = False,
 ) -> list[Buffer]:
-    """Run a plan on `inputs` (by number) and give the buffers of its results. `calls[i]` are the
-    user's calls behind step i.
+    """Run a plan on `inputs` (by number) and give the buffers of its results. `origin_of` gives the
+    user's calls behind a step.
+
+    Raises what a step raises, with the user's line. A plan that `is_writing` to its inputs takes
+    all memory before it begins, so that where there is too little nothing is half written.
     """
     blocks = {
         device: Device[device].buffer(size, dtypes.uint8) for device, size in plan.blocks.items()
@@ -142,23 +155,63 @@ def run_plan(
             table.append(blocks[memory.device].view(memory.offset, memory.size, memory.dtype))
         else:
             table.append(Device[memory.device].buffer(memory.size, memory.dtype))
-    record = _recorder.get()
-    if config.DEBUG >= 2:
-        _show_empty(plan, inputs)
-    for number, step in enumerate(plan.steps):
-        launch = _bound(step, table, calls[number] if number < len(calls) else (), variables)
-        if record is not None:
-            record.append(launch)
-        run_step(launch, variables)
+    failure = _run_steps(plan, table, variables, origin_of, is_writing)
+    if failure is not None:
+        # The traceback keeps this frame: what the run took goes back now.
+        table.clear()
+        blocks.clear()
+        raise failure
     return [table[number] for number in plan.outputs]
 
 
-def _show_empty(plan: Plan, inputs: Sequence[Buffer]) -> None:
+def _run_steps(
+    plan: Plan,
+    table: Sequence[Buffer],
+    variables: Mapping[str, int],
+    origin_of: Callable[[Step], tuple[Entry, ...]],
+    is_writing: bool,
+) -> TilegradError | None:
+    """Run the steps; what one raises is given back, so that no traceback holds their memory."""
+    record = _recorder.get()
+    is_told = record is not None or config.DEBUG >= 2 or _timer.get() is not None
+    first = plan.steps[0] if plan.steps else None
+    step = first
+    try:
+        if config.DEBUG >= 2:
+            _show_empty(plan, table)
+        for step in plan.steps if is_writing else ():
+            for number in step.buffers:
+                _ = table[number].handle
+        for step in plan.steps:
+            launch = _bound(step, table, origin_of(step) if is_told else (), variables)
+            if record is not None:
+                record.append(launch)
+            run_step(launch, variables)
+    except InternalError:
+        raise
+    except TilegradError as error:
+        return located(error, origin_of(step) if step is not None else ())
+    return None
+
+
+def located(error: TilegradError, origin: tuple[Entry, ...]) -> TilegradError:
+    """The error with the user's calls and lines, before the remedy if there is one."""
+    details = dict(error.details)
+    remedy = details.pop("remedy", None)
+    for name, found in (("call", method_names(origin)), ("line", user_lines(origin))):
+        if found:
+            details.setdefault(name, ", ".join(found))
+    if remedy is not None:
+        details["remedy"] = remedy
+    return type(error)(error.headline, **details)
+
+
+def _show_empty(plan: Plan, table: Sequence[Buffer]) -> None:
     """A row per input that is read and was never written: `Tensor.empty` takes its memory now."""
     read = {number for step in plan.steps for number in step.buffers[1:]}
     for number, memory in enumerate(plan.buffers):
         if memory.source is not None and number in read:
-            buffer = inputs[memory.source]
+            buffer = table[number]
             if not buffer.is_allocated:
                 _ = buffer.handle
                 name = f"empty {buffer.size:8d} {buffer.dtype.alias}"
@@ -166,12 +219,12 @@ def _show_empty(plan: Plan, inputs: Sequence[Buffer]) -> None:
 
 
 def _bound(
-    step: Step, table: Sequence[Buffer], calls: tuple[str, ...], variables: Mapping[str, int]
+    step: Step, table: Sequence[Buffer], origin: tuple[Entry, ...], variables: Mapping[str, int]
 ) -> Launch:
     names = step.kernel.variables if step.kernel is not None else ()
     buffers = tuple([table[number] for number in step.buffers])
     return Launch(
-        step.device, step.kernel, buffers, names, calls, tuple([variables[name] for name in names])
+        step.device, step.kernel, buffers, names, origin, tuple([variables[name] for name in names])
     )
 
 
