@@ -19,12 +19,15 @@ from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.heuristic_simt import heuristic as heuristic_simt
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
 from tilegrad.optimize.opts import apply_opt
+from tilegrad.optimize.rows import rows_of_fold
 from tilegrad.target import Target
 
 __all__ = ["heuristic"]
 
 # A launch over threads pays from about this many operations on.
 _WORTH_THREADS = 1 << 15
+# Code for several results at once pays from about this many on.
+_WORTH_ROWS = 1 << 18
 # Accumulators and operands must stay in registers: this share of them may hold accumulators.
 _ACCUMULATORS = 3 / 4
 _ROWS = (8, 12, 10, 9, 7, 6, 11, 5, 4)
@@ -177,7 +180,9 @@ class _Shaper:
                 break
 
     def vectorize_fold(self, fold: UOp, width: int) -> None:
-        """Vector accumulators along a contiguous reduce axis; short folds are written out."""
+        """Vector accumulators along a contiguous reduce axis, for several results if they share
+        loads; short folds are written out.
+        """
         loops = [
             part for part in fold.src[1:] if part.op is Ops.RANGE and part.src[0].op is Ops.CONST
         ]
@@ -190,14 +195,28 @@ class _Shaper:
         if contiguous:
             loop = contiguous[-1]
             extent = loop.src[0].arg
-            amount = _lane_amount(extent, width, 4 if len(fold.src) == 2 else 2)
+            rows = self.rows(fold) if extent >= width else []
+            amount = _lane_amount(extent, width, 1 if rows else 4 if len(fold.src) == 2 else 2)
             if amount > 1:
                 self.split_to(loop, OptOps.UNROLL, amount)
+            for axis, count in rows:
+                self.move(OptOps.UPCAST, axis, count)
             return
         if loops and int(prod(part.src[0].arg for part in loops)) <= 4 * _MOST_UNROLL:
             for loop in loops:
                 if loop.src[0].arg <= 2 * _MOST_UNROLL:
                     self.move(OptOps.UNROLL, loop, 0)
+
+    def rows(self, fold: UOp) -> list[tuple[UOp, int]]:
+        """How many results to write out, if this fold is all the kernel does."""
+        nodes = self.ast.toposort()
+        work = int(prod(part.vmax + 1 for part in loop_order(self.ast)))
+        is_alone = not any(node.op is Ops.END for node in nodes) and fold is _heaviest(
+            [node for node in nodes if node.op is Ops.REDUCE]
+        )
+        if not is_alone or work < _WORTH_ROWS:
+            return []
+        return rows_of_fold(fold, loop_order(self.ast), int(self.target.registers * _ACCUMULATORS))
 
     def vectorize_nest(self, nest: UOp, width: int) -> None:
         """Vectors in a nest that fills scratch, whose extents cannot be padded."""
@@ -293,8 +312,13 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
         row = max(rows, key=lambda part: (min(part.src[0].arg, 8), part.src[0].arg))
         strided = [load for load in moves if _stride(load.src[1], lanes) != 1]
         stage = _stageable(moves, loads)
-        if strided and stage is None:
-            continue
+        if strided:
+            # Only a packed operand can be strided along the lanes, and packing takes many uses.
+            others = [part for part in outputs if part not in strided[0].ranges]
+            left = int(prod(part.src[0].arg for part in others))
+            left //= min(row.src[0].arg, _ROWS[0]) if row in others else 1
+            if stage is None or left < 4:
+                continue
         extent = lanes.src[0].arg
         quality = extent / _padded(extent, min(width, _power_below(extent)))
         quality *= min(_power_below(extent), width) / width
