@@ -173,9 +173,8 @@ def _run_steps(
 ) -> TilegradError | None:
     """Run the steps; what one raises is given back, so that no traceback holds their memory."""
     record = _recorder.get()
-    is_told = record is not None or config.DEBUG >= 2 or _timer.get() is not None
-    first = plan.steps[0] if plan.steps else None
-    step = first
+    is_told = record is not None or config.DEBUG >= 2
+    step = plan.steps[0] if plan.steps else None
     try:
         if config.DEBUG >= 2:
             _show_empty(plan, table)
