@@ -5,6 +5,8 @@
     python -m tilegrad show FILE                      run a script; the kernels that it compiles
     python -m tilegrad show FILE --after lower.expand one state of each, or of --kernel N; --every
     python -m tilegrad replay FILE --from optimize    go on from a graph that a failure saved
+    python -m tilegrad layout 2x3:1,2 3x2             where the elements of views lie in memory
+    python -m tilegrad layout --index "ridx0*2" 4     where an index expression puts them
 
 `FILE` may be followed by arguments of its own, after `--`. Switches are environment variables, as
 for every program that uses tilegrad: `TILEGRAD_DEVICE=EMU python -m tilegrad show ...`.
@@ -90,6 +92,18 @@ def replay(file: str, after: str) -> str:
     return "\n".join(kernel.after("render") for kernel in replay(text, after))
 
 
+def layout(views: Sequence[str], index: str | None) -> str:
+    """The grids of views, or of an index expression over the shape of one view."""
+    from tilegrad.tools.layout import grids_of_index, grids_of_views, view_of
+
+    found = [view_of(text) for text in views]
+    if index is None:
+        return grids_of_views(found)
+    if len(found) != 1:
+        raise ConfigError(f"layout: an index expression has one shape, not {len(found)}")
+    return grids_of_index(index, found[0].shape)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status."""
     head, _, usage = (__doc__ or "").partition("\n\n")
@@ -111,6 +125,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     replayed = commands.add_parser("replay")
     replayed.add_argument("file")
     replayed.add_argument("--from", dest="after", metavar="PASS", required=True)
+    laid = commands.add_parser("layout")
+    laid.add_argument("views", nargs="+", metavar="SHAPE[:STRIDES][+OFFSET]")
+    laid.add_argument("--index", metavar="EXPRESSION")
     options = parser.parse_args(arguments)
     try:
         if options.command == "devices":
@@ -119,6 +136,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(ceilings(options.renew))
         elif options.command == "show":
             print(show(options))
+        elif options.command == "layout":
+            print(layout(options.views, options.index))
         else:
             print(replay(options.file, options.after))
         sys.stdout.flush()
