@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from tilegrad.base.dtype import dtypes, promote, sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError
+from tilegrad.tensor.assignment import all_or_nothing
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
@@ -80,7 +81,8 @@ class Optimizer:
     def step(self) -> None:
         """Move each parameter that has a gradient.
 
-        Raises ConfigError unless `Tensor.training` is on, or if no parameter has a gradient.
+        Raises ConfigError unless `Tensor.training` is on, or if no parameter has a gradient;
+        OutOfMemoryError where there is no room, and then no parameter has moved.
         """
         if not Tensor.training:
             raise ConfigError(
@@ -95,10 +97,11 @@ class Optimizer:
                 fix="call backward() on a loss that depends on them, after zero_grad()",
                 line=here(),
             )
-        written = self._advance()
-        for place in moving:
-            written += self._written(place)
-        Tensor.realize(*written, *self.buffers)
+        with all_or_nothing():
+            written = self._advance()
+            for place in moving:
+                written += self._written(place)
+            Tensor.realize(*written, *self.buffers)
 
     def _written(self, place: int) -> list[Tensor]:
         """Assign to parameter number `place` and its state. The new value itself stays in here: a

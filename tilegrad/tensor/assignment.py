@@ -6,9 +6,12 @@ schedule.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError, TilegradError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import memory
@@ -17,7 +20,37 @@ from tilegrad.tensor.index import has_tensor
 from tilegrad.tensor.realized import Realized, owners
 from tilegrad.tensor.sizes import here, merge, same_shape, show_shape
 
-__all__ = ["Assignment"]
+__all__ = ["Assignment", "all_or_nothing"]
+
+
+class _Log(threading.local):
+    """What this thread's tensors were before they were assigned to, while somebody asks for it."""
+
+    entries: list[tuple[Any, UOp, Any, Any, bool]] | None = None
+
+
+_log = _Log()
+
+
+@contextmanager
+def all_or_nothing() -> Iterator[None]:
+    """For a block that assigns and then realizes, once: if it raises, as there was no memory, no
+    assignment waits any more.
+    """
+    if _log.entries is not None:
+        yield
+        return
+    entries: list[tuple[Any, UOp, Any, Any, bool]] = []
+    _log.entries = entries
+    try:
+        yield
+    except TilegradError:
+        for tensor, node, variables, previous, is_shared in reversed(entries):
+            tensor.uop, tensor._variables = node, variables
+            tensor._previous, tensor._is_shared = previous, is_shared
+        raise
+    finally:
+        _log.entries = None
 
 
 class Assignment(Realized):
@@ -45,6 +78,8 @@ class Assignment(Realized):
         node = self.uop
         if other.uop is node:
             return self
+        if _log.entries is not None:
+            _log.entries.append((self, node, self._variables, self._previous, self._is_shared))
         self._variables = merge(self._variables, other._variables)
         self._previous = ()
         if not self._has_elements():
@@ -125,7 +160,8 @@ class Assignment(Realized):
         if not self._has_elements():
             return
         if has_tensor(key):
-            self.assign(self._written(key, value)).realize()
+            with all_or_nothing():
+                self.assign(self._written(key, value)).realize()
             return
         if self._is_shared or not memory.is_view(self.uop):
             self.uop, self._is_shared = memory.owned(self.uop, self.device), False

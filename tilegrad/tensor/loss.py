@@ -129,7 +129,8 @@ class Loss(Convolution):
         """The cross-entropy of softmax over axis 1 with classes (integers) or probabilities (the
         shape of this tensor).
 
-        Raises as `nll_loss`; DTypeError unless 0 <= label_smoothing <= 1.
+        Raises as `nll_loss`; ShapeError for probabilities of another shape; DTypeError unless
+        0 <= label_smoothing <= 1.
         """
         if not 0 <= label_smoothing <= 1:
             raise DTypeError(
@@ -138,6 +139,13 @@ class Loss(Convolution):
         axis = 1 if self.ndim > 1 else 0
         logarithms = self.log_softmax(axis)
         if target.dtype.is_float or target.ndim == self.ndim:
+            if not same_shape(target.shape, self.shape):
+                raise ShapeError(
+                    f"cross_entropy: target {show_shape(target.shape)} does not fit "
+                    f"{show_shape(self.shape)}",
+                    line=here(),
+                    rule="classes without axis 1, or probabilities of the same shape",
+                )
             smooth = target * (1 - label_smoothing) + label_smoothing / self._sizes[axis]
             weights = (
                 1

@@ -232,11 +232,13 @@ class Reduce(Functions):
     def logsumexp(self, axis: Axes = None, keepdim: bool = False) -> Self:
         """log(sum(exp(self))) over `axis`, without overflow."""
 
+        axes = as_axes("logsumexp", axis, self.ndim)
+
         def function(x: Self) -> Self:
-            largest = x.max(axis, keepdim=True).detach()
+            largest = x.max(axes, keepdim=True).detach()
             limit = largest.isfinite().where(largest, 0)
-            total = (x - limit).exp().sum(axis, keepdim=True).log() + limit
-            return total if keepdim else total._without(as_axes("logsumexp", axis, x.ndim))
+            total = (x - limit).exp().sum(axes, keepdim=True).log() + limit
+            return total if keepdim else total._without(axes)
 
         return self._in_float(function)
 
@@ -250,6 +252,8 @@ class Reduce(Functions):
         float32.
         """
 
+        axis = as_axis("softmax", axis, self.ndim)
+
         def function(x: Self) -> Self:
             exponentials = (x - x.max(axis, keepdim=True).detach()).exp()
             return exponentials * exponentials.sum(axis, keepdim=True).reciprocal()
@@ -259,6 +263,8 @@ class Reduce(Functions):
 
     def log_softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
         """The logarithm of `softmax`, accurate where that is nearly 0."""
+
+        axis = as_axis("log_softmax", axis, self.ndim)
 
         def function(x: Self) -> Self:
             below = x - x.max(axis, keepdim=True).detach()
