@@ -2,28 +2,30 @@
 
     python bench/start.py
 
-Every sample is a process of its own. Cold is an empty cache folder, warm one that an earlier
-process has filled; Python's own compiled files and the system's file cache are warm in both. The
-training step is the demo's, on the digits. Each figure is a median in milliseconds, with the least
-one beside it; `bench/results/start.json` keeps the last run.
+Every sample is a process of its own; cold and warm ones take turns. Cold is an empty cache folder,
+warm one that an earlier process has filled; Python's own compiled files and the system's file cache
+are warm in both. `import tilegrad` loads nothing of what the first result needs, so that belongs to
+the first result. The training step is the demo's, on the digits: a warm one is to rewrite, render
+and compile nothing in the whole process. Last, for each plan of a step, the memory that it says it
+needs beyond its inputs, and the most that was counted while it ran. `bench/results/start.json`
+keeps the last run.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
-import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent
+from common import ROOT, Spread, Taker, in_turns, keep, record_of
+
+WORK = ("rewrites", "schedules", "renders", "compiles")
 _TIMED = """
 import json, sys, time
 start = time.perf_counter()
@@ -33,133 +35,146 @@ between = time.perf_counter()
 end = time.perf_counter()
 from tilegrad.base.trace import counters
 print(json.dumps({{
-    "first": between - start, "then": end - between, "numpy": "numpy" in sys.modules,
-    "llvmlite": "llvmlite" in sys.modules,
+    "first": between - start, "then": end - between,
+    "numpy": "numpy" in sys.modules, "llvmlite": "llvmlite" in sys.modules,
     "rewrites": counters.rewrites, "schedules": counters.schedules,
     "renders": counters.renders, "compiles": counters.compiles,
 }}))
 """
-_RESULT = ("from tilegrad import Tensor", "assert (Tensor([1.0, 2.0]) + 1).tolist() == [2, 3]")
-_STEP = (
-    """
-sys.path.insert(0, {examples!r})
+_RESULT = (
+    "import tilegrad",
+    "assert (tilegrad.Tensor([1.0, 2.0]) + 1).tolist() == [2, 3]",
+)
+_TRAINING = f"""
+sys.path.insert(0, {str(ROOT.parent / "examples")!r})
 from training import Training
 from tilegrad import Tensor
 from tilegrad.nn.datasets import digits
 Tensor.manual_seed(0)
 training = Training(digits(), 128)
-""".format(examples=str(ROOT.parent / "examples")),
-    "assert training.step()[0].item() > 0",
-)
-
-Figures = dict[str, dict[str, Any]]
-
+"""
+_STEP = (_TRAINING, "assert training.step()[0].item() > 0")
+_MEMORY = f"""
+import gc, json, sys
+{_TRAINING}
+from tilegrad import GlobalCounters
+from tilegrad.engine import realize, run
+run_plan, run_step = run.run_plan, run.run_step
+plans, before = [], 0
+def counted(*given, **rest):
+    run_step(*given, **rest)
+    plans[-1]["counted"] = max(plans[-1]["counted"], GlobalCounters.mem_used - before)
+def watched(plan, *rest):
+    global before
+    before = GlobalCounters.mem_used
+    plans.append({{"predicted": plan.peak_bytes, "counted": 0, "kernels": len(plan.steps)}})
+    return run_plan(plan, *rest)
+run.run_step, realize.run_plan = counted, watched
+for _ in range(2):
+    gc.collect()
+    gc.disable()
+    plans.clear()
+    training.plain_step()
+    gc.enable()
+print(json.dumps(plans))
+"""
+IMPORT = "import tilegrad"
+FIRST = "first (tilegrad.Tensor([1., 2.]) + 1).tolist()"
+STEP = "first training step of the demo"
+# Milliseconds.
+BUDGETS = {IMPORT: 150.0, f"{FIRST}, cold": 250.0, f"{FIRST}, warm": 150.0}
 
 # Where Python keeps what it compiled, whatever the caller's settings are.
 _PYTHON_FILES = tempfile.TemporaryDirectory()
 
 
-def child(first: str, then: str, cache: str) -> dict[str, Any]:
-    """The figures of one process."""
-    environment = {
-        **os.environ,
+def child(code: str, cache: str) -> Any:
+    """What a process prints, with the switches' defaults."""
+    environment = {name: value for name, value in os.environ.items() if name[:9] != "TILEGRAD_"}
+    environment |= {
         "TILEGRAD_CACHE": cache,
         "PYTHONDONTWRITEBYTECODE": "",
         "PYTHONPYCACHEPREFIX": _PYTHON_FILES.name,
     }
-    done = subprocess.run(
-        [sys.executable, "-c", _TIMED.format(first=first, then=then)],
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise SystemExit(done.stderr)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def milliseconds(samples: Sequence[dict[str, Any]], part: str) -> dict[str, float]:
-    values = [sample[part] * 1e3 for sample in samples]
-    return {"median_ms": round(statistics.median(values), 1), "least_ms": round(min(values), 1)}
+class Process:
+    """Takes the milliseconds of one part of a process; without a cache each has an empty one."""
 
+    def __init__(self, first: str, then: str, part: str, cache: str | None):
+        self._code, self._part, self._cache = _TIMED.format(first=first, then=then), part, cache
+        self.samples: list[dict[str, Any]] = []
+        self._seconds: list[float] = []
 
-def cold_and_warm(first: str, then: str, count: int) -> tuple[list[Any], list[Any]]:
-    """Processes with an empty cache, and then with the last one's."""
-    cold = []
-    for _ in range(count):
-        with tempfile.TemporaryDirectory() as cache:
-            cold.append(child(first, then, cache))
-    with tempfile.TemporaryDirectory() as cache:
-        child(first, then, cache)
-        warm = [child(first, then, cache) for _ in range(count)]
-    return cold, warm
+    def __call__(self) -> float:
+        with tempfile.TemporaryDirectory() as empty:
+            start = time.perf_counter()
+            self.samples.append(child(self._code, self._cache or empty))
+            self._seconds.append(time.perf_counter() - start)
+        return float(self.samples[-1][self._part]) * 1e3
 
-
-def work(sample: dict[str, Any]) -> dict[str, int]:
-    return {name: sample[name] for name in ("rewrites", "schedules", "renders", "compiles")}
-
-
-def measure(count: int) -> Figures:
-    figures: Figures = {}
-    for first, then in (_RESULT, _STEP):
-        with tempfile.TemporaryDirectory() as cache:
-            child(first, then, cache)
-    with tempfile.TemporaryDirectory() as cache:
-        imports = [child("import tilegrad", "", cache) for _ in range(count)]
-        figures["import tilegrad"] = milliseconds(imports, "first")
-        imports = [child(_RESULT[0], "", cache) for _ in range(count)]
-        figures["from tilegrad import Tensor"] = milliseconds(imports, "first")
-    cold, warm = cold_and_warm(*_RESULT, count)
-    for name, samples in (("cold", cold), ("warm", warm)):
-        figures[f"first (Tensor([1., 2.]) + 1).tolist(), {name}"] = {
-            **milliseconds(samples, "then"),
-            **work(samples[0]),
-            "numpy": samples[0]["numpy"],
-            "llvmlite": samples[0]["llvmlite"],
+    def facts(self) -> dict[str, Any]:
+        """The most work of any sample, modules that any imported, and a process as a whole."""
+        found: dict[str, Any] = {
+            name: max(sample[name] for sample in self.samples)
+            for name in (*WORK, "numpy", "llvmlite")
         }
-    cold, warm = cold_and_warm(*_STEP, max(count // 5, 1))
-    for name, samples in (("cold", cold), ("warm", warm)):
-        figures[f"first training step of the demo, {name}"] = {
-            **milliseconds(samples, "then"),
-            **work(samples[0]),
-            "llvmlite": samples[0]["llvmlite"],
+        return {**found, "process_ms": round(Spread(self._seconds).median * 1e3, 1)}
+
+
+def measure(count: int, steps: int) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as cache:
+        # One that fills the cache and Python's files for each.
+        for first, then in (_RESULT, _STEP):
+            child(_TIMED.format(first=first, then=then), cache)
+        quick = {
+            IMPORT: Process(*_RESULT, "first", cache),
+            f"{FIRST}, cold": Process(*_RESULT, "then", None),
+            f"{FIRST}, warm": Process(*_RESULT, "then", cache),
         }
+        slow = {f"{STEP}, warm": Process(*_STEP, "then", cache)}
+        if steps:
+            slow = {f"{STEP}, cold": Process(*_STEP, "then", None), **slow}
+        for processes, rounds in ((quick, count), (slow, max(steps, 1))):
+            takers: dict[str, Taker] = dict(processes)
+            for name, samples in in_turns(takers, rounds).items():
+                figures[name] = {**Spread(samples).record("ms"), **processes[name].facts()}
+                show(name, samples, figures[name])
+        figures["memory of the demo's step, by plan"] = plans = child(_MEMORY, cache)
+    for plan in plans:
+        print(
+            f"plan of {plan['kernels']:3} kernels: {plan['predicted']:11,} bytes predicted,"
+            f" {plan['counted']:11,} counted"
+        )
     return figures
 
 
-def processor() -> str:
-    from tilegrad.compile.llvm import host_target
-
-    return f"{host_target()[1]}, {os.cpu_count()} cores, {platform.machine()}, {platform.system()}"
+def show(name: str, samples: Sequence[float], figure: dict[str, Any]) -> None:
+    print(f"{name:52} {Spread(samples).text('ms')}")
+    print(" " * 52, *(f"{key} {figure[key]}" for key in (*WORK, "numpy", "llvmlite")))
+    if name in BUDGETS:
+        figure["budget_ms"] = BUDGETS[name]
+        word = "within" if figure["median_ms"] < BUDGETS[name] else "OVER"
+        print(" " * 52, f"{word} the budget of {BUDGETS[name]:.0f} ms")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=15, help="processes for each figure")
+    parser.add_argument(
+        "--steps", type=int, default=5, help="the same for training steps; 0: one, and none cold"
+    )
     parser.add_argument("--print", action="store_true", help="only print, keep nothing")
     options = parser.parse_args()
-    figures = measure(options.count)
-    for name, figure in figures.items():
-        rest = {key: value for key, value in figure.items() if not key.endswith("_ms")}
-        print(
-            f"{name:45} {figure['median_ms']:8.1f} ms, least {figure['least_ms']:8.1f}",
-            *(f"{key} {value}" for key, value in rest.items()),
-        )
-    if options.print:
-        return
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    record = {
-        "machine": processor(),
-        "python": platform.python_version(),
-        "commit": commit,
-        "date": datetime.date.today().isoformat(),
-        "figures": figures,
-    }
-    (ROOT / "results").mkdir(exist_ok=True)
-    (ROOT / "results" / "start.json").write_text(json.dumps(record, indent=1) + "\n")
+    figures = measure(options.count, options.steps)
+    if not options.print:
+        keep("start", record_of(figures))
 
 
 if __name__ == "__main__":

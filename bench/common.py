@@ -1,0 +1,123 @@
+"""What the benchmarks share: samples taken in turns, their spread, and the record of a run."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+__all__ = ["ROOT", "Spread", "Taker", "in_turns", "keep", "nanoseconds", "record_of"]
+
+ROOT = Path(__file__).parent
+# Takes one sample.
+Taker = Callable[[], float]
+
+
+def in_turns(
+    takers: Mapping[str, Taker], rounds: int, *, pause: float = 0
+) -> dict[str, list[float]]:
+    """One sample of each, round after round, so that all feel the same disturbance; `pause` is
+    seconds before each sample.
+    """
+    found: dict[str, list[float]] = {name: [] for name in takers}
+    for _ in range(rounds):
+        for name, take in takers.items():
+            if pause:
+                time.sleep(pause)
+            found[name].append(take())
+    return found
+
+
+def nanoseconds(run: Callable[[], object], *, calls: int = 1, per: int = 1) -> Taker:
+    """Takes the time of one of the `per` things that each of `calls` calls of `run` does."""
+
+    def take() -> float:
+        start = time.perf_counter_ns()
+        for _ in range(calls):
+            run()
+        return (time.perf_counter_ns() - start) / (calls * per)
+
+    return take
+
+
+class Spread:
+    """The median of samples, with the quartiles and the least one as a measure of the noise."""
+
+    def __init__(self, samples: Sequence[float]):
+        self.median = statistics.median(samples)
+        self.least = min(samples)
+        self.lower, self.upper = self.median, self.median
+        if len(samples) > 1:
+            self.lower, _, self.upper = statistics.quantiles(samples, n=4, method="inclusive")
+
+    def record(self, unit: str, digits: int = 1) -> dict[str, Any]:
+        return {
+            f"median_{unit}": round(self.median, digits),
+            f"quartiles_{unit}": [round(self.lower, digits), round(self.upper, digits)],
+            f"least_{unit}": round(self.least, digits),
+        }
+
+    def text(self, unit: str, digits: int = 1) -> str:
+        def number(value: float) -> str:
+            return f"{value:,.{digits}f}"
+
+        middle = f"{number(self.lower)} to {number(self.upper)}"
+        return f"{number(self.median):>12} {unit}   {middle:>24}   least {number(self.least):>12}"
+
+
+def record_of(figures: Any, packages: Sequence[str] = ("numpy", "llvmlite")) -> dict[str, Any]:
+    """Figures with what they were measured on: machine, versions, commit and day."""
+    commit = _git("rev-parse", "HEAD")
+    if _git("status", "--porcelain", "--", "tilegrad", "examples", "bench/*.py"):
+        commit += ", changed"
+    return {
+        "machine": _machine(),
+        "versions": {"python": platform.python_version(), **_versions(packages)},
+        "commit": commit,
+        "date": datetime.date.today().isoformat(),
+        "figures": figures,
+    }
+
+
+def keep(name: str, record: Mapping[str, Any]) -> None:
+    """Write `bench/results/<name>.json` in place of an earlier run."""
+    (ROOT / "results").mkdir(exist_ok=True)
+    (ROOT / "results" / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def _versions(packages: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for name in packages:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _git(*command: str) -> str:
+    done = subprocess.run(
+        ["git", *command], cwd=ROOT.parent, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip()
+
+
+def _machine() -> str:
+    from tilegrad.compile.llvm import host_target
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    parts = [host_target()[1], f"{cores} cores", platform.machine(), platform.system()]
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    models = {line.partition(":")[2].strip() for line in text.splitlines() if "model name" in line}
+    return ", ".join([*sorted(models), *parts])
