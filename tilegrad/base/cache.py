@@ -7,6 +7,7 @@ folder that cannot be written, or a full disk, costs speed only: one warning, an
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import sys
@@ -46,8 +47,11 @@ def digest(*parts: str | bytes) -> str:
     return state.hexdigest()
 
 
-def _check(payload: bytes) -> bytes:
-    return hashlib.blake2b(payload, digest_size=_CHECK_BYTES).digest()
+def _check(table: str, key: str, payload: bytes) -> bytes:
+    """The checksum of an entry. It covers the name, so that another entry's file is damage too."""
+    state = hashlib.blake2b(f"{table}/{key}\n".encode(), digest_size=_CHECK_BYTES)
+    state.update(payload)
+    return state.digest()
 
 
 def _path(table: str, key: str) -> Path:
@@ -64,8 +68,10 @@ def get(table: str, key: str) -> bytes | None:
     except OSError:
         return None
     payload = raw[_CHECK_BYTES:]
-    if raw[:_CHECK_BYTES] != _check(payload):
-        path.unlink(missing_ok=True)
+    if raw[:_CHECK_BYTES] != _check(table, key, payload):
+        # In a folder that cannot be written it stays, and stays a miss.
+        with contextlib.suppress(OSError):
+            path.unlink()
         return None
     return payload
 
@@ -81,11 +87,12 @@ def put(table: str, key: str, payload: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
         with os.fdopen(handle, "wb") as file:
-            file.write(_check(payload) + payload)
+            file.write(_check(table, key, payload) + payload)
         os.replace(temporary, path)
     except OSError as error:
         if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
         if not _warned:
             _warned = True
             text = f"the cache folder {folder()} cannot be written ({error.strerror}); "

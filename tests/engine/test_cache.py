@@ -1,0 +1,300 @@
+"""Plans and binaries on disk: a second process compiles nothing, and no state of the folder makes a
+wrong result or an error.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, replace
+from pathlib import Path
+
+import pytest
+
+from tilegrad import Context, Device, Tensor
+from tilegrad.base import cache
+from tilegrad.base.trace import counters
+from tilegrad.engine import pipeline, plans, run
+
+# Two kernels, a copy and a read, with values that no other test computes.
+PROGRAM = """
+x = Tensor([[float(3 * row + column) for column in range(3)] for row in range(4)])
+y = (x.sum(1, keepdim=True) * x + 0.625).contiguous()
+print((y.max(0) - x.realize().min()).tolist())
+"""
+ANSWER = "[270.625, 300.625, 330.625]"
+COUNTS = "print('rewrites', counters.rewrites, 'renders', counters.renders, "
+COUNTS += "'compiles', counters.compiles)\n"
+HEAD = "from tilegrad import Tensor\nfrom tilegrad.base.trace import counters\n"
+NOTHING = "rewrites 0 renders 0 compiles 0"
+
+
+def start(folder: object, code: str = PROGRAM, **switches: str) -> subprocess.Popen[str]:
+    """A process with an environment of its own."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("TILEGRAD_")
+    }
+    environment |= {"PYTHONPATH": ":".join(sys.path), "TILEGRAD_CACHE": str(folder), **switches}
+    return subprocess.Popen(
+        [sys.executable, "-c", HEAD + code + COUNTS],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def finish(child: subprocess.Popen[str]) -> tuple[list[str], str]:
+    out, errors = child.communicate(timeout=120)
+    assert child.returncode == 0, errors
+    return out.splitlines(), errors
+
+
+def files(folder: Path, table: str = "*") -> list[Path]:
+    return sorted(path for path in folder.glob(f"v*/{table}/**/*") if path.is_file())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with Context(CACHE=str(tmp_path / "cache")):
+        yield tmp_path / "cache"
+
+
+def compute(device: str = "CPU", scale: float = 1.0) -> tuple[list[float], tuple[int, ...]]:
+    """A value, as a process computes it that knows only the disk; and what it cost: rewrites,
+    schedules, renders, compiles.
+    """
+    plans._plans.clear()
+    pipeline._kernels.clear()
+    pipeline._binaries.clear()
+    run._programs.clear()
+    before = astuple(counters)
+    x = Tensor([[1.0, 2.0], [3.0, 4.0]], device=device)
+    values = ((x * scale).sum(1, keepdim=True).contiguous() * x - 0.3125).sum(0).tolist()
+    return values, tuple(now - then for now, then in zip(astuple(counters), before))
+
+
+RIGHT = [3 * 1 + 7 * 3 - 0.625, 3 * 2 + 7 * 4 - 0.625]
+
+
+# a second process
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    first, _ = finish(start(tmp_path))
+    assert first[0] == ANSWER
+    counts = [int(word) for word in first[1].split()[1::2]]
+    assert min(counts) > 0
+    second, errors = finish(start(tmp_path))
+    assert second == [ANSWER, NOTHING]
+    assert errors == ""
+
+
+def test_a_second_process_loads_no_compiler(tmp_path: Path) -> None:
+    code = PROGRAM + "import sys\nloaded = {name.rpartition('.')[0] for name in sys.modules}\n"
+    code += "stages = ('schedule', 'optimize', 'lower', 'render', 'compile')\n"
+    code += "print(sorted(s for s in stages if f'tilegrad.{s}' in loaded), 'llvmlite' in loaded)\n"
+    first, _ = finish(start(tmp_path, code))
+    assert first[1].endswith("True")
+    second, _ = finish(start(tmp_path, code))
+    assert second == [ANSWER, "[] False", NOTHING]
+
+
+def test_another_line_and_other_memory_find_the_same_plan(folder: Path) -> None:
+    assert compute()[0] == RIGHT
+    before = astuple(counters)
+    x = Tensor([[10.0, 20.0], [30.0, 40.0]])
+
+    values = ((x * 1.0).sum(1, keepdim=True).contiguous() * x - 0.3125).sum(0).tolist()
+    assert values == [30 * 10 + 70 * 30 - 0.625, 30 * 20 + 70 * 40 - 0.625]
+    assert astuple(counters) == before
+
+
+def test_the_cache_can_be_switched_off(folder: Path) -> None:
+    with Context(DISABLE_COMPILER_CACHE=1):
+        assert compute()[0] == RIGHT
+        again = compute()
+    assert again[0] == RIGHT and again[1][3] > 0
+    assert files(folder) == []
+
+
+# twins
+
+
+@pytest.mark.row("M4.12")
+def test_a_twin_device_reuses_the_binary(folder: Path) -> None:
+    """Another plan, as it names another device, and no new kernel."""
+    a, b = (Tensor([1.0, 2.0, 3.0], device=device).realize() for device in ("CPU", "CPU:1"))
+    before = counters.compiles
+    assert (a * 7.5).tolist() == [7.5, 15, 22.5]
+    assert counters.compiles == before + 1
+    assert (b * 7.5).tolist() == [7.5, 15, 22.5]
+    assert counters.compiles == before + 1
+    assert (Tensor([4.0, 5.0, 6.0], device="CPU:2").realize() * 7.5).tolist() == [30, 37.5, 45]
+    assert counters.compiles == before + 1
+
+
+@pytest.mark.row("M4.12")
+def test_a_kernel_is_kept_by_all_that_shapes_it(folder: Path) -> None:
+    from tilegrad.base.dtype import dtypes
+    from tilegrad.ir import Axis, UOp
+    from tilegrad.ir.op import Ops
+
+    loop = UOp.range(UOp.const(dtypes.index, 4), 0, Axis.LOOP)
+    pointer = UOp(Ops.DEFINE_GLOBAL, dtypes.float.ptr(4), (), 0)
+    ast = UOp.sink(pointer.store(loop, UOp.const(dtypes.float, 1.0)))
+    backend = Device["CPU"]
+    key = pipeline.kernel_key(ast, backend)
+    assert pipeline.kernel_key(ast, Device["CPU:1"]) == key
+    assert pipeline.kernel_key(ast, replace(backend, compiler="another")) != key
+    narrow = replace(backend.target, vector_bytes=16)
+    assert pipeline.kernel_key(ast, replace(backend, target=narrow)) != key
+    for switches in ({"NOOPT": 1}, {"BEAM": 2}, {"TC": 0}, {"CPU_TARGET": "scalar"}):
+        with Context(**switches):
+            assert pipeline.kernel_key(ast, backend) != key
+    for switches in ({"DEBUG": 2}, {"JIT": 0}, {"THREADS": 1}):
+        with Context(**switches):
+            assert pipeline.kernel_key(ast, backend) == key
+
+
+def test_another_processor_does_not_take_the_binary(tmp_path: Path) -> None:
+    finish(start(tmp_path))
+    kept = set(files(tmp_path, "kernels"))
+    scalar, _ = finish(start(tmp_path, TILEGRAD_CPU_TARGET="scalar"))
+    assert scalar[0] == ANSWER and not scalar[1].endswith("compiles 0")
+    assert kept < set(files(tmp_path, "kernels"))
+    assert finish(start(tmp_path, TILEGRAD_CPU_TARGET="scalar"))[0] == [ANSWER, NOTHING]
+    assert finish(start(tmp_path))[0] == [ANSWER, NOTHING]
+
+
+# damage
+
+
+def emptied(path: Path, other: Path) -> None:
+    path.write_bytes(b"")
+
+
+def cut_short(path: Path, other: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def a_changed_bit(path: Path, other: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def of_another_program(path: Path, other: Path) -> None:
+    path.write_bytes(b"\x7fELF" + bytes(500))
+
+
+def another_entry(path: Path, other: Path) -> None:
+    path.write_bytes(other.read_bytes())
+
+
+def gone(path: Path, other: Path) -> None:
+    path.unlink()
+
+
+DAMAGE = [emptied, cut_short, a_changed_bit, of_another_program, another_entry, gone]
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("table", ["plans", "kernels"])
+def test_damage_is_a_miss_and_is_mended(
+    folder: Path, table: str, damage: Callable[[Path, Path], None]
+) -> None:
+    assert compute()[0] == RIGHT
+    ours = files(folder, table)
+    assert ours
+    assert compute(scale=2.0)[0] != RIGHT
+    other = next(path for path in files(folder, table) if path not in ours)
+    assert compute() == (RIGHT, (0, 0, 0, 0))
+    for path in ours:
+        damage(path, other)
+    values, cost = compute()
+    assert values == RIGHT
+    # A plan that is gone is made again, of kernels that are there; a kernel costs a compilation.
+    assert cost[0] > 0 and (cost[3] > 0) == (table == "kernels")
+    assert compute() == (RIGHT, (0, 0, 0, 0))
+    assert set(ours) <= set(files(folder, table))
+
+
+def test_damage_in_a_folder_that_cannot_be_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert compute()[0] == RIGHT
+    for path in files(folder):
+        cut_short(path, path)
+
+    def refuse(*args: object, **rest: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(cache, "_warned", False)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    with pytest.warns(RuntimeWarning, match="cannot be written .Permission denied.") as caught:
+        assert compute()[0] == RIGHT
+    assert len(caught) == 1
+
+
+# a folder that does not serve
+
+
+def test_an_unwritable_folder_warns_once(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    (first, *_), errors = finish(start(blocked / "cache"))
+    assert first == ANSWER
+    assert errors.count("RuntimeWarning") == 1
+    assert f"the cache folder {blocked / 'cache'} cannot be written" in errors
+    assert "set TILEGRAD_CACHE to a writable folder" in errors
+    assert blocked.read_text() == "not a folder"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits are those of POSIX")
+@pytest.mark.parametrize("room", [0, 100])
+def test_a_full_disk_leaves_no_part_of_a_file(tmp_path: Path, room: int) -> None:
+    """The system lets files grow to `room` bytes and no further, as a disk does that fills up."""
+    limit = f"import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))\n"
+    (first, counts), errors = finish(start(tmp_path / "cache", limit + PROGRAM))
+    assert first == ANSWER and not counts.endswith("compiles 0")
+    assert errors.count("RuntimeWarning") == 1 and "cannot be written" in errors
+    assert files(tmp_path / "cache") == []
+    again, errors = finish(start(tmp_path / "cache"))
+    assert again[0] == ANSWER and errors == ""
+    assert finish(start(tmp_path / "cache"))[0] == [ANSWER, NOTHING]
+
+
+def test_a_disk_that_fills_up_while_an_entry_is_replaced(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old entry stays as it was."""
+    key = cache.digest("entry")
+    cache.put("kernels", key, b"old")
+
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cache, "_warned", False)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        with pytest.warns(RuntimeWarning, match="No space left on device"):
+            cache.put("kernels", key, b"new" * 1000)
+    assert cache.get("kernels", key) == b"old"
+    assert len(files(folder)) == 1
+
+
+# several processes
+
+
+def test_processes_that_start_together(tmp_path: Path) -> None:
+    """All find an empty folder, and write the same entries."""
+    children = [start(tmp_path) for _ in range(3)]
+    for child in children:
+        (first, *_), errors = finish(child)
+        assert first == ANSWER and errors == ""
+    assert finish(start(tmp_path))[0] == [ANSWER, NOTHING]
+    assert not [path for path in files(tmp_path) if path.name.startswith(".part-")]
