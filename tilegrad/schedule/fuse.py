@@ -113,6 +113,9 @@ def _forced(sink: UOp, nodes: list[UOp]) -> dict[UOp, Reason]:
             stored[node] = _FORCED[node.op]
         for number, source in enumerate(node.src):
             is_whole = node.op is Ops.COPY or (node.op is Ops.SCATTER_ADD and number == 0)
+            # Bytes are copied in their order: a reshape of what is stored is stored as well.
+            while node.op is Ops.COPY and source.op is Ops.RESHAPE:
+                source = source.src[0]
             if is_whole and source.op is not Ops.BUFFER and source not in stored:
                 stored[source] = Reason.COPIED if node.op is Ops.COPY else Reason.SCATTERED
         known = frozenset().union(*(leaves[source] for source in node.src))

@@ -21,6 +21,7 @@ class Reason(Enum):
     ASSIGNED = "it is written to a buffer that exists"
     SCATTERED = "rows are added to it in place"
     SHARED = "several kernels read it"
+    OVERWRITTEN = "its memory is overwritten before it is read"
     OVERLAPPING = "it is read elsewhere than where it is written"
 
     EXPANDED = "a reduced value is expanded again, and the loops share no axis"

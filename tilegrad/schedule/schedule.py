@@ -1,5 +1,6 @@
-"""This stage's pass list: fuse, index, collapse, order, plan memory.
+"""This stage's pass list: versions, fuse, index, collapse, order, plan memory.
 
+    versions   old values needed beside newer ones are kept aside     versions.py
     fuse       which values are stored                                fuse.py
     index      each stored value becomes a kernel graph               index.py
     collapse   reductions with a closed form lose their loop          collapse.py
@@ -30,6 +31,7 @@ from tilegrad.schedule.fuse import Fusion, fuse
 from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
 from tilegrad.schedule.join import Update, is_update, join_updates
 from tilegrad.schedule.reason import Edge, Reason
+from tilegrad.schedule.versions import keep_old_versions, overwritten_by
 from tilegrad.target import Target
 
 # How far up an update may move to join another.
@@ -109,15 +111,21 @@ class _Draft:
 
 class _Scheduler:
     def __init__(self, sink: UOp, targets: dict[str, Target], default_device: str, *, plain: bool):
-        self.sink = sink
+        given = toposort([sink])
+        self.sink, came_from = keep_old_versions(sink)
+        sink = self.sink
         self.default_device = default_device
         self.plain = plain
         self.nodes = list(toposort([sink]))
-        self.position = {node: place for place, node in enumerate(self.nodes)}
+        place = {node: number for number, node in enumerate(given)}
+        self.position = {node: place[came_from[node]] for node in self.nodes}
         self.device = self._devices()
         self.targets = targets
         target = targets[self.device[sink.src[0]]] if sink.src else Target("none")
         self.fusion: Fusion = fuse(sink, target, plain=plain)
+        for node in self.fusion.stored:
+            if node.op is Ops.CONTIGUOUS and came_from[node].op is not Ops.CONTIGUOUS:
+                self.fusion.stored[node] = Reason.OVERWRITTEN
         self.buffers: list[BufferSpec] = []
         self.memory: dict[UOp, int] = {}
         self.drafts: list[_Draft] = []
@@ -363,10 +371,15 @@ class _Scheduler:
         return _sorted(self.drafts, before)
 
     def _reads_old(self, reader: int, writer: int) -> bool:
-        """Whether `reader` wants what the buffer held before `writer` (it does not name the
-        assignment).
+        """Whether `reader` wants what the buffer held before `writer`: it names neither that
+        assignment nor a later one to the same memory.
         """
-        return self.drafts[writer].value not in self.drafts[reader].needs
+        for version in self.drafts[reader].needs:
+            while version.op is Ops.ASSIGN:
+                if version is self.drafts[writer].value:
+                    return False
+                version = overwritten_by(version)
+        return True
 
     @staticmethod
     def _depends(on: int, what: int, before: list[set[int]]) -> bool:
