@@ -174,6 +174,16 @@ def test_losses() -> None:
     assert big.tolist() == [1000.0, 1000.0]
 
 
+def test_probabilities_of_0_and_1() -> None:
+    p, t = Tensor([0.0, 1.0, 0.0, 1.0], requires_grad=True), Tensor([0.0, 1.0, 1.0, 0.0])
+    for of in (p, p.half()):
+        loss = of.binary_crossentropy(t, "none")
+        assert loss.tolist() == pytest.approx([0, 0, 100, 100], abs=0.1)
+        loss.float().sum().backward()
+    assert p.grad is not None
+    assert p.grad.isfinite().all().item()
+
+
 def test_what_does_not_fit_raises() -> None:
     with pytest.raises(ShapeError, match="matmul: inner sizes differ: 784 and 512"):
         Tensor.zeros(32, 784) @ Tensor.zeros(512, 10)

@@ -88,7 +88,8 @@ class Assignment(Realized):
             self.uop = other.contiguous().uop
             self._is_shared = False
         elif memory.is_whole(node):
-            self.uop = compute(Ops.ASSIGN, node.dtype, (node, other.uop))
+            place = memory.place_of(node)
+            self.uop = compute(Ops.ASSIGN, node.dtype, (place, other.uop))
         elif node.op is Ops.ASSIGN or memory.has_assignment(node):
             raise ShapeError(
                 "assign: this is a window of a tensor that waits for an assignment",
@@ -134,7 +135,7 @@ class Assignment(Realized):
             for tensor in live()
             if not tensor._is_shared and memory.looks_at(tensor.uop, old)
         ]
-        written = compute(Ops.ASSIGN, window.dtype, (window, value))
+        written = compute(Ops.ASSIGN, window.dtype, (memory.place_of(window), value))
         (result,) = memory.run([written], self._variables, but=lookers)
         fresh = memory.base_of(result)
         for tensor in lookers:

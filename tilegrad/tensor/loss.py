@@ -15,6 +15,9 @@ from tilegrad.tensor.sizes import here, same_shape, show_shape
 
 __all__ = ["Loss"]
 
+# exp(-100), which float32 holds as a subnormal number.
+_LEAST_PROBABILITY = 3.7835e-44
+
 
 class Loss(Convolution):
     """Losses; the prediction is this tensor."""
@@ -42,8 +45,14 @@ class Loss(Convolution):
 
     @composed
     def binary_crossentropy(self, target: Self, reduction: str = "mean") -> Self:
-        """-(t log p + (1 - t) log(1 - p)) for probabilities p."""
-        return (-target * self.log() - (1 - target) * (1 - self).log())._reduced(
+        """-(t log p + (1 - t) log(1 - p)) for probabilities p. No logarithm counts as less than about
+        -100, so that the loss is finite where p is 0 or 1; there the gradient is 0.
+        """
+
+        def logarithm(p: Self) -> Self:
+            return p._in_float(lambda x: x.clip(_LEAST_PROBABILITY).log())
+
+        return (-target * logarithm(self) - (1 - target) * logarithm(1 - self))._reduced(
             "binary_crossentropy", reduction
         )
 

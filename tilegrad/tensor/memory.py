@@ -21,7 +21,7 @@ from tilegrad.tensor.sizes import Variables, simple
 __all__ = [
     "base_of", "bound", "empty", "fixed", "from_host", "has_assignment", "is_row_major",
     "is_stored", "is_view", "is_whole", "lend",
-    "looks_at", "owned", "read", "run", "stored_below",
+    "looks_at", "owned", "place_of", "read", "run", "stored_below",
 ]  # fmt: skip
 
 
@@ -70,6 +70,18 @@ def base_of(node: UOp) -> UOp:
     """What a chain of movement ops, and of assignments that wait to run, is a view of."""
     while node.op.is_movement or node.op in (Ops.DETACH, Ops.ASSIGN):
         node = node.src[0]
+    return node
+
+
+def place_of(view: UOp) -> UOp:
+    """The view of memory `view`, of which only the place counts, without DETACH."""
+    chain: list[UOp] = []
+    node = view
+    while node.op.is_movement or node.op is Ops.DETACH:
+        chain.append(node)
+        node = node.src[0]
+    for step in reversed(chain):
+        node = node if step.op is Ops.DETACH else UOp(step.op, step.dtype, (node,), step.arg)
     return node
 
 
