@@ -17,12 +17,15 @@ __all__ = ["Counters", "GlobalCounters", "PassRecord", "Rewrite", "counters", "r
 
 @dataclass
 class Counters:
-    """Work of the compiler in this process."""
+    """Work of the compiler in this process: graphs rewritten, kernels rendered and compiled, and
+    nodes that walks and rewrites went through.
+    """
 
     rewrites: int = 0
     schedules: int = 0
     renders: int = 0
     compiles: int = 0
+    visits: int = 0
 
     def reset(self) -> None:
         self.__init__()  # type: ignore[misc]

@@ -475,4 +475,5 @@ def _rewrite(root: UOp, step: Callable[[UOp], UOp | None], name: str) -> UOp:
         if chain > _LIMIT:
             raise InternalError(f"{name} does not come to an end", node=repr(node)[:400])
         stack[-1] = (node, result, chain + 1)
+    counters.visits += len(done)
     return done[root]

@@ -17,6 +17,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType, Pointer, as_const, dtypes
 from tilegrad.base.errors import ShapeError
+from tilegrad.base.trace import counters
 from tilegrad.ir.bounds import bounds_of, divisor_of
 from tilegrad.ir.infer import shape_of
 from tilegrad.ir.op import Axis, Ops
@@ -192,6 +193,7 @@ class UOp:
             made = done[node] = UOp(node.op, node.dtype, src, node.arg)
             if node.origin and not made.origin:
                 made.origin = node.origin
+        counters.visits += len(done)
         return done[self]
 
     def replace(self, **changes: Any) -> UOp:
@@ -471,6 +473,7 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) ->
         for source in reversed(node.src):
             if source not in seen:
                 stack.append((source, False))
+    counters.visits += len(seen)
     return seen
 
 

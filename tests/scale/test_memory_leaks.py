@@ -1,0 +1,144 @@
+"""A program that runs for long does not grow: nodes, tensors, buffers and bytes are the same after
+200 steps as after the first few.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+import pytest
+
+from tilegrad import GlobalCounters, Tensor, Variable, jit, nn
+from tilegrad.base.errors import ShapeError
+from tilegrad.engine import memory, pipeline, plans
+from tilegrad.ir import uop
+from tilegrad.tensor.core import live
+
+STEPS = 200
+
+
+def held() -> dict[str, int]:
+    gc.collect()
+    return {
+        "nodes": len(uop._table),
+        "tensors": len(list(live())),
+        "buffers": len(memory.buffers()),
+        "bytes": GlobalCounters.mem_used,
+        "plans": len(plans._plans),
+        "kernels": len(pipeline._kernels),
+    }
+
+
+def does_not_grow(step: Callable[[int], object], steps: int = STEPS) -> None:
+    """The first steps compile, capture and take memory to keep; the others need nothing more."""
+    for number in range(10):
+        step(number)
+    before = held()
+    for number in range(10, 10 + steps):
+        step(number)
+    assert held() == before
+
+
+class Network:
+    def __init__(self) -> None:
+        self.first = nn.Linear(6, 8)
+        self.norm = nn.BatchNorm(8)
+        self.second = nn.Linear(8, 3)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.second(self.norm(self.first(x)).relu().dropout(0.25))
+
+
+def images() -> tuple[Tensor, Tensor]:
+    Tensor.manual_seed(1)
+    return Tensor.rand(32, 6).realize(), (Tensor.arange(32) % 3).realize()
+
+
+@pytest.mark.parametrize("kind", ["plain", "captured"])
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
+def test_training(kind: str, optimizer: str) -> None:
+    x, target = images()
+    network = Network()
+    rule = getattr(nn.optim, optimizer)(nn.state.get_parameters(network), lr=0.01)
+    losses: list[float] = []
+
+    def step(batch: Tensor, classes: Tensor) -> Tensor:
+        with Tensor.train():
+            rule.zero_grad()
+            loss = network(batch).cross_entropy(classes).backward()
+            rule.step()
+            return loss
+
+    run = jit(step) if kind == "captured" else step
+
+    def once(number: int) -> None:
+        at = number % 4 * 8
+        losses.append(run(x[at : at + 8], target[at : at + 8]).item())
+        losses[1:-1] = []
+
+    does_not_grow(once)
+    assert losses[-1] < losses[0]
+
+
+def test_a_program_that_reads_its_parameters() -> None:
+    """Arrays that look at parameters come and go while the parameters are written."""
+    weight = (Tensor.ones(3000).contiguous() * 1).realize()
+    arrays = []
+
+    def once(number: int) -> None:
+        arrays.append(weight.numpy())
+        del arrays[:-3]
+        weight.assign(weight * 0.5 + 1).realize()
+
+    does_not_grow(once)
+    assert weight[0].item() == 2
+
+
+def test_a_program_that_makes_new_tensors_of_lists() -> None:
+    def once(number: int) -> None:
+        x = Tensor([float(number), 2.0, 3.0])
+        assert (x * x).sum().item() == number * number + 13
+
+    does_not_grow(once)
+
+
+def test_a_symbolic_size() -> None:
+    """Every size is one plan."""
+    table = Tensor([float(number) for number in range(20)]).realize()
+    size = Variable("size", 1, 20)
+
+    def once(number: int) -> None:
+        n = number % 20 + 1
+        assert table.shrink(((0, size.bind(n)),)).sum().item() == n * (n - 1) / 2
+
+    does_not_grow(once)
+
+
+def test_random_numbers() -> None:
+    def once(number: int) -> None:
+        assert 0 <= Tensor.rand(5).max().item() < 1
+
+    does_not_grow(once)
+
+
+def test_errors_leave_nothing() -> None:
+    x = Tensor([1.0, 2.0, 3.0]).realize()
+
+    def once(number: int) -> None:
+        with pytest.raises(ShapeError):
+            (x * 2).exp() + Tensor.ones(2)
+
+    does_not_grow(once)
+
+
+def test_a_function_that_is_captured_again_and_again() -> None:
+    """A capture goes with its function."""
+    x = Tensor([1.0, 2.0, 3.0]).realize()
+
+    def once(number: int) -> None:
+        function = jit(lambda value: (value * 3).contiguous() + 1)
+        for _ in range(3):
+            assert function(x).tolist() == [4, 7, 10]
+
+    does_not_grow(once, 20)
