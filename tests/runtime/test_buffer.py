@@ -42,6 +42,12 @@ class Small(HostMemory):
         self.synchronized += 1
 
 
+@pytest.fixture(autouse=True)
+def no_garbage() -> None:
+    """Memory in use is compared: what other tests left in cycles goes first."""
+    gc.collect()
+
+
 @pytest.fixture
 def allocator() -> LRUAllocator:
     """An allocator of a device of 4096 bytes."""
