@@ -57,6 +57,12 @@ CASES: dict[str, tuple[int, int, Make]] = {
     "std": (2, 1, lambda: floats(8, 64).std(1)),
     "logsumexp": (2, 1, lambda: floats(8, 64).logsumexp(1)),
     "attention": (4, 3, attention),
+    "softmax, contiguous": (3, 1, lambda: floats(8, 64).softmax(1).contiguous()),
+    # an arange is its index by default, wherever it is needed
+    "argmax": (3, 1, lambda: floats(8, 64).argmax(1)),
+    "lower triangle": (2, 1, lambda: floats(8, 8).tril()),
+    "one-hot rows of a table": (2, 1, lambda: indices(8).one_hot(9).float() @ floats(9, 4)),
+    "cross entropy": (5, 2, lambda: floats(8, 64).sparse_categorical_crossentropy(indices(8))),
     # work before and after one reduction
     "sum": (1, 1, lambda: floats(8, 64).sum(1)),
     "mean of squares": (1, 1, lambda: floats(8, 64).square().mean(1).sqrt()),

@@ -10,11 +10,13 @@ parallelism and cache sizes that the target states.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
+from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod, toposort
+from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.cost import elements, extent_product, flops_of, nbytes
 from tilegrad.schedule.index import Held, KernelBuilder, maximum_shape
 from tilegrad.schedule.reason import Reason
@@ -69,10 +71,12 @@ def fuse(sink: UOp, target: Target, *, plain: bool) -> Fusion:
     nodes = list(toposort([sink]))
     users = _users(nodes)
     fusion = Fusion(_forced(sink, nodes))
-    _store_reduced(nodes, users, fusion, plain=plain)
+    closed = frozenset() if plain else _closed_forms(nodes)
+    costs = {} if plain else _costs(nodes, closed)
+    _store_reduced(nodes, users, fusion, closed, costs)
     if not plain:
         _move_back(nodes, fusion, target)
-        _hold(nodes, fusion, target)
+        _hold(costs, fusion, target)
     return fusion
 
 
@@ -146,16 +150,21 @@ class _Above:
 
 
 def _store_reduced(
-    nodes: list[UOp], users: dict[UOp, list[UOp]], fusion: Fusion, *, plain: bool
+    nodes: list[UOp],
+    users: dict[UOp, list[UOp]],
+    fusion: Fusion,
+    closed: Set[UOp],
+    costs: dict[UOp, int],
 ) -> None:
-    """Store reductions that are needed more often than they are computed; by default, dear
-    elementwise values too.
+    """Store reductions that are needed more often than they are computed, but for those with a
+    closed form, and elementwise values that `costs` shows to be dear.
     """
     order = {node: place for place, node in enumerate(nodes)}
     tops = {
-        _top_of(node, users, order, fusion.stored) for node in nodes if node.op is Ops.REDUCE_AXIS
+        _top_of(node, users, order, fusion.stored)
+        for node in nodes
+        if node.op is Ops.REDUCE_AXIS and node not in closed
     }
-    costs = {} if plain else _costs(nodes)
     above: dict[UOp, _Above] = {}
     chosen: dict[UOp, Reason] = {}
     for node in reversed(nodes):
@@ -184,12 +193,7 @@ def _store_reduced(
                 chosen[node] = Reason.REDUCED_AGAIN
             elif len(here.kernels) > 1:
                 chosen[node] = Reason.SHARED
-        elif (
-            not plain
-            and here.expanded
-            and costs.get(node, 0) >= _COSTLY
-            and _is_end_of_work(node, users[node])
-        ):
+        elif here.expanded and costs.get(node, 0) >= _COSTLY and _is_end_of_work(node, users[node]):
             chosen[node] = Reason.COSTLY
     fusion.stored = dict(
         sorted({**fusion.stored, **chosen}.items(), key=lambda item: order[item[0]])
@@ -210,18 +214,39 @@ def _is_end_of_work(node: UOp, users: list[UOp]) -> bool:
     )
 
 
-def _costs(nodes: list[UOp]) -> dict[UOp, int]:
+def _closed_forms(nodes: list[UOp]) -> frozenset[UOp]:
+    """Reductions of constants that need no loop, as an `arange` is its index: computed wherever
+    they are needed.
+    """
+    found: set[UOp] = set()
+    for node in nodes:
+        if node.op is Ops.REDUCE_AXIS and node.is_constant:
+            builder = KernelBuilder(lambda value: value, lambda value: False)
+            index = tuple(builder.range(size, Axis.LOOP) for size in node.shape)
+            element = collapse(builder.start(node, index))
+            if all(part.op is not Ops.REDUCE for part in element.toposort()):
+                found.add(node)
+    return frozenset(found)
+
+
+def _costs(nodes: list[UOp], closed: Set[UOp]) -> dict[UOp, int]:
     """Operations per element of each elementwise value, counted from memory or a reduction on."""
     costs: dict[UOp, int] = {}
     for node in nodes:
         if node.op is Ops.SINK or node.op is Ops.BUFFER or node.op is Ops.CONST:
+            continue
+        if node in closed:
+            costs[node] = 1
             continue
         below = (
             0
             if node.op is Ops.REDUCE_AXIS or node.op in _FORCED
             else sum(costs.get(source, 0) for source in node.src)
         )
-        costs[node] = min(below + flops_of(node), 1 << 20)
+        own = flops_of(node)
+        # Index arithmetic, comparisons and casts go along with whatever needs them.
+        is_light = node.is_constant or node.dtype is dtypes.bool or node.op is Ops.CAST
+        costs[node] = min(below + (0 if is_light and own <= 1 else own), 1 << 20)
     return costs
 
 
@@ -331,8 +356,8 @@ def _can_join(value: UOp, kernel: UOp, fusion: Fusion, target: Target) -> frozen
     Legal: at every use, each axis of `value` is an output range of the kernel, or has one element.
     Then computing it inside those ranges computes each element once.
     """
-    if kernel.op in _FORCED:
-        return Reason.PLAIN if kernel.op is not Ops.ASSIGN else Reason.EXPANDED
+    if kernel.op in _FORCED and kernel.op is not Ops.CONTIGUOUS:
+        return fusion.stored[value]
     builder, outputs = _trace(kernel, fusion)
     uses = builder.reads.get(value, [])
     axis_of = {part: axis for axis, part in enumerate(outputs) if part.op is Ops.RANGE}
@@ -350,13 +375,12 @@ def _can_join(value: UOp, kernel: UOp, fusion: Fusion, target: Target) -> frozen
     return shared
 
 
-def _hold(nodes: list[UOp], fusion: Fusion, target: Target) -> None:
+def _hold(costs: dict[UOp, int], fusion: Fusion, target: Target) -> None:
     """Keep in scratch what several nests of one kernel need and what is dear to compute: the
     exponentials of a softmax row.
     """
     if target.has_locals or not fusion.outer:
         return
-    costs = _costs(nodes)
     for kernel in fusion.outer:
         if kernel not in fusion.stored:
             continue

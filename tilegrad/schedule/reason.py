@@ -28,9 +28,7 @@ class Reason(Enum):
     REDUCED_AGAIN = "a reduced value is reduced again, and the loops share no axis"
     COSTLY = "computing it again costs more than a round trip through memory"
     NO_PARALLELISM = "the shared axes leave too little to do at once"
-    DOES_NOT_FIT = "the part that one iteration needs is larger than the nearest caches"
     TOO_LARGE = "the kernel would have too many operations or buffers"
-    PLAIN = "NOOPT=1 takes the plain plan"
 
 
 @dataclass(frozen=True)

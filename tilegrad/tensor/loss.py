@@ -45,8 +45,8 @@ class Loss(Convolution):
 
     @composed
     def binary_crossentropy(self, target: Self, reduction: str = "mean") -> Self:
-        """-(t log p + (1 - t) log(1 - p)) for probabilities p. No logarithm counts as less than about
-        -100, so that the loss is finite where p is 0 or 1; there the gradient is 0.
+        """-(t log p + (1 - t) log(1 - p)) for probabilities p. No logarithm counts as less than
+        about -100, so that the loss is finite where p is 0 or 1; there the gradient is 0.
         """
 
         def logarithm(p: Self) -> Self:
