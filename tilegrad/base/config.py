@@ -45,9 +45,6 @@ class Config:
     DISABLE_COMPILER_CACHE: int = _switch(
         0, "1: neither read nor write compiled code on disk", high=1
     )
-    CHECK_BOUNDS: int = _switch(
-        0, "1: indices that come from data are checked when a kernel runs", high=1, shapes_code=True
-    )
     THREADS: int = _switch(0, "CPU threads; 0: one per core", high=1024)
     SPIN_US: int = _switch(
         100, "how long an idle pool thread spins before it sleeps, in microseconds", high=10_000_000
@@ -65,9 +62,7 @@ class Config:
 _FIELDS = {item.name: item for item in fields(Config)}
 # Names of our own carry a prefix in the environment, so that they cannot clash with other programs'
 # variables.
-_PREFIXED = frozenset(
-    {"DEVICE", "CACHE", "THREADS", "SPIN_US", "CPU_TARGET", "VERIFY", "CHECK_BOUNDS"}
-)
+_PREFIXED = frozenset({"DEVICE", "CACHE", "THREADS", "SPIN_US", "CPU_TARGET", "VERIFY"})
 _CHOICES = {"CPU_TARGET": ("", "scalar", "avx2", "avx512")}
 
 

@@ -165,7 +165,7 @@ class _Shaper:
             return
         store = _stores(self.ast)[0]
         for fold in folds:
-            self.vectorize_fold(fold, width)
+            self.vectorize_fold(fold, width, is_alone=len(folds) == 1)
         for nest in [node for node in self.ast.toposort() if node.op is Ops.END]:
             self.vectorize_nest(nest, width)
         for loop in reversed(loop_order(self.ast)):
@@ -179,7 +179,7 @@ class _Shaper:
                 self.vectorize_output(loop, width)
                 break
 
-    def vectorize_fold(self, fold: UOp, width: int) -> None:
+    def vectorize_fold(self, fold: UOp, width: int, *, is_alone: bool) -> None:
         """Vector accumulators along a contiguous reduce axis, for several results if they share
         loads; short folds are written out.
         """
@@ -195,7 +195,7 @@ class _Shaper:
         if contiguous:
             loop = contiguous[-1]
             extent = loop.src[0].arg
-            rows = self.rows(fold) if extent >= width else []
+            rows = self.rows(fold) if extent >= width and is_alone else []
             amount = _lane_amount(extent, width, 1 if rows else 4 if len(fold.src) == 2 else 2)
             if amount > 1:
                 self.split_to(loop, OptOps.UNROLL, amount)
@@ -211,10 +211,7 @@ class _Shaper:
         """How many results to write out, if this fold is all the kernel does."""
         nodes = self.ast.toposort()
         work = int(prod(part.vmax + 1 for part in loop_order(self.ast)))
-        is_alone = not any(node.op is Ops.END for node in nodes) and fold is _heaviest(
-            [node for node in nodes if node.op is Ops.REDUCE]
-        )
-        if not is_alone or work < _WORTH_ROWS:
+        if work < _WORTH_ROWS or any(node.op is Ops.END for node in nodes):
             return []
         return rows_of_fold(fold, loop_order(self.ast), int(self.target.registers * _ACCUMULATORS))
 

@@ -28,6 +28,8 @@ _DEPTH = 200
 _LEAVES = 48
 # Of a kernel, about: compilers take more than twice the time for twice the operations.
 _OPERATIONS = 2000
+# A reduction's loops count for many.
+_REDUCTION = 50
 _REGION = 64
 # Below this many elements a launch costs more than the lost parallelism.
 _SMALL = 1 << 14
@@ -109,7 +111,7 @@ def _forced(sink: UOp, nodes: list[UOp]) -> dict[UOp, Reason]:
     for node in nodes:
         if node.op is Ops.SINK:
             continue
-        count += node.op.is_alu
+        count += _REDUCTION if node.op is Ops.REDUCE_AXIS else node.op.is_alu
         place[node] = count
         near = [first[part] for part in node.src if count - place[part] <= _OPERATIONS]
         first[node] = min(near, default=count)
@@ -128,7 +130,7 @@ def _forced(sink: UOp, nodes: list[UOp]) -> dict[UOp, Reason]:
             (level > _DEPTH or len(known) > _LEAVES or count - first[node] > _OPERATIONS)
             and node.op.is_alu
             and node not in stored
-            and node.shape
+            and not node.is_constant
         ):
             stored[node] = Reason.TOO_LARGE
         if node in stored or node.op is Ops.BUFFER:
