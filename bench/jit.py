@@ -4,44 +4,36 @@
 
 The kernels do next to nothing. "alone" is the native call for the same batch, so that a replay less
 that is what checks, inputs and results cost; rows that say "per" are differences between two sizes.
-Each figure is a median of samples, with the least one beside it; `bench/results/jit.json` keeps the
-last run.
+What is subtracted takes turns with what it is subtracted from. Each figure is a median of samples,
+with quartiles and the least one beside it; `bench/results/jit.json` keeps the last run.
 """
 
 from __future__ import annotations
 
-import datetime
-import json
-import platform
-import statistics
-import subprocess
-import time
+import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
+
+from common import Spread, Taker, in_turns, keep, nanoseconds, record_of
 
 from tilegrad import Tensor, jit, nn
 from tilegrad.base.config import config
-from tilegrad.compile.llvm import host_target
 from tilegrad.nn.state import get_parameters
 
-ROOT = Path(__file__).parent
-Figure = tuple[float, float]
+# Nanoseconds of one call, round by round.
+Samples = list[float]
 
 
-def sample(run: Callable[[], object], per: int = 100, *, count: int = 30) -> Figure:
-    """Nanoseconds of one call of `run`: median and least of `count` rows of `per` calls."""
-    found = []
-    for _ in range(count):
-        start = time.perf_counter_ns()
-        for _ in range(per):
-            run()
-        found.append((time.perf_counter_ns() - start) / per)
-    return statistics.median(found), min(found)
+def sampled(count: int, calls: int = 100, **works: Callable[[], object]) -> list[Samples]:
+    """A call of each, in turns: `count` samples of `calls` calls."""
+    takers: dict[str, Taker] = {
+        name: nanoseconds(work, calls=calls) for name, work in works.items()
+    }
+    return list(in_turns(takers, count).values())
 
 
-def less(one: Figure, other: Figure, by: float = 1) -> Figure:
-    return (one[0] - other[0]) / by, (one[1] - other[1]) / by
+def less(one: Samples, other: Samples, *, by: float = 1) -> Samples:
+    return [(a - b) / by for a, b in zip(one, other, strict=True)]
 
 
 def ready(function: Any, *args: Any) -> Any:
@@ -51,11 +43,11 @@ def ready(function: Any, *args: Any) -> Any:
     return function
 
 
-def alone(function: Any) -> Figure:
+def alone(function: Any) -> Callable[[], object]:
     """The kernels of a captured function, called as a replay calls them, and nothing else."""
     program = function._entries[0][1].program
     switches = config.current()
-    return sample(lambda: program.run(switches))
+    return lambda: program.run(switches)
 
 
 def vector(value: float = 1.0, size: int = 16) -> Tensor:
@@ -73,57 +65,65 @@ def chain(length: int) -> Any:
     return ready(jit(run), vector())
 
 
-def inputs(figures: dict[str, Figure]) -> None:
-    x, others = vector(), [vector(n) for n in range(100)]
+def inputs(figures: dict[str, Samples], count: int) -> None:
+    x, base, others = vector(), vector(size=64), [vector(n) for n in range(100)]
     one = ready(jit(lambda x: x + 1), x)
-    kernel = alone(one)
-    figures["one kernel, alone"] = kernel
-    figures["one kernel, replay"] = sample(lambda: one(x))
-    figures["one kernel, replay without its kernel"] = less(figures["one kernel, replay"], kernel)
-    turn = iter(others * 1000)
-    figures["another input at each call"] = sample(lambda: one(next(turn)))
+    turn = iter(others * (count + 1))
     held: list[Tensor] = []
 
-    def keep() -> None:
+    def keep_results() -> None:
         held.append(one(x))
         if len(held) > 50:
             held.clear()
 
-    figures["results that are kept"] = sample(keep)
     import numpy as np
 
     array = np.ones(16, np.float32)
-    figures["an array to a tensor, and replay"] = sample(lambda: one(Tensor(array)))
-    figures["an array to a tensor"] = sample(lambda: Tensor(array))
-    figures["a window of a tensor (one more kernel)"] = sample(lambda: one(vector_base[2:18]), 20)
+    kernel, replay, other, kept, copied, made = sampled(
+        count,
+        kernel=alone(one),
+        replay=lambda: one(x),
+        other=lambda: one(next(turn)),
+        kept=keep_results,
+        copied=lambda: one(Tensor(array)),
+        made=lambda: Tensor(array),
+    )
+    figures["one kernel, alone"] = kernel
+    figures["one kernel, replay"] = replay
+    figures["one kernel, replay without its kernel"] = less(replay, kernel)
+    figures["another input at each call"] = other
+    figures["results that are kept"] = kept
+    figures["an array to a tensor, and replay"] = copied
+    figures["an array to a tensor"] = made
+    (window,) = sampled(count, 20, window=lambda: one(base[2:18]))
+    figures["a window of a tensor (one more kernel)"] = window
 
 
-vector_base = vector(size=64)
-
-
-def kernels(figures: dict[str, Figure]) -> None:
+def kernels(figures: dict[str, Samples], count: int) -> None:
     x = vector()
-    sizes = {}
-    for length in (10, 110):
-        function = chain(length)
-        sizes[length] = less(sample(lambda: function(x)), alone(function))  # noqa: B023
-        figures[f"{length} kernels, replay without its kernels"] = sizes[length]
-    figures["per kernel"] = less(sizes[110], sizes[10], 100)
+    few, many = chain(10), chain(110)
+    replays = sampled(
+        count, few=lambda: few(x), alone=alone(few), many=lambda: many(x), others=alone(many)
+    )
+    short, long = less(*replays[:2]), less(*replays[2:])
+    figures["10 kernels, replay without its kernels"] = short
+    figures["110 kernels, replay without its kernels"] = long
+    figures["per kernel"] = less(long, short, by=100)
 
 
-def guards(figures: dict[str, Figure]) -> None:
+def guards(figures: dict[str, Samples], count: int) -> None:
     """Ten numbers of each of many objects."""
     x = vector()
     names = " + ".join(f"part.value{n}" for n in range(9))
 
-    def reader(count: int) -> Any:
-        parts = [Part() for _ in range(count // 10)]
+    def reader(numbers: int) -> Any:
+        parts = [Part() for _ in range(numbers // 10)]
         text = f"lambda x: x + sum([{names} for part in parts])"
         return ready(jit(eval(text, {"parts": parts})), x)
 
     few, many = reader(10), reader(1010)
-    least, most = sample(lambda: few(x)), sample(lambda: many(x))
-    figures["per guard"] = less(most, least, 1000)
+    least, most = sampled(count, few=lambda: few(x), many=lambda: many(x))
+    figures["per guard"] = less(most, least, by=1000)
 
 
 class Part:
@@ -132,11 +132,11 @@ class Part:
             setattr(self, f"value{n}", float(n))
 
 
-def state(figures: dict[str, Figure]) -> None:
+def state(figures: dict[str, Samples], count: int) -> None:
     x = vector()
 
-    def writer(count: int) -> Any:
-        held = [vector() for _ in range(count)]
+    def writer(number: int) -> Any:
+        held = [vector() for _ in range(number)]
 
         def run(x: Tensor) -> Tensor:
             written = [each.assign(each + x) for each in held]
@@ -146,9 +146,10 @@ def state(figures: dict[str, Figure]) -> None:
         return ready(jit(run), x)
 
     few, many = writer(10), writer(110)
-    least = less(sample(lambda: few(x)), alone(few))
-    most = less(sample(lambda: many(x)), alone(many))
-    figures["per tensor assigned"] = less(most, least, 100)
+    replays = sampled(
+        count, few=lambda: few(x), alone=alone(few), many=lambda: many(x), others=alone(many)
+    )
+    figures["per tensor assigned"] = less(less(*replays[2:]), less(*replays[:2]), by=100)
 
 
 class Net:
@@ -160,7 +161,7 @@ class Net:
         return self.second(self.norm(self.first(x)).relu().dropout(0.2))
 
 
-def training(figures: dict[str, Figure]) -> None:
+def training(figures: dict[str, Samples], count: int) -> None:
     """Steps on the digits' shapes: a row without capture, with it, and the kernels alone."""
     images, labels = Tensor.rand(1000, 64).realize(), Tensor.randint(1000, high=10).realize()
     model = Net()
@@ -176,40 +177,35 @@ def training(figures: dict[str, Figure]) -> None:
 
     for _ in range(3):
         step()
-    figures["training step, plain"] = sample(step, 5, count=10)
+    (figures["training step, plain"],) = sampled(-(-count // 3), 5, plain=step)
     captured = jit(step)
     captured()
-    figures["training step, capture"] = sample(captured, 1, count=1)
+    (figures["training step, capture"],) = sampled(1, 1, capture=captured)
     ready(captured)
-    figures["training step, replay"] = sample(captured)
-    figures["training step, kernels alone"] = alone(captured)
+    replay, kernel = sampled(count, replay=captured, kernel=alone(captured))
+    figures["training step, replay"] = replay
+    figures["training step, kernels alone"] = kernel
 
 
-def measure() -> dict[str, Figure]:
-    figures: dict[str, Figure] = {}
+def measure(count: int) -> dict[str, Samples]:
+    figures: dict[str, Samples] = {}
     for subject in (inputs, kernels, guards, state, training):
-        subject(figures)
+        subject(figures, count)
     return figures
 
 
 def main() -> None:
-    figures = measure()
-    for name, (median, least) in figures.items():
-        print(f"{name:42} {median:14,.1f} ns   least {least:14,.1f}")
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    record = {
-        "machine": f"{host_target()[1]}, {platform.machine()}, {platform.system()}",
-        "commit": commit,
-        "date": datetime.date.today().isoformat(),
-        "figures": {
-            name: {"median_ns": round(m, 1), "least_ns": round(b, 1)}
-            for name, (m, b) in figures.items()
-        },
-    }
-    (ROOT / "results").mkdir(exist_ok=True)
-    (ROOT / "results" / "jit.json").write_text(json.dumps(record, indent=1) + "\n")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=30, help="samples for each figure")
+    parser.add_argument("--print", action="store_true", help="only print, keep nothing")
+    options = parser.parse_args()
+    figures = {}
+    for name, samples in measure(options.count).items():
+        spread = Spread(samples)
+        print(f"{name:44} {spread.text('ns')}")
+        figures[name] = spread.record("ns")
+    if not options.print:
+        keep("jit", record_of(figures))
 
 
 if __name__ == "__main__":

@@ -4,28 +4,23 @@
 
 The kernels do next to nothing, so that only the way to them is measured. In the `meet` rows every
 chunk waits for the others to have begun: a fork and join in which each thread takes part, not one
-in which the caller was faster. Each figure is a median of samples, with the least one beside it;
-`bench/results/launch.json` keeps the last run.
+in which the caller was faster. The figures take turns; each is a median of samples, with quartiles
+and the least one beside it. `bench/results/launch.json` keeps the last run.
 """
 
 from __future__ import annotations
 
+import argparse
 import ctypes
-import datetime
-import json
-import platform
-import statistics
-import subprocess
 import time
-from collections.abc import Callable
-from pathlib import Path
+
+from common import Spread, Taker, in_turns, keep, nanoseconds, record_of
 
 from tilegrad.compile.llvm import compile_ir, host_target
 from tilegrad.device.cpu_native import NODE, NativePool, this_system
 from tilegrad.device.cpu_native_ir import source
 from tilegrad.runtime import elf
 
-ROOT = Path(__file__).parent
 _KERNELS = """
 define void @nothing(ptr %args, i64 %chunk) nounwind {
   ret void
@@ -81,29 +76,11 @@ end:
 """
 
 
-def sample(
-    run: Callable[[], object], per: int, *, count: int = 40, pause: float = 0
-) -> tuple[float, float]:
-    """Nanoseconds of one of the `per` things that `run` does: median and least."""
-    found = []
-    for _ in range(count):
-        time.sleep(pause)
-        start = time.perf_counter_ns()
-        run()
-        found.append((time.perf_counter_ns() - start) / per)
-    return statistics.median(found), min(found)
-
-
-def measure() -> dict[str, tuple[float, float]]:
-    figures: dict[str, tuple[float, float]] = {}
+def measure(count: int) -> dict[str, list[float]]:
     _, cpu, features = host_target()
     text = source(this_system())
-    figures["compile pool and graph runner"] = sample(
-        lambda: compile_ir(text, cpu="generic", features=""), 1, count=5
-    )
     code = compile_ir(_KERNELS, cpu=cpu, features=features)
     pool_code = compile_ir(text, cpu="generic", features="")
-    figures["load an object of 4 kernels"] = sample(lambda: elf.load(code), 1)
     kernels = elf.load(code)
     nothing, meet, add = (kernels.address(name) for name in ("nothing", "meet", "add"))
     data, counter = (ctypes.c_float * 256)(), ctypes.c_int64()
@@ -116,24 +93,16 @@ def measure() -> dict[str, tuple[float, float]]:
         kernels.address("repeat")
     )
     launch = pool._object.address("launch")
-    figures["native launch, 1 chunk"] = sample(
-        lambda: repeat(launch, nothing, where, 1, 1000), 1000
-    )
-    figures["native launch, 2 chunks"] = sample(
-        lambda: repeat(launch, nothing, where, 2, 1000), 1000
-    )
-    figures["native launch, 2 chunks that meet"] = sample(
-        lambda: repeat(launch, meet, meet_where, 2, 1000), 1000
-    )
 
-    def from_python(kernel: int, arguments: int, chunks: int) -> None:
-        for _ in range(1000):
-            pool.launch(kernel, arguments, chunks)
+    def native(kernel: int, arguments: int, chunks: int) -> Taker:
+        return nanoseconds(lambda: repeat(launch, kernel, arguments, chunks, 1000), per=1000)
 
-    figures["python launch, 1 chunk"] = sample(lambda: from_python(nothing, where, 1), 1000)
-    figures["python launch, 2 chunks that meet"] = sample(
-        lambda: from_python(meet, meet_where, 2), 1000
-    )
+    def from_python(kernel: int, arguments: int, chunks: int) -> Taker:
+        def run() -> None:
+            for _ in range(1000):
+                pool.launch(kernel, arguments, chunks)
+
+        return nanoseconds(run, per=1000)
 
     nodes = bytearray(NODE.size * 100)
     for number in range(100):
@@ -142,45 +111,58 @@ def measure() -> dict[str, tuple[float, float]]:
     times = (ctypes.c_int64 * 100)()
     at = ctypes.addressof(times)
 
+    def asleep() -> float:
+        time.sleep(0.002)
+        return nanoseconds(lambda: pool.launch(meet, meet_where, 2))()
+
     def node_by_node() -> None:
         for _ in range(1000):
             pool.run_node(table)
 
-    figures["python run_node, 256 floats"] = sample(node_by_node, 1000)
-    figures["graph of 100, 256 floats: per kernel"] = sample(
-        lambda: pool.run_graph(table, 100), 100
-    )
-    figures["timed graph of 100: per kernel"] = sample(
-        lambda: pool.run_graph_timed(table, 100, at), 100
-    )
-    figures["python launch, thread asleep, 2 meet"] = sample(
-        lambda: pool.launch(meet, meet_where, 2), 1, count=100, pause=0.002
-    )
-    figures["change the number of threads"] = sample(
-        lambda: (pool.set_workers(2), from_python(nothing, where, 2)), 1
+    launched = from_python(nothing, where, 2)
+
+    def resize() -> None:
+        pool.set_workers(2)
+        launched()
+
+    found = in_turns(
+        {
+            "load an object of 4 kernels": nanoseconds(lambda: elf.load(code)),
+            "native launch, 1 chunk": native(nothing, where, 1),
+            "native launch, 2 chunks": native(nothing, where, 2),
+            "native launch, 2 chunks that meet": native(meet, meet_where, 2),
+            "python launch, 1 chunk": from_python(nothing, where, 1),
+            "python launch, 2 chunks that meet": from_python(meet, meet_where, 2),
+            "python run_node, 256 floats": nanoseconds(node_by_node, per=1000),
+            "graph of 100, 256 floats: per kernel": nanoseconds(
+                lambda: pool.run_graph(table, 100), per=100
+            ),
+            "timed graph of 100: per kernel": nanoseconds(
+                lambda: pool.run_graph_timed(table, 100, at), per=100
+            ),
+            "python launch, thread asleep, 2 meet": asleep,
+            "change the number of threads, 1000 launches": nanoseconds(resize),
+        },
+        count,
     )
     pool.close()
-    return figures
+    compiling = nanoseconds(lambda: compile_ir(text, cpu="generic", features=""))
+    rare = in_turns({"compile pool and graph runner": compiling}, max(count // 8, 1))
+    return {**rare, **found}
 
 
 def main() -> None:
-    figures = measure()
-    for name, (median, least) in figures.items():
-        print(f"{name:40} {median:12,.1f} ns   least {least:12,.1f}")
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    record = {
-        "machine": f"{host_target()[1]}, {platform.machine()}, {platform.system()}",
-        "commit": commit,
-        "date": datetime.date.today().isoformat(),
-        "figures": {
-            name: {"median_ns": round(m, 1), "least_ns": round(b, 1)}
-            for name, (m, b) in figures.items()
-        },
-    }
-    (ROOT / "results").mkdir(exist_ok=True)
-    (ROOT / "results" / "launch.json").write_text(json.dumps(record, indent=1) + "\n")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=40, help="samples for each figure")
+    parser.add_argument("--print", action="store_true", help="only print, keep nothing")
+    options = parser.parse_args()
+    figures = {}
+    for name, samples in measure(options.count).items():
+        spread = Spread(samples)
+        print(f"{name:44} {spread.text('ns')}")
+        figures[name] = spread.record("ns")
+    if not options.print:
+        keep("launch", record_of(figures))
 
 
 if __name__ == "__main__":

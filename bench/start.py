@@ -158,6 +158,8 @@ def measure(count: int, steps: int) -> dict[str, Any]:
 def show(name: str, samples: Sequence[float], figure: dict[str, Any]) -> None:
     print(f"{name:52} {Spread(samples).text('ms')}")
     print(" " * 52, *(f"{key} {figure[key]}" for key in (*WORK, "numpy", "llvmlite")))
+    if name.endswith("warm") and any(figure[key] for key in WORK):
+        print(" " * 52, "NOT WARM: is the source being edited?")
     if name in BUDGETS:
         figure["budget_ms"] = BUDGETS[name]
         word = "within" if figure["median_ms"] < BUDGETS[name] else "OVER"
