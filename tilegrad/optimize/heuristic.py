@@ -32,6 +32,8 @@ _WORTH_ROWS = 1 << 18
 _ACCUMULATORS = 3 / 4
 _ROWS = (8, 12, 10, 9, 7, 6, 11, 5, 4)
 _MOST_UNROLL = 4
+# What a register tile is worth whose single elements are loaded behind gates.
+_GATED = 0.8
 
 
 def heuristic(ast: UOp, target: Target) -> list[Opt]:
@@ -325,6 +327,9 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
             reused = int(prod(part.src[0].arg for part in outputs if part not in strided[0].ranges))
             quality *= reused / (reused + 16)
         quality *= min(row.src[0].arg, 8) / 8 * 0.5 + 0.5
+        if any(len(load.src) == 4 for load in [*stays, *strided]):
+            # A gate for each element, where along neighbours a mask serves a whole vector.
+            quality *= _GATED
         if best is None or quality > best[0] * 1.01:
             best = (quality, _Reuse(lanes, row, stage))
     return best[1] if best is not None else None
