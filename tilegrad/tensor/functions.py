@@ -181,9 +181,8 @@ class Functions(Elementwise):
         if exponent.dtype.kind == "uint":
             return result
         # 1 / self rounded toward zero: only 1 and -1 have a reciprocal that is not 0.
-        flipped = self.eq(-1).where(
-            ((exponent & 1).ne(0)).where(-1, 1), self.eq(1).cast(self.dtype)
-        )
+        sign = (exponent & 1).ne(0).where(-1, 1).cast(self.dtype)
+        flipped = self.eq(-1).where(sign, self.eq(1).cast(self.dtype))
         return (exponent < 0).where(flipped, result)
 
     def __pow__(self, exponent: Operand) -> Self:
@@ -256,15 +255,28 @@ class Functions(Elementwise):
     def asinh(self) -> Self:
         """The inverse of sinh."""
 
-        def function(x: Self) -> Self:
-            size = x.abs()
-            return x.sign() * (size + size.square() / ((size.square() + 1).sqrt() + 1)).log1p()
+        def below(x: Self) -> Self:
+            return (x + x.square() / ((x.square() + 1).sqrt() + 1)).log1p()
 
-        return self._in_float(function)
+        return self._in_float(lambda x: x.sign() * x.abs()._log_of_twice_beyond(below))
 
     def acosh(self) -> Self:
-        """The inverse of cosh; NaN below 1."""
-        return self._in_float(lambda x: (x + ((x - 1) * (x + 1)).sqrt()).log())
+        """The inverse of cosh, accurate near 1; NaN below 1."""
+
+        def below(x: Self) -> Self:
+            above = x - 1
+            return (above + above.sqrt() * (above + 2).sqrt()).log1p()
+
+        return self._in_float(lambda x: x._log_of_twice_beyond(below))
+
+    def _log_of_twice_beyond(self, function: Callable[[Self], Self]) -> Self:
+        """`function`, and log(2 * self) where that is nearer than rounding and a square could
+        overflow; neither sees an argument it is not chosen for.
+        """
+        is_large = self > 2.0**28
+        return is_large.where(
+            is_large.where(self, 1).log() + LN2, function(is_large.where(1, self))
+        )
 
     def atanh(self) -> Self:
         """The inverse of tanh; NaN outside -1..1."""
