@@ -1,0 +1,33 @@
+"""What a conformance case is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilegrad.base.dtype import DType
+
+__all__ = ["Case"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One check: tensors in, a tensor out, compared with the exact result.
+
+    Attributes:
+        op, pattern, dtype: what is computed, on arguments of which kind, in which dtype.
+        check: computes it on the default device; raises AssertionError if the result is wrong.
+        often: whether it belongs to every run, or to the nightly one.
+        small: whether it has so few elements that the emulator can run it.
+    """
+
+    op: str
+    pattern: str
+    dtype: DType
+    check: Callable[[], None]
+    often: bool = True
+    small: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.op}-{self.pattern}-{self.dtype.name}"

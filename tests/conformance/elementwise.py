@@ -1,0 +1,277 @@
+"""Ops on each element: what they mean in NumPy, for which dtypes, and how exact they must be.
+
+`ulp` is for float32 and float64. Half types compute functions in float32 and round once, which is
+half a unit; `half_ulp` is larger where a method rounds several times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tests.conformance.values import FLOATS, INTEGERS
+from tilegrad import Tensor
+from tilegrad.base.dtype import DType, dtypes
+
+__all__ = ["ELEMENTWISE", "Elementwise"]
+
+Error = Callable[..., Any]
+NUMBERS = (*INTEGERS, *FLOATS)
+
+
+def same(*kinds: DType) -> DType:
+    """The dtype of the last argument: that of a condition in front does not count."""
+    return kinds[-1]
+
+
+def truth(*kinds: DType) -> DType:
+    return dtypes.bool
+
+
+def floating(*kinds: DType) -> DType:
+    return kinds[-1] if kinds[-1].is_float else dtypes.float32
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """An op.
+
+    Attributes:
+        ours: the op on tensors.
+        theirs: the same on exact values.
+        dtypes: those of its arguments.
+        arity: how many arguments it takes.
+        result: the dtype of the result, of those of the arguments.
+        ulp, half_ulp: the error allowed, in units of the result's last place.
+        error: an error allowed beside that, of the roundoff of the dtype in which it is computed,
+            the exact result, and the arguments.
+        in_steps: whether half types round at every step, so that `error` counts their roundings.
+        low, high: what random floats lie between.
+        keep: which arguments to keep, for those outside of which nothing is promised.
+        first, second: a dtype of that argument other than the rest, and values it is limited to.
+        signed_zeros: whether the sign of a zero counts.
+    """
+
+    name: str
+    ours: Callable[..., Tensor]
+    theirs: Callable[..., Any]
+    dtypes: tuple[DType, ...]
+    arity: int = 1
+    result: Callable[..., DType] = same
+    ulp: float = 0.0
+    half_ulp: float = 0.51
+    error: Error | None = None
+    in_steps: bool = False
+    low: float = -3.0
+    high: float = 3.0
+    keep: Callable[..., Any] | None = None
+    first: DType | None = None
+    second: Callable[[DType], tuple[int, int]] | None = None
+    signed_zeros: bool = False
+
+
+def each(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A Python function of numbers on arrays of exact values."""
+    return lambda *arrays: np.frompyfunc(function, len(arrays), 1)(*arrays)
+
+
+def real(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A NumPy function on exact values, integers as floats."""
+    return lambda *arrays: function(*[np.asarray(array, np.float64) for array in arrays])
+
+
+def floor_divide(x: Any, y: Any) -> Any:
+    return 0 if y == 0 else x // y
+
+
+def floor_modulo(x: Any, y: Any) -> Any:
+    return 0 if y == 0 else x % y
+
+
+def divide_toward_zero(x: int, y: int) -> int:
+    return 0 if y == 0 else abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+
+
+def power(x: int, y: int) -> int:
+    if y >= 0:
+        return pow(x, y, 1 << 64)
+    return {1: 1, -1: 1 - 2 * (y & 1)}.get(x, 0)
+
+
+def round_even(x: Any) -> Any:
+    return np.rint(x) if x.dtype.kind == "f" else x
+
+
+def erf(x: Any) -> Any:
+    return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def softplus(x: Any) -> Any:
+    return np.logaddexp(x, 0.0)
+
+
+def small(*arrays: Any) -> Any:
+    """Where sine and cosine are exact to the last place."""
+    return np.abs(arrays[0]) < 2.0**20
+
+
+def moderate(*arrays: Any) -> Any:
+    """Where no step between overflows, and nothing is infinite."""
+    kept: Any = True
+    for array in arrays:
+        kept = kept & (np.abs(array) < 60)
+    return kept
+
+
+def fitted(u: float, y: Any, *x: Any) -> Any:
+    """In float64 the polynomials of tensor/approximation.py are exact to about 2e-15."""
+    return np.nan_to_num(4e-15 * np.abs(y)) if u < 1e-9 else 0.0
+
+
+def exponent_error(u: float, y: Any, x: Any) -> Any:
+    """An exponent is rounded, and so is the constant it is multiplied by."""
+    return np.nan_to_num(2.2 * u * np.abs(x * y), posinf=0.0)
+
+
+def power_error(u: float, y: Any, x: Any, p: Any) -> Any:
+    return np.nan_to_num((3 * np.abs(p * np.log2(np.abs(x))) + 3) * u * np.abs(y), posinf=0.0)
+
+
+def absolute(factor: float) -> Error:
+    """An error of so many roundings of 1."""
+    return lambda u, y, *x: factor * u
+
+
+def shift_limits(dtype: DType) -> tuple[int, int]:
+    return 0, dtype.bits - 1
+
+
+def exact_ops() -> list[Elementwise]:
+    def op(name: str, ours: Any, theirs: Any, kinds: Any, arity: int = 1, **rest: Any) -> None:
+        found.append(Elementwise(name, ours, theirs, kinds, arity, **rest))
+
+    found: list[Elementwise] = []
+    both = {"arity": 2}
+    every = (dtypes.bool, *NUMBERS)
+    truths = (dtypes.bool,)
+    op("add", lambda x, y: x + y, np.add, NUMBERS, **both, signed_zeros=True)
+    op("sub", lambda x, y: x - y, np.subtract, NUMBERS, **both, signed_zeros=True)
+    op("mul", lambda x, y: x * y, np.multiply, NUMBERS, **both, signed_zeros=True)
+    op("div", lambda x, y: x / y, np.divide, FLOATS, **both, signed_zeros=True)
+    op("add-of-bools", lambda x, y: x + y, np.logical_or, truths, **both)
+    op("mul-of-bools", lambda x, y: x * y, np.logical_and, truths, **both)
+    integers = {"result": lambda *kinds: dtypes.int32}
+    op("sub-of-bools", lambda x, y: x - y, lambda x, y: x * 1 - y, truths, **both, **integers)
+    op("neg", lambda x: -x, np.negative, NUMBERS, signed_zeros=True)
+    op("abs", lambda x: x.abs(), np.abs, NUMBERS)
+    op("sign", lambda x: x.sign(), each(lambda x: x if x != x else (x > 0) - (x < 0)), NUMBERS)
+    op("square", lambda x: x.square(), lambda x: x * x, NUMBERS)
+    op("reciprocal", lambda x: x.reciprocal(), lambda x: 1 / x, FLOATS, signed_zeros=True)
+    op("sqrt", lambda x: x.sqrt(), np.sqrt, FLOATS, signed_zeros=True)
+    op("maximum", lambda x, y: x.maximum(y), np.maximum, every, **both)
+    op("minimum", lambda x, y: x.minimum(y), np.minimum, every, **both)
+    op("clip", lambda x, y: x.clip(y, 5), lambda x, y: np.minimum(np.maximum(x, y), 5), NUMBERS, 2)
+    op("trunc", lambda x: x.trunc(), np.trunc, FLOATS, signed_zeros=True)
+    op("floor", lambda x: x.floor(), np.floor, FLOATS)
+    op("ceil", lambda x: x.ceil(), np.ceil, FLOATS)
+    op("round", lambda x: x.round(), round_even, FLOATS)
+    op("copysign", lambda x, y: x.copysign(y), np.copysign, FLOATS, 2, signed_zeros=True,
+       keep=lambda x, y: ~np.isnan(y))  # fmt: skip
+    op("relu", lambda x: x.relu(), lambda x: np.maximum(x, 0), NUMBERS)
+    op("hardtanh", lambda x: x.hardtanh(), lambda x: np.clip(x, -1, 1), FLOATS)
+    op("lt", lambda x, y: x < y, np.less, every, 2, result=truth)
+    op("le", lambda x, y: x <= y, np.less_equal, every, 2, result=truth)
+    op("gt", lambda x, y: x > y, np.greater, every, 2, result=truth)
+    op("ge", lambda x, y: x >= y, np.greater_equal, every, 2, result=truth)
+    op("eq", lambda x, y: x.eq(y), np.equal, every, 2, result=truth)
+    op("ne", lambda x, y: x.ne(y), np.not_equal, every, 2, result=truth)
+    op("isnan", lambda x: x.isnan(), real(np.isnan), NUMBERS, result=truth)
+    op("isinf", lambda x: x.isinf(), real(np.isinf), NUMBERS, result=truth)
+    op("isfinite", lambda x: x.isfinite(), real(np.isfinite), NUMBERS, result=truth)
+    choose = {"first": dtypes.bool, "signed_zeros": True}
+    op("where", lambda c, x, y: c.where(x, y), np.where, every, 3, **choose)
+    op("masked_fill", lambda c, x: x.masked_fill(c, 1), lambda c, x: np.where(c, 1, x), NUMBERS, 2,
+       **choose)  # fmt: skip
+    op("logical_not", lambda x: x.logical_not(), lambda x: x == 0, every, result=truth)
+    bits = (dtypes.bool, *INTEGERS)
+    op("bitwise_not", lambda x: ~x, np.invert, bits)
+    op("bitwise_and", lambda x, y: x & y, np.bitwise_and, bits, 2)
+    op("bitwise_or", lambda x, y: x | y, np.bitwise_or, bits, 2)
+    op("bitwise_xor", lambda x, y: x ^ y, np.bitwise_xor, bits, 2)
+    shifted = {"arity": 2, "second": shift_limits}
+    op("lshift", lambda x, y: x << y, np.left_shift, INTEGERS, **shifted)
+    op("rshift", lambda x, y: x >> y, np.right_shift, INTEGERS, **shifted)
+    op("floordiv", lambda x, y: x // y, each(floor_divide), INTEGERS, 2)
+    op("mod", lambda x, y: x % y, each(floor_modulo), INTEGERS, 2)
+    op("div-trunc", lambda x, y: x.div(y, rounding_mode="trunc"), each(divide_toward_zero),
+       INTEGERS, 2)  # fmt: skip
+    op("fmod", lambda x, y: x.fmod(y),
+       each(lambda x, y: 0 if y == 0 else x - y * divide_toward_zero(x, y)), INTEGERS, 2,
+       keep=lambda x, y: np.not_equal(y, 0))  # fmt: skip
+    op("pow-of-integers", lambda x, y: x**y, each(power), INTEGERS, 2)
+    op("div-of-integers", lambda x, y: x / y, real(np.divide),
+       (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16), 2, result=floating)  # fmt: skip
+    return found
+
+
+def function_ops() -> list[Elementwise]:
+    def op(name: str, theirs: Any, ulp: float, **rest: Any) -> None:
+        rest.setdefault("dtypes", FLOATS)
+        ours = rest.pop("ours", lambda *x: getattr(x[0], name)(*x[1:]))
+        found.append(Elementwise(name, ours, real(theirs), ulp=ulp, **rest))
+
+    found: list[Elementwise] = []
+    exponential = {"error": exponent_error}
+    few = {"dtypes": (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.bool), "result": floating}
+    op("exp2", np.exp2, 2, low=-20, high=20)
+    op("exp", np.exp, 2, low=-20, high=20, **exponential)
+    op("exp-of-integers", lambda x: np.exp(np.float64(x)), 2, ours=lambda x: x.exp(), **few,
+       **exponential)  # fmt: skip
+    op("expm1", np.expm1, 4, **exponential)
+    op("log2", np.log2, 2.5, low=0, high=20)
+    op("log", np.log, 3.5, low=0, high=20)
+    op("log10", np.log10, 3.5, low=0, high=20)
+    op("log1p", np.log1p, 4, low=-0.9, high=3)
+    op("logaddexp", np.logaddexp, 4, arity=2, half_ulp=2, error=absolute(8),
+       in_steps=True)  # fmt: skip
+    op("rsqrt", lambda x: 1 / np.sqrt(x), 1.5, low=0, high=9)
+    op("sin", np.sin, 2, keep=small, low=-30, high=30)
+    op("cos", np.cos, 1, keep=small, low=-30, high=30, error=absolute(8))
+    op("tan", np.tan, 6, keep=lambda x: np.abs(x) < 1.4, low=-1.2, high=1.2)
+    op("asin", np.arcsin, 4, low=-1, high=1, error=fitted)
+    op("acos", np.arccos, 4, low=-1, high=1, error=fitted)
+    op("atan", np.arctan, 3, error=fitted)
+    op("sinh", np.sinh, 4, **exponential)
+    op("cosh", np.cosh, 3, **exponential)
+    op("tanh", np.tanh, 4, error=fitted)
+    op("asinh", np.arcsinh, 6)
+    op("acosh", np.arccosh, 6, low=1.1, high=9)
+    op("atanh", np.arctanh, 10, low=-0.95, high=0.95)
+    op("erf", erf, 4, error=fitted)
+    op("sigmoid", sigmoid, 3, **exponential)
+    op("logsigmoid", lambda x: -softplus(-x), 4, error=absolute(4))
+    op("softplus", softplus, 4, error=absolute(4))
+    op("silu", lambda x: x * sigmoid(x), 4, half_ulp=1.6, keep=moderate, **exponential)
+    op("gelu", lambda x: x * (0.5 * (1 + erf(x / math.sqrt(2)))), 4, keep=moderate,
+       error=absolute(40))  # fmt: skip
+    op("softsign", lambda x: x / (1 + np.abs(x)), 2, half_ulp=1.6, keep=moderate)
+    op("elu", lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), 4, half_ulp=1.1,
+       **exponential)  # fmt: skip
+    op("leaky_relu", lambda x: np.where(x > 0, x, x * 0.01), 1.5, half_ulp=1.1)
+    op("pow", np.power, 4, arity=2, error=power_error, low=0.1, high=4,
+       keep=lambda x, y: np.isfinite(x) & np.isfinite(y) & (x >= 0) & ~np.signbit(x))  # fmt: skip
+    op("lerp", lambda x, y, w: x + (y - x) * w, 2, arity=3, keep=moderate, half_ulp=2, low=0,
+       high=1, in_steps=True,
+       error=lambda u, r, x, y, w: 4 * u * (np.abs(x) + np.abs(y)))  # fmt: skip
+    return found
+
+
+ELEMENTWISE = [*exact_ops(), *function_ops()]

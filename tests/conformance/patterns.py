@@ -1,0 +1,129 @@
+"""Elementwise ops on arguments of every shape and layout.
+
+Every op runs with each of its dtypes on an array that no tile of registers divides and that starts
+with the special values. Every layout runs with every op too: with one of its dtypes in turn, with
+all of them at night.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tests.conformance.case import Case
+from tests.conformance.elementwise import ELEMENTWISE, Elementwise
+from tests.conformance.values import check, exact, extremes, quantize, roundoff, sample, tensor
+from tilegrad.base.dtype import DType, dtypes
+
+__all__ = ["elementwise_cases"]
+
+Shape = tuple[int, ...]
+View = Callable[[Any], Any]
+
+
+def itself(x: Any) -> Any:
+    return x
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Shapes of the arguments in memory, in turn, and how they are looked at, as tensors and as
+    arrays.
+    """
+
+    name: str
+    shapes: tuple[Shape, ...]
+    ours: View = itself
+    theirs: View = itself
+
+
+SPECIAL = Pattern("special", ())
+TAIL = Pattern("tail", ((37, 65),))
+LAYOUTS = (
+    Pattern("scalar", ((),)),
+    Pattern("one", ((1,), (1, 1))),
+    Pattern("empty", ((0, 3),)),
+    Pattern("broadcast", ((5, 1, 7), (3, 1), (7,))),
+    Pattern("permuted", ((6, 5, 4),), lambda x: x.permute(2, 0, 1), lambda x: x.transpose(2, 0, 1)),
+    Pattern("strided", ((9, 14),), lambda x: x[::2, 1::3], lambda x: x[::2, 1::3]),
+    Pattern("flipped", ((3, 18),), lambda x: x.flip(1), lambda x: x[:, ::-1]),
+    Pattern("expanded", ((4, 1),), lambda x: x.expand(4, 33), lambda x: np.repeat(x, 33, 1)),
+    Pattern("row", ((1, 131),)),
+    Pattern("window", ((9, 20),), lambda x: x[1:8, 3:19], lambda x: x[1:8, 3:19]),
+)  # fmt: skip
+
+
+def kinds_of(op: Elementwise, dtype: DType) -> list[DType]:
+    return [op.first if place == 0 and op.first else dtype for place in range(op.arity)]
+
+
+def special_values(op: Elementwise, dtype: DType) -> list[np.ndarray]:
+    """All combinations of special values; of every second one where there are three arguments."""
+
+    def of(place: int, kind: DType) -> np.ndarray:
+        values = extremes(kind)
+        if place == 1 and op.second is not None:
+            low, high = op.second(dtype)
+            values = (low, low + 1, high - 1, high)
+        if op.arity == 3 and len(values) > 2:
+            values = values[::2]
+        return quantize(np.array(values, np.float64 if kind.is_float else object), kind)
+
+    columns = [of(place, kind) for place, kind in enumerate(kinds_of(op, dtype))]
+    return [grid.ravel() for grid in np.meshgrid(*columns, indexing="ij")]
+
+
+def random_values(op: Elementwise, dtype: DType, shapes: tuple[Shape, ...]) -> list[np.ndarray]:
+    def of(place: int, kind: DType) -> np.ndarray:
+        shape = shapes[place % len(shapes)]
+        if place == 1 and op.second is not None:
+            low, high = op.second(dtype)
+            return np.random.default_rng(7).integers(low, high + 1, shape).astype(dtype.name)
+        return sample(shape, kind, (op.name, place), op.low, op.high)
+
+    return [np.asarray(of(place, kind)) for place, kind in enumerate(kinds_of(op, dtype))]
+
+
+def run(op: Elementwise, pattern: Pattern, dtype: DType) -> None:
+    """Compute the op, and compare."""
+    kinds = kinds_of(op, dtype)
+    special = special_values(op, dtype) if pattern in (SPECIAL, TAIL) else []
+    arrays = special if pattern is SPECIAL else random_values(op, dtype, pattern.shapes)
+    if pattern is TAIL:
+        for array, values in zip(arrays, special, strict=True):
+            array.flat[: values.size] = values
+    leaves = [tensor(array, kind) for array, kind in zip(arrays, kinds, strict=True)]
+    found = op.ours(*[pattern.ours(leaf) for leaf in leaves])
+    result = op.result(*kinds)
+    assert found.dtype is result, f"{found.dtype}, expected {result}"
+    values = [pattern.theirs(exact(array, kind)) for array, kind in zip(arrays, kinds, strict=True)]
+    ours, error = found.numpy(), 0.0
+    with np.errstate(all="ignore"):
+        expected = np.asarray(op.theirs(*values))
+        kept = True if op.keep is None else op.keep(*values)
+        if op.error is not None:
+            in_steps = op.in_steps or dtype is dtypes.float64
+            unit = roundoff(dtype if in_steps else dtypes.float32)
+            reals = [np.asarray(value, np.float64) for value in values]
+            error = op.error(unit, expected, *reals)
+    ulp = op.half_ulp if result.is_float and result.itemsize < 4 and op.ulp else op.ulp
+    kept = np.broadcast_to(kept, expected.shape).astype(np.bool_)
+    error = np.broadcast_to(error, expected.shape)[kept]
+    assert ours.shape == expected.shape, f"shape {ours.shape}, expected {expected.shape}"
+    check(ours[kept], expected[kept], result, ulp=ulp, error=error, signed_zeros=op.signed_zeros)
+
+
+def elementwise_cases() -> Iterator[Case]:
+    for number, op in enumerate(ELEMENTWISE):
+        for dtype in op.dtypes:
+            yield Case(op.name, TAIL.name, dtype, partial(run, op, TAIL, dtype))
+            check_it = partial(run, op, SPECIAL, dtype)
+            yield Case(op.name, SPECIAL.name, dtype, check_it, often=False, small=True)
+            for turn, pattern in enumerate(LAYOUTS):
+                often = op.dtypes[(number + turn) % len(op.dtypes)] is dtype
+                check_it = partial(run, op, pattern, dtype)
+                yield Case(op.name, pattern.name, dtype, check_it, often=often, small=True)
