@@ -1,5 +1,6 @@
-"""This stage's pass list: versions, fuse, index, collapse, order, plan memory.
+"""This stage's pass list: split, versions, fuse, index, collapse, order, plan memory.
 
+    split      a large fold to one number becomes two                 split.py
     versions   old values needed beside newer ones are kept aside     versions.py
     fuse       which values are stored                                fuse.py
     index      each stored value becomes a kernel graph               index.py
@@ -31,6 +32,7 @@ from tilegrad.schedule.fuse import Fusion, fuse
 from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
 from tilegrad.schedule.join import Update, is_update, join_updates
 from tilegrad.schedule.reason import Edge, Reason
+from tilegrad.schedule.split import split_folds
 from tilegrad.schedule.versions import keep_old_versions, overwritten_by
 from tilegrad.target import Target
 
@@ -112,13 +114,16 @@ class _Draft:
 class _Scheduler:
     def __init__(self, sink: UOp, targets: dict[str, Target], default_device: str, *, plain: bool):
         given = toposort([sink])
-        self.sink, came_from = keep_old_versions(sink)
-        sink = self.sink
+        sink, was_split = (sink, {}) if plain else split_folds(sink)
+        sink, came_from = keep_old_versions(sink)
+        self.sink = sink
         self.default_device = default_device
         self.plain = plain
         self.nodes = list(toposort([sink]))
         place = {node: number for number, node in enumerate(given)}
-        self.position = {node: place[came_from[node]] for node in self.nodes}
+        self.position = {
+            node: place[was_split.get(came_from[node], came_from[node])] for node in self.nodes
+        }
         self.device = self._devices()
         self.targets = targets
         target = targets[self.device[sink.src[0]]] if sink.src else Target("none")
