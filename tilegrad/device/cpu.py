@@ -40,8 +40,9 @@ _ALIGNMENT = 64
 # Chunks wanted of a launch, more than there are cores, so that a slow core does not hold up the
 # rest.
 _CHUNKS = 8
-# What compiled code may call: LLVM turns loops that copy or clear into these.
-_EXTERNAL = ("memcpy", "memset", "memmove")
+# What compiled code may call: LLVM turns loops that copy or clear into the first, and the oldest
+# processors have no instruction for the last.
+_EXTERNAL = ("memcpy", "memset", "memmove", "trunc", "truncf")
 
 
 @functools.cache
@@ -104,7 +105,10 @@ def cpu_target(limit: str = "") -> Target:
         has_mask=isa in ("avx512", "avx2"),
         has_fma=isa in ("avx512", "avx2", "neon"),
         missing=frozenset({Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.RECIP}),
-        missing_dtypes=frozenset({dtypes.bfloat16}),
+        # Before AVX, a conversion of a half is a call of a library that is not there.
+        missing_dtypes=frozenset(
+            {dtypes.bfloat16, dtypes.float16} if isa in ("sse", "scalar") else {dtypes.bfloat16}
+        ),
         isa=isa,
     )
 
