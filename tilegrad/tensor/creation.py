@@ -260,14 +260,14 @@ class Creation(Scan):
         """The last two axes with zeros above the diagonal (or the one `diagonal` places to its
         right).
         """
-        return self._below(diagonal).where(self, 0)
+        return self._below(diagonal).where(self, False)
 
     @composed
     def triu(self, diagonal: int = 0) -> Self:
         """The last two axes with zeros below the diagonal (or the one `diagonal` places to its
         right).
         """
-        return self._below(diagonal - 1).where(0, self)
+        return self._below(diagonal - 1).where(False, self)
 
     def _below(self, diagonal: int) -> Self:
         """Where the column is at most `diagonal` right of the row."""

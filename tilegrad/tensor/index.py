@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype import DType, dtypes, sum_dtype
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
@@ -315,9 +315,14 @@ class Indexing(Creation):
             )
         values = source.shrink([(0, size) for size in index.shape]).cast(self.dtype).flatten()
         position = self._positions(axis, index).flatten()
-        base = self.flatten()
-        node = compute(Ops.SCATTER_ADD, self.dtype, (base.uop, position.uop, values.uop))
-        return self._joined(node, position, values).reshape(self.shape)
+        return self.flatten()._added_at(position, values).reshape(self.shape)
+
+    def _added_at(self, target: Self, rows: Self) -> Self:
+        """SCATTER_ADD; a row named often is a long sum, so half types are summed in float32."""
+        wide = sum_dtype(self.dtype) if self.dtype.is_float else self.dtype
+        base, values = self.cast(wide), rows.cast(wide)
+        node = compute(Ops.SCATTER_ADD, wide, (base.uop, target.uop, values.uop))
+        return base._joined(node, target, values).cast(self.dtype)
 
     def index_select(self, dim: int, index: Self) -> Self:
         """The slices along `dim` that a vector of integers names."""
@@ -344,9 +349,9 @@ class Indexing(Creation):
         rank = test.where(test.cast(dtypes.int32).cumsum(0) - 1, -1)
         rank = (rank < size).where(rank, -1)
         zeros = flat._like(UOp.const(flat.dtype, 0)).expand(size)
-        picked = flat._joined(
-            compute(Ops.SCATTER_ADD, flat.dtype, (zeros.uop, rank.uop, flat.uop)), rank
-        )
+        picked = zeros._added_at(rank, flat)
+        if self.dtype is dtypes.bool:
+            fill_value = bool(fill_value)
         is_filled = self._places(size) < test.sum()
         return is_filled.where(picked, fill_value)
 
@@ -383,9 +388,7 @@ class Indexing(Creation):
 
         def scattered(rows: Self) -> Self:
             zeros = rows._like(UOp.const(rows.dtype, 0)).expand(base.shape)
-            return rows._joined(
-                compute(Ops.SCATTER_ADD, rows.dtype, (zeros.uop, target.uop, rows.uop)), target
-            )
+            return zeros._added_at(target, rows)
 
         is_hit = scattered(values._like(UOp.const(dtypes.int32, 1)).expand(count)).ne(0)
         written: Self = is_hit.where(scattered(values), base)

@@ -8,7 +8,7 @@ from tilegrad.base.dtype import as_const, sum_dtype
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.reduce import Reduce
-from tilegrad.tensor.sizes import as_axis
+from tilegrad.tensor.sizes import as_axis, is_zero
 
 __all__ = ["Scan"]
 
@@ -90,4 +90,6 @@ class Scan(Reduce):
             reached = x._places(size).reshape(size, 1) >= x._places(size)
             return reached.where(rows, float("-inf")).logsumexp(-1).movedim(-1, place)
 
+        if any(is_zero(size) for size in self.shape):
+            return self._scanned("logcumsumexp", axis, Ops.MAX)._floating()
         return self._in_float(function)
