@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ROOT", "Spread", "Taker", "in_turns", "keep", "nanoseconds", "record_of"]
+__all__ = ["ROOT", "Others", "Spread", "Taker", "in_turns", "keep", "nanoseconds", "record_of"]
 
 ROOT = Path(__file__).parent
 # Takes one sample.
@@ -46,6 +46,42 @@ def nanoseconds(run: Callable[[], object], *, calls: int = 1, per: int = 1) -> T
         return (time.perf_counter_ns() - start) / (calls * per)
 
     return take
+
+
+class Others:
+    """The share of the machine that other processes take, as far as Linux tells; else zero."""
+
+    def __init__(self, processes: Sequence[int]):
+        self._processes = [os.getpid(), *processes]
+        self._last = self._read()
+
+    def share(self) -> float:
+        """Since the last call, or since this began."""
+        total, others = (now - then for now, then in zip(self._read(), self._last))
+        self._last = self._read()
+        return max(others / total, 0.0) if total else 0.0
+
+    def wait(self, most: float, seconds: float) -> None:
+        """Wait until they take less than `most`, but not longer than `seconds`."""
+        end = time.monotonic() + seconds
+        self.share()
+        while time.monotonic() < end:
+            time.sleep(0.2)
+            if self.share() < most:
+                break
+
+    def _read(self) -> tuple[float, float]:
+        """Ticks of all processors, and those in which something else ran on them."""
+        try:
+            total = [int(field) for field in Path("/proc/stat").read_text().split()[1:9]]
+            own = 0
+            for process in self._processes:
+                fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+                own += int(fields[11]) + int(fields[12])
+        except OSError:
+            return 0.0, 0.0
+        _, _, _, idle, waiting, *_ = total
+        return float(sum(total)), float(sum(total) - idle - waiting - own)
 
 
 class Spread:
