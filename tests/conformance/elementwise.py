@@ -159,7 +159,7 @@ def exact_ops() -> list[Elementwise]:
         found.append(Elementwise(name, ours, theirs, kinds, arity, **rest))
 
     found: list[Elementwise] = []
-    both = {"arity": 2}
+    both: dict[str, Any] = {"arity": 2}
     every = (dtypes.bool, *NUMBERS)
     truths = (dtypes.bool,)
     op("add", lambda x, y: x + y, np.add, NUMBERS, **both, signed_zeros=True)
@@ -168,7 +168,7 @@ def exact_ops() -> list[Elementwise]:
     op("div", lambda x, y: x / y, np.divide, FLOATS, **both, signed_zeros=True)
     op("add-of-bools", lambda x, y: x + y, np.logical_or, truths, **both)
     op("mul-of-bools", lambda x, y: x * y, np.logical_and, truths, **both)
-    integers = {"result": lambda *kinds: dtypes.int32}
+    integers: dict[str, Any] = {"result": lambda *kinds: dtypes.int32}
     op("sub-of-bools", lambda x, y: x - y, lambda x, y: x * 1 - y, truths, **both, **integers)
     op("neg", lambda x: -x, np.negative, NUMBERS, signed_zeros=True)
     op("abs", lambda x: x.abs(), np.abs, NUMBERS)
@@ -196,7 +196,7 @@ def exact_ops() -> list[Elementwise]:
     op("isnan", lambda x: x.isnan(), real(np.isnan), NUMBERS, result=truth)
     op("isinf", lambda x: x.isinf(), real(np.isinf), NUMBERS, result=truth)
     op("isfinite", lambda x: x.isfinite(), real(np.isfinite), NUMBERS, result=truth)
-    choose = {"first": dtypes.bool, "signed_zeros": True}
+    choose: dict[str, Any] = {"first": dtypes.bool, "signed_zeros": True}
     op("where", lambda c, x, y: c.where(x, y), np.where, every, 3, **choose)
     op("masked_fill", lambda c, x: x.masked_fill(c, 1), lambda c, x: np.where(c, 1, x), NUMBERS, 2,
        **choose)  # fmt: skip
@@ -206,7 +206,7 @@ def exact_ops() -> list[Elementwise]:
     op("bitwise_and", lambda x, y: x & y, np.bitwise_and, bits, 2)
     op("bitwise_or", lambda x, y: x | y, np.bitwise_or, bits, 2)
     op("bitwise_xor", lambda x, y: x ^ y, np.bitwise_xor, bits, 2)
-    shifted = {"arity": 2, "second": shift_limits}
+    shifted: dict[str, Any] = {"arity": 2, "second": shift_limits}
     op("lshift", lambda x, y: x << y, np.left_shift, INTEGERS, **shifted)
     op("rshift", lambda x, y: x >> y, np.right_shift, INTEGERS, **shifted)
     op("floordiv", lambda x, y: x // y, each(floor_divide), INTEGERS, 2)
@@ -229,8 +229,11 @@ def function_ops() -> list[Elementwise]:
         found.append(Elementwise(name, ours, real(theirs), ulp=ulp, **rest))
 
     found: list[Elementwise] = []
-    exponential = {"error": exponent_error}
-    few = {"dtypes": (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.bool), "result": floating}
+    exponential: dict[str, Any] = {"error": exponent_error}
+    few: dict[str, Any] = {
+        "dtypes": (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.bool),
+        "result": floating,
+    }
     op("exp2", np.exp2, 2, low=-20, high=20)
     op("exp", np.exp, 2, low=-20, high=20, **exponential)
     op("exp-of-integers", lambda x: np.exp(np.float64(x)), 2, ours=lambda x: x.exp(), **few,

@@ -172,7 +172,7 @@ def ufunc(function: Any) -> Callable[[Any, Axes], Any]:
 
 
 def folds() -> list[Fold]:
-    whole = {"single": True, "scans": True}
+    whole: dict[str, Any] = {"single": True, "scans": True}
     found = [
         Fold("sum", method("sum"), ufunc(np.sum), EVERY, summed, of_sum, special=True),
         Fold("prod", method("prod"), ufunc(np.prod), EVERY, summed, of_result(0), low=0.9,
@@ -257,7 +257,7 @@ def fold_cases() -> Iterator[Case]:
             for turn, layout in enumerate(fitting):
                 turns = fold.dtypes[(number + turn) % len(fold.dtypes)] is dtype
                 often = turns or layout.name == "last"
-                small = np.prod(layout.shape) < 100
+                small = int(np.prod(layout.shape)) < 100
                 check_it = partial(run, fold, layout, dtype)
                 yield Case(fold.name, layout.name, dtype, check_it, often=often, small=small)
             if fold.special:

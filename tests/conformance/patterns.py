@@ -94,24 +94,25 @@ def run(op: Elementwise, pattern: Pattern, dtype: DType) -> None:
     special = special_values(op, dtype) if pattern in (SPECIAL, TAIL) else []
     arrays = special if pattern is SPECIAL else random_values(op, dtype, pattern.shapes)
     if pattern is TAIL:
-        for array, values in zip(arrays, special, strict=True):
-            array.flat[: values.size] = values
+        for array, column in zip(arrays, special, strict=True):
+            array.flat[: column.size] = column
     leaves = [tensor(array, kind) for array, kind in zip(arrays, kinds, strict=True)]
     found = op.ours(*[pattern.ours(leaf) for leaf in leaves])
     result = op.result(*kinds)
     assert found.dtype is result, f"{found.dtype}, expected {result}"
     values = [pattern.theirs(exact(array, kind)) for array, kind in zip(arrays, kinds, strict=True)]
-    ours, error = found.numpy(), 0.0
+    ours: Any = found.numpy()
+    error: Any = 0.0
     with np.errstate(all="ignore"):
         expected = np.asarray(op.theirs(*values))
-        kept = True if op.keep is None else op.keep(*values)
+        kept: Any = True if op.keep is None else op.keep(*values)
         if op.error is not None:
             in_steps = op.in_steps or dtype is dtypes.float64
             unit = roundoff(dtype if in_steps else dtypes.float32)
             reals = [np.asarray(value, np.float64) for value in values]
             error = op.error(unit, expected, *reals)
     ulp = op.half_ulp if result.is_float and result.itemsize < 4 and op.ulp else op.ulp
-    kept = np.broadcast_to(kept, expected.shape).astype(np.bool_)
+    kept = np.broadcast_to(np.asarray(kept), expected.shape).astype(np.bool_)
     error = np.broadcast_to(error, expected.shape)[kept]
     assert ours.shape == expected.shape, f"shape {ours.shape}, expected {expected.shape}"
     check(ours[kept], expected[kept], result, ulp=ulp, error=error, signed_zeros=op.signed_zeros)

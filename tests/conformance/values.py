@@ -122,7 +122,7 @@ def sample(
         return quantize(generator.uniform(low, high, shape), dtype)
     if dtype is dtypes.bool:
         return generator.integers(0, 2, shape).astype(np.bool_)
-    whole = generator.integers(dtype.min, dtype.max, shape, dtype.name, endpoint=True)
+    whole = generator.integers(int(dtype.min), int(dtype.max), shape, dtype.name, endpoint=True)
     # Half of them small, so that quotients and powers are of all sizes.
     small = generator.integers(-9 if dtype.kind == "int" else 0, 10, shape)
     return np.where(generator.integers(0, 2, shape), whole, small.astype(dtype.name))
