@@ -32,14 +32,15 @@ __all__ = ["Graph", "Plan", "Step", "normalise", "plan_for"]
 
 @dataclass(frozen=True)
 class Step:
-    """A launch, or a copy where `kernel` is None. `nodes` are positions in the graph's order, for
-    messages.
+    """A launch, or where `kernel` is None a copy, or with `is_custom` the Python function of the
+    first of `nodes`, which are positions in the graph's order.
     """
 
     device: str
     buffers: tuple[int, ...]
     kernel: CompiledKernel | None
     nodes: tuple[int, ...]
+    is_custom: bool = False
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ def _make(graph: Graph, sink: UOp) -> Plan:
     steps = []
     for item in schedule.items:
         kernel = None if item.ast is None else compile_kernel(item.ast, Device[item.device])
-        steps.append(Step(item.device, item.buffers, kernel, item.nodes))
+        steps.append(Step(item.device, item.buffers, kernel, item.nodes, item.custom))
     buffers = [
         Memory(spec.device, spec.dtype, spec.size, spec.source, memory.offsets.get(number))
         for number, spec in enumerate(schedule.buffers)
@@ -186,7 +187,10 @@ def _make(graph: Graph, sink: UOp) -> Plan:
 
 
 def _to_text(plan: Plan) -> bytes:
-    steps = [[s.device, s.buffers, s.kernel.key if s.kernel else None, s.nodes] for s in plan.steps]
+    steps = [
+        [s.device, s.buffers, s.kernel.key if s.kernel else None, s.nodes, s.is_custom]
+        for s in plan.steps
+    ]
     buffers = [{**asdict(m), "dtype": m.dtype.name} for m in plan.buffers]
     return json.dumps(
         {"steps": steps, "buffers": buffers, "outputs": plan.outputs, "blocks": plan.blocks}
@@ -199,13 +203,13 @@ def _recall(key: str) -> Plan | None:
         return None
     fields = json.loads(kept)
     steps: list[Step] = []
-    for device, buffers, kernel_key, nodes in fields["steps"]:
+    for device, buffers, kernel_key, nodes, is_custom in fields["steps"]:
         kernel = None
         if kernel_key is not None:
             kernel = recall_kernel(kernel_key)
             if kernel is None:
                 return None
-        steps.append(Step(device, tuple(buffers), kernel, tuple(nodes)))
+        steps.append(Step(device, tuple(buffers), kernel, tuple(nodes), is_custom))
     memory = [
         Memory(m["device"], dtypes.from_name(m["dtype"]), m["size"], m["source"], m["offset"])
         for m in fields["buffers"]

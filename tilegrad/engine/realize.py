@@ -140,6 +140,7 @@ def _run(
         _values(graph, variables),
         lambda step: _origin(graph, step),
         bool(writers),
+        graph.nodes,
     )
     for node, buffer in zip(sink.src, outputs, strict=True):
         if node.op is Ops.ASSIGN:

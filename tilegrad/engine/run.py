@@ -17,7 +17,7 @@ from typing import Any
 
 from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import InternalError, TilegradError
+from tilegrad.base.errors import InternalError, ShapeError, TilegradError
 from tilegrad.base.origin import Entry, method_names, user_lines
 from tilegrad.device.registry import Device
 from tilegrad.engine import report
@@ -137,9 +137,10 @@ def run_plan(
     variables: Mapping[str, int],
     origin_of: Callable[[Step], tuple[Entry, ...]] = lambda step: (),
     is_writing: bool = False,
+    nodes: Sequence[UOp] = (),
 ) -> list[Buffer]:
     """Run a plan on `inputs` (by number) and give the buffers of its results. `origin_of` gives the
-    user's calls behind a step.
+    user's calls behind a step, `nodes` are the graph's in order, for its Python functions.
 
     Raises what a step raises, with the user's line. A plan that `is_writing` to its inputs takes
     all memory before it begins, so that where there is too little nothing is half written.
@@ -155,7 +156,7 @@ def run_plan(
             table.append(blocks[memory.device].view(memory.offset, memory.size, memory.dtype))
         else:
             table.append(Device[memory.device].buffer(memory.size, memory.dtype))
-    failure = _run_steps(plan, table, variables, origin_of, is_writing)
+    failure = _run_steps(plan, table, variables, origin_of, is_writing, nodes)
     if failure is not None:
         # The traceback keeps this frame: what the run took goes back now.
         table.clear()
@@ -170,6 +171,7 @@ def _run_steps(
     variables: Mapping[str, int],
     origin_of: Callable[[Step], tuple[Entry, ...]],
     is_writing: bool,
+    nodes: Sequence[UOp],
 ) -> TilegradError | None:
     """Run the steps; what one raises is given back, so that no traceback holds their memory."""
     record = _recorder.get()
@@ -182,6 +184,9 @@ def _run_steps(
             for number in step.buffers:
                 _ = table[number].handle
         for step in plan.steps:
+            if step.is_custom:
+                _run_custom(nodes[step.nodes[0]], step, table, origin_of, record)
+                continue
             launch = _bound(step, table, origin_of(step) if is_told else (), variables)
             if record is not None:
                 record.append(launch)
@@ -263,6 +268,33 @@ def run_step(launch: Launch, variables: Mapping[str, int], *, replay: bool = Fal
             kernels=1,
             replay=replay,
         )
+
+
+def _run_custom(
+    node: UOp,
+    step: Step,
+    table: Sequence[Buffer],
+    origin_of: Callable[[Step], tuple[Entry, ...]],
+    record: Recording | None,
+) -> None:
+    """Run a Python function on the bytes of its inputs; a capture refuses it as it does a read."""
+    if record is not None and record.on_read is not None:
+        record.on_read(node)
+    target, *inputs = [table[number] for number in step.buffers]
+    start = time.perf_counter()
+    made = memoryview(node.arg.function([memoryview(each.copy_out()) for each in inputs]))
+    if made.nbytes != target.nbytes:
+        raise ShapeError(
+            f"custom: {node.arg.name} gave {made.nbytes} bytes, not {target.nbytes}",
+            shape=node.arg.shape,
+        )
+    target.copy_in(made.cast("B"))
+    seconds = time.perf_counter() - start
+    report.count(0, 0, seconds, kernels=0)
+    if config.DEBUG >= 2:
+        name = f"custom {node.arg.name}"
+        calls = tuple(method_names(origin_of(step)))
+        report.row("HOST", name, len(step.buffers), 0, target.nbytes, seconds, calls, key=name)
 
 
 def _copy(launch: Launch, *, shown: bool, replay: bool) -> None:

@@ -143,7 +143,7 @@ DERIVATIVES: dict[Ops, Derivative] = {
 
 # Leaves, what stops a gradient on purpose, bits, and steps, whose derivative is 0 or missing.
 NO_DERIVATIVE = frozenset({
-    Ops.CONST, Ops.BUFFER, Ops.RAND, Ops.DEFINE_VAR, Ops.BIND, Ops.DETACH,
+    Ops.CONST, Ops.BUFFER, Ops.RAND, Ops.DEFINE_VAR, Ops.BIND, Ops.DETACH, Ops.CUSTOM,
     Ops.BITCAST, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR,
     Ops.TRUNC, Ops.FLOORDIV, Ops.IDIV, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ,
 })  # fmt: skip

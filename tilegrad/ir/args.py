@@ -4,10 +4,11 @@ reads back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["BufferArg", "KernelInfo", "RandArg"]
+__all__ = ["BufferArg", "CustomArg", "KernelInfo", "RandArg"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,17 @@ class RandArg:
     seed: int
     offset: int
     device: str
+
+
+@dataclass(frozen=True)
+class CustomArg:
+    """A Python function as a step: its name, the shape of what it makes, and the function itself,
+    from the bytes of whole row-major values to those of one.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    function: Callable[[Sequence[memoryview]], bytes | memoryview] = field(repr=False)
 
 
 @dataclass(frozen=True)

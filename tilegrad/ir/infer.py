@@ -41,6 +41,8 @@ def shape_of(node: Any) -> Shape:
         return (*src[1].shape, *src[0].shape[1:])
     if op in (Ops.CONST, Ops.DEFINE_VAR):
         return ()
+    if op is Ops.CUSTOM:
+        return tuple(node.arg.shape)
     raise InternalError(f"infer: a {op} node has no shape", node=repr(node)[:200])
 
 

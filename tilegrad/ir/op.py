@@ -376,6 +376,13 @@ class Ops(Enum):
         None, "The root: all effects of a kernel, or all values that a schedule must compute."
     )
 
+    # by Python
+    CUSTOM = op(
+        None,
+        "(*inputs): what the Python function in `arg` makes of whole values, a step of its own.",
+        Stage.TENSOR,
+    )
+
     def __init__(self, serial: int, definition: Definition):
         self.serial = serial
         self.definition = definition

@@ -19,7 +19,7 @@ from tilegrad.base import cache
 from tilegrad.base.config import config
 from tilegrad.base.dtype import DType, Place, Pointer, dtypes
 from tilegrad.base.errors import InternalError
-from tilegrad.ir.args import BufferArg, RandArg
+from tilegrad.ir.args import BufferArg, CustomArg, RandArg
 from tilegrad.ir.op import Axis, Ops, Stage
 from tilegrad.ir.proof import are_apart, bounds_under, find_collision, find_outside, lane_of
 from tilegrad.ir.text import dump, render
@@ -220,6 +220,14 @@ def _store(node: UOp) -> str | None:
     if node.arg is not None and not _folds(node.arg):
         return f"it combines with {node.arg!r}"
     return _access(node, src[2].dtype, src[3] if len(src) == 4 else None)
+
+
+def _custom(node: UOp) -> str | None:
+    if not isinstance(node.arg, CustomArg):
+        return f"{node.arg!r} is no function"
+    if not node.src:
+        return "no input says on which device it is"
+    return None
 
 
 def _folds(op: Any) -> bool:
@@ -460,6 +468,7 @@ _TENSOR_CHECKS: dict[Ops, Check] = {
     Ops.SCATTER_ADD: _scatter_add,
     **dict.fromkeys((Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY), _same),
     Ops.ASSIGN: _tensor_assign,
+    Ops.CUSTOM: _custom,
     Ops.SINK: _effect,
 }
 _CODE_CHECKS: dict[Ops, Check] = {

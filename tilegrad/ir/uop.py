@@ -451,7 +451,7 @@ def _below(root: UOp, done: Mapping[UOp, Any]) -> Iterator[UOp]:
 
 
 def _constant_of(node: UOp) -> bool:
-    if node.op in (Ops.BUFFER, Ops.RAND):
+    if node.op in (Ops.BUFFER, Ops.RAND, Ops.CUSTOM):
         return False
     return all(source._is_constant for source in node.src)
 

@@ -44,7 +44,10 @@ _FORCED = {
     Ops.CONTIGUOUS: Reason.CONTIGUOUS,
     Ops.ASSIGN: Reason.ASSIGNED,
     Ops.SCATTER_ADD: Reason.SCATTERED,
+    Ops.CUSTOM: Reason.CUSTOM,
 }
+# These take the bytes of whole values.
+_OF_BYTES = {Ops.COPY: Reason.COPIED, Ops.CUSTOM: Reason.CUSTOM}
 
 
 @dataclass
@@ -118,12 +121,12 @@ def _forced(sink: UOp, nodes: list[UOp]) -> dict[UOp, Reason]:
         if node.op in _FORCED:
             stored[node] = _FORCED[node.op]
         for number, source in enumerate(node.src):
-            is_whole = node.op is Ops.COPY or (node.op is Ops.SCATTER_ADD and number == 0)
+            is_whole = node.op in _OF_BYTES or (node.op is Ops.SCATTER_ADD and number == 0)
             # Bytes are copied in their order: a reshape of what is stored is stored as well.
-            while node.op is Ops.COPY and source.op is Ops.RESHAPE:
+            while node.op in _OF_BYTES and source.op is Ops.RESHAPE:
                 source = source.src[0]
             if is_whole and source.op is not Ops.BUFFER and source not in stored:
-                stored[source] = Reason.COPIED if node.op is Ops.COPY else Reason.SCATTERED
+                stored[source] = _OF_BYTES.get(node.op, Reason.SCATTERED)
         known = frozenset().union(*(leaves[source] for source in node.src))
         level = 1 + max((depth[source] for source in node.src), default=0)
         if (

@@ -60,8 +60,8 @@ class BufferSpec:
 
 @dataclass(frozen=True)
 class Item:
-    """One step: a kernel (`ast`), or a copy where `ast` is None. `buffers` are positions in the
-    schedule's table.
+    """One step: a kernel (`ast`), or where `ast` is None a copy, or with `custom` a Python
+    function. `buffers` are positions in the schedule's table.
 
     A kernel's buffers stand in the order of its parameters, what it writes first. `nodes` are the
     positions of the graph's nodes that it computes, for messages and profiles.
@@ -71,10 +71,11 @@ class Item:
     buffers: tuple[int, ...]
     ast: UOp | None = None
     nodes: tuple[int, ...] = ()
+    custom: bool = False
 
     @property
     def is_copy(self) -> bool:
-        return self.ast is None
+        return self.ast is None and not self.custom
 
 
 @dataclass
@@ -175,21 +176,28 @@ class _Scheduler:
         if not self.plain:
             order = _join(order)
         items = [
-            Item(draft.device, (draft.writes, *draft.also, *draft.reads), draft.ast, draft.nodes)
+            Item(
+                draft.device,
+                (draft.writes, *draft.also, *draft.reads),
+                draft.ast,
+                draft.nodes,
+                draft.value.op is Ops.CUSTOM,
+            )
             for draft in order
         ]
         outputs = [self.memory[node] for node in self.sink.src]
         return Schedule(items, self.buffers, outputs, self._edges(order))
 
     def _draft(self, node: UOp) -> None:
-        if node.op is Ops.COPY:
-            source = node.src[0]
-            while source.op is Ops.RESHAPE:
-                source = source.src[0]
+        if node.op in (Ops.COPY, Ops.CUSTOM):
+            sources = list(node.src)
+            for place, source in enumerate(sources):
+                while source.op is Ops.RESHAPE:
+                    source = source.src[0]
+                sources[place] = source
             self.memory[node] = self._buffer_for(node)
-            draft = _Draft(
-                node, self.device[node], self.memory[node], [self.memory[source]], [source]
-            )
+            reads = [self.memory[source] for source in sources]
+            draft = _Draft(node, self.device[node], self.memory[node], reads, sources)
             draft.nodes = (self.position[node],)
             self.drafts.append(draft)
         elif node.op is Ops.ASSIGN:

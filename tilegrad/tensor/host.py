@@ -193,3 +193,16 @@ def array_from(data: memoryview, dtype: DType, shape: Sequence[int]) -> Any:
         words = numpy.frombuffer(data, numpy.uint16).astype(numpy.uint32) << 16
         return words.view(numpy.float32).reshape(shape)
     return numpy.frombuffer(data, dtype.name).reshape(shape)
+
+
+def bytes_of_array(array: Any, dtype: DType, shape: Sequence[int], name: str) -> memoryview:
+    """The bytes of what the function `name` gave for a tensor of `dtype` and `shape`.
+
+    Raises ShapeError or DTypeError if that is something else.
+    """
+    data, found, sizes, _ = array_parts(array)
+    if tuple(sizes) != tuple(shape):
+        raise ShapeError(f"apply: {name} gave shape {tuple(sizes)}, not {tuple(shape)}")
+    if found is not dtype:
+        raise DTypeError(f"apply: {name} gave {found.name}, not {dtype.name}")
+    return memoryview(data)

@@ -6,13 +6,14 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
-from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import host, memory
 from tilegrad.tensor.attention import Attention
-from tilegrad.tensor.core import compute, describe
+from tilegrad.tensor.core import as_dtype, compute, describe
 from tilegrad.tensor.device import canonical
 from tilegrad.tensor.graphs import graphs
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, show_shape
@@ -104,6 +105,45 @@ class Realized(Attention):
         [1.0, 2.0]
         """
         return host.array_from(self._bytes(memory.lend), self.dtype, self._bound_shape())
+
+    def apply(
+        self,
+        function: Callable[..., Any],
+        *others: Self,
+        shape: Sequence[int] | None = None,
+        dtype: DType | str | None = None,
+    ) -> Self:
+        """What a Python function makes of the values of this tensor and `others`, as one step among
+        the kernels, run when its result is needed and again wherever it is needed anew.
+
+        It is given NumPy arrays and returns one, of `shape` and `dtype` (by default this tensor's).
+        It has no gradient, and no capture holds it.
+
+        Raises ShapeError for a symbolic size, and when it runs if the array it gives is of another
+        shape or dtype.
+
+        >>> Tensor([3.0, 1.0, 2.0]).apply(lambda x: x[x.argsort()]).tolist()
+        [1.0, 2.0, 3.0]
+        """
+        inputs = [self, *others]
+        if any(not isinstance(size, int) for each in inputs for size in each.shape):
+            raise ShapeError(
+                "apply: a Python function needs fixed sizes",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        kind = self.dtype if dtype is None else as_dtype(dtype)
+        sizes = tuple(self._bound_shape() if shape is None else shape)
+        name = getattr(function, "__name__", type(function).__name__)
+        kinds = [(each.dtype, each._bound_shape()) for each in inputs]
+
+        def on_bytes(data: Sequence[memoryview]) -> memoryview:
+            arrays = [host.array_from(part, *what) for part, what in zip(data, kinds)]
+            return host.bytes_of_array(function(*arrays), kind, sizes, name)
+
+        sources = [each.contiguous().uop if each.uop.is_constant else each.uop for each in inputs]
+        node = compute(Ops.CUSTOM, kind, tuple(sources), CustomArg(name, sizes, on_bytes))
+        return self._of(node, self.device, self._variables)
 
     def tolist(self) -> Any:
         """The values as nested lists of Python numbers; one number for no axes."""
