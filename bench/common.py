@@ -14,7 +14,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ROOT", "Others", "Spread", "Taker", "in_turns", "keep", "nanoseconds", "record_of"]
+__all__ = [
+    "ROOT",
+    "Others",
+    "Spread",
+    "Taker",
+    "environment",
+    "in_turns",
+    "keep",
+    "nanoseconds",
+    "record_of",
+]
 
 ROOT = Path(__file__).parent
 # Takes one sample.
@@ -46,6 +56,16 @@ def nanoseconds(run: Callable[[], object], *, calls: int = 1, per: int = 1) -> T
         return (time.perf_counter_ns() - start) / (calls * per)
 
     return take
+
+
+def environment(**more: str) -> dict[str, str]:
+    """For a process of its own: all switches but the cache folder are as they are by default."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name == "TILEGRAD_CACHE" or not name.startswith("TILEGRAD_")
+    }
+    return {**kept, **more}
 
 
 class Others:

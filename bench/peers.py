@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -34,17 +33,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import ROOT, Others, Spread, Taker, in_turns, keep, record_of
+from common import ROOT, Others, Spread, Taker, environment, in_turns, keep, record_of
 
 # The least time of a sample, and the least number of calls in it.
 _SAMPLE_S = 0.15
 _SAMPLE_CALLS = 3
 # Between two samples: the threads of the one before may wait busily for more work so long.
 _PAUSE_S = 0.05
-# What else may run in a round, as a share of the machine, and the seconds of a run that may be
-# spent on waiting for quiet moments and on rounds that do not count.
+# What else may run in a round, as a share of the machine.
 _OTHERS = 0.03
-_PATIENCE_S = 150.0
 # Of the largest value.
 _TOLERANCE = 1e-3
 _INSTALL = 'PyTorch is not installed: pip install -e ".[peers]"'
@@ -470,15 +467,14 @@ class Child:
 
     def __init__(self, library: str, scale: int, threads: int, engines: tuple[str, ...]):
         self.engines = engines
-        environment = {name: value for name, value in os.environ.items() if name[:9] != "TILEGRAD_"}
-        for name in ("TILEGRAD_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-            environment[name] = str(threads)
+        names = ("TILEGRAD_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+        given = environment(**dict.fromkeys(names, str(threads)))
         if KEPT in engines:
-            environment |= _KEEPING
+            given |= _KEEPING
         command = [sys.executable, str(Path(__file__)), "--serve", library]
         self._process = subprocess.Popen(
             [*command, "--scale", str(scale), "--threads", str(threads)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=given,
         )  # fmt: skip
 
     def ask(self, **command: Any) -> Any:
@@ -513,9 +509,9 @@ def difference(first: list[float], other: list[float]) -> float:
 class Quiet:
     """Takes rounds in which little else runs, as long as its patience lasts."""
 
-    def __init__(self, children: list[Child]):
+    def __init__(self, children: list[Child], patience: float):
         self._others = Others([child.process_id for child in children])
-        self._patience = _PATIENCE_S
+        self._patience = patience
 
     def rounds(self, takers: dict[str, Taker], count: int) -> tuple[dict[str, list[float]], float]:
         """Samples of the rounds in which least else ran, and the most that ran in one of these."""
@@ -567,8 +563,7 @@ def measure_one(work: Work, children: list[Child], quiet: Quiet, rounds: int) ->
 
 def show(row: dict[str, Any]) -> None:
     name = row["work"]
-    if row["others"] >= _OTHERS:
-        name += f" (others {row['others']:.0%})"
+    disturbed = f" (others {row['others']:.0%})" if row["others"] >= _OTHERS else ""
     for engine, found in row["engines"].items():
         if "skipped" in found:
             print(f"{name:44} {engine:22} {found['skipped'][:60]}")
@@ -580,7 +575,7 @@ def show(row: dict[str, Any]) -> None:
                 text += " ratio {:5.2f}  {:.2f} to {:.2f}".format(
                     found["ratio"], *found["quartiles_ratio"]
                 )
-            print(f"{name:44} {engine:22} {text}")
+            print(f"{name:44} {engine:22} {text}{disturbed}")
         name = ""
     sys.stdout.flush()
 
@@ -589,6 +584,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7, help="samples for each figure")
     parser.add_argument("--threads", type=int, default=2, help="of each library")
+    parser.add_argument(
+        "--patience", type=float, default=150,
+        help="seconds for waiting until nothing else runs, and for rounds in which something did",
+    )  # fmt: skip
     parser.add_argument("--only", default="", help="work whose name contains this")
     parser.add_argument("--alone", action="store_true", help="tilegrad without PyTorch")
     parser.add_argument("--scale", type=int, default=1, help="so many times smaller")
@@ -606,7 +605,7 @@ def main() -> None:
     children = [
         Child(library, options.scale, options.threads, engines) for library, engines in served
     ]
-    quiet = Quiet(children)
+    quiet = Quiet(children, options.patience)
     rows = []
     for work in works(options.scale):
         if options.only in work.name:

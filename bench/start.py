@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from common import ROOT, Spread, Taker, in_turns, keep, record_of
+from common import ROOT, Spread, Taker, environment, in_turns, keep, record_of
 
 WORK = ("rewrites", "schedules", "renders", "compiles")
 _TIMED = """
@@ -90,14 +89,11 @@ _PYTHON_FILES = tempfile.TemporaryDirectory()
 
 def child(code: str, cache: str) -> Any:
     """What a process prints, with the switches' defaults."""
-    environment = {name: value for name, value in os.environ.items() if name[:9] != "TILEGRAD_"}
-    environment |= {
-        "TILEGRAD_CACHE": cache,
-        "PYTHONDONTWRITEBYTECODE": "",
-        "PYTHONPYCACHEPREFIX": _PYTHON_FILES.name,
-    }
+    given = environment(
+        TILEGRAD_CACHE=cache, PYTHONDONTWRITEBYTECODE="", PYTHONPYCACHEPREFIX=_PYTHON_FILES.name
+    )
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, env=given)
     if done.returncode:
         raise SystemExit(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])
@@ -131,22 +127,24 @@ def measure(count: int, steps: int) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as cache:
         # One that fills the cache and Python's files for each.
-        for first, then in (_RESULT, _STEP):
+        for first, then in (_RESULT, _STEP)[: 2 if steps else 1]:
             child(_TIMED.format(first=first, then=then), cache)
         quick = {
             IMPORT: Process(*_RESULT, "first", cache),
             f"{FIRST}, cold": Process(*_RESULT, "then", None),
             f"{FIRST}, warm": Process(*_RESULT, "then", cache),
         }
-        slow = {f"{STEP}, warm": Process(*_STEP, "then", cache)}
-        if steps:
-            slow = {f"{STEP}, cold": Process(*_STEP, "then", None), **slow}
-        for processes, rounds in ((quick, count), (slow, max(steps, 1))):
+        slow = {
+            f"{STEP}, cold": Process(*_STEP, "then", None),
+            f"{STEP}, warm": Process(*_STEP, "then", cache),
+        }
+        for processes, rounds in ((quick, count), (slow, steps))[: 2 if steps else 1]:
             takers: dict[str, Taker] = dict(processes)
             for name, samples in in_turns(takers, rounds).items():
                 figures[name] = {**Spread(samples).record("ms"), **processes[name].facts()}
                 show(name, samples, figures[name])
-        figures["memory of the demo's step, by plan"] = plans = child(_MEMORY, cache)
+        plans = child(_MEMORY, cache) if steps else []
+        figures["memory of the demo's step, by plan"] = plans
     for plan in plans:
         print(
             f"plan of {plan['kernels']:3} kernels: {plan['predicted']:11,} bytes predicted,"
@@ -169,9 +167,7 @@ def show(name: str, samples: Sequence[float], figure: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=15, help="processes for each figure")
-    parser.add_argument(
-        "--steps", type=int, default=5, help="the same for training steps; 0: one, and none cold"
-    )
+    parser.add_argument("--steps", type=int, default=5, help="the same for training steps")
     parser.add_argument("--print", action="store_true", help="only print, keep nothing")
     options = parser.parse_args()
     figures = measure(options.count, options.steps)
