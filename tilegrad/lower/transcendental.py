@@ -8,8 +8,8 @@ path with a choice at the end. half and bfloat16 are computed in float32.
 Error bounds, against correctly rounded results (tests/lower/test_transcendental.py measures them):
 
     exp2     float32 1.5 ulp, float64 2 ulp
-    log2     float32 2 ulp, float64 2.5 ulp
-    sin      float32 2 ulp up to |x| = 2**26 pi, float64 2 ulp up to 2**20; beyond, the reduction
+    log2     float32 2 ulp, float64 3 ulp
+    sin      float32 2 ulp up to |x| = 2**26 pi, float64 2.5 ulp up to 2**20; beyond, the reduction
     loses digits
 
 Coefficients: float32 exp2 and log2 are Chebyshev fits of degree 6 and 10; the others are the
