@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import types
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from tests.capture.helpers import full
 from tilegrad import GlobalCounters, Tensor, jit, nn
+from tilegrad.base.trace import counters
 from tilegrad.nn.state import get_parameters
 
 # assignment
@@ -475,7 +475,8 @@ def test_unused_draws_count() -> None:
 
 
 @pytest.mark.row("M4.16")
-def test_a_replay_is_faster() -> None:
+def test_a_replay_looks_at_no_graph() -> None:
+    """What a call costs in Python is mostly the walk over its graph."""
     weights = [full(0.5, 16, 16) for _ in range(4)]
 
     def function(x: Tensor) -> Tensor:
@@ -483,15 +484,15 @@ def test_a_replay_is_faster() -> None:
             x = (x @ weight).relu().realize()
         return x
 
-    def seconds(run: Any) -> float:
-        x, best = full(1, 4, 16), 1e9
-        for _ in range(20):
-            start = time.perf_counter()
+    def visits(run: Any) -> int:
+        x = full(1, 4, 16)
+        for _ in range(3):
             run(x)
-            best = min(best, time.perf_counter() - start)
-        return best
+        before = counters.visits
+        run(x)
+        return counters.visits - before
 
-    assert seconds(jit(function)) < seconds(function) / 2
+    assert visits(jit(function)) * 10 < visits(function)
 
 
 @pytest.mark.row("M4.10")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -495,20 +494,3 @@ def test_every_op_has_a_check() -> None:
     """A new op is refused everywhere until the table knows it."""
     for stage, table in TABLES.items():
         assert {op for op in Ops if stage in op.definition.stages} == set(table), stage
-
-
-def test_cost() -> None:
-    """Always on: a few microseconds a node, also on the second look."""
-    value = A.load(I)
-    for number in range(3000):
-        value = value * float(number % 7) + value
-    graph = kernel(OUT.store(I, value))
-    count = len(graph.toposort())
-    best = min(_seconds(graph) for _ in range(3))
-    assert best / count < 10e-6
-
-
-def _seconds(graph: UOp) -> float:
-    start = time.perf_counter()
-    verify(graph, Stage.KERNEL, "schedule")
-    return time.perf_counter() - start

@@ -9,7 +9,6 @@ import pickle
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from typing import Any
 
@@ -210,7 +209,6 @@ def test_tree_compare_is_identity() -> None:
 @pytest.mark.row("R7.5")
 def test_long_chain() -> None:
     """100,000 nodes deep: built, walked, printed, digested, edited, deleted; no recursion."""
-    start = time.perf_counter()
     node = chain(LONG)
     assert len(node.toposort()) == LONG + 5
     text = repr(node)
@@ -223,7 +221,6 @@ def test_long_chain() -> None:
     assert len(other.toposort()) >= LONG
     del node, other
     gc.collect()
-    assert time.perf_counter() - start < 20
 
 
 def test_shared_graph_is_linear() -> None:
