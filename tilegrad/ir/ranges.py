@@ -10,7 +10,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import conjuncts, simplify
 from tilegrad.ir.uop import UOp
 
-__all__ = ["pad_range", "replace_ranges", "runs_over"]
+__all__ = ["gated_load", "pad_range", "replace_ranges", "runs_over"]
 
 _NAMES_RANGES = (Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL, Ops.DEFINE_ACC)
 
@@ -58,9 +58,7 @@ def pad_range(ast: UOp, loop: UOp, wide: UOp) -> UOp:
         src = tuple(done[source] for source in node.src)
         made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
         if node.op is Ops.LOAD and loop in node.src[1].ranges:
-            gate = simplify(made.src[3] & inside) if len(made.src) == 4 else inside
-            other = made.src[2] if len(made.src) == 4 else UOp.const(made.dtype, 0)
-            made = made.replace(src=(*made.src[:2], other, gate))
+            made = gated_load(made, inside)
         elif node.op is Ops.STORE and loop in node.ranges:
             gate = simplify(made.src[3] & inside) if len(made.src) == 4 else inside
             made = made.replace(src=(*made.src[:3], gate))
@@ -70,6 +68,13 @@ def pad_range(ast: UOp, loop: UOp, wide: UOp) -> UOp:
                 made = made.replace(src=(inside.where(made.src[0], identity), *made.src[1:]))
         done[node] = made
     return done[ast]
+
+
+def gated_load(load: UOp, gate: UOp) -> UOp:
+    """`load` that reads nothing where `gate` is false, and gives what it gave there, or 0."""
+    if len(load.src) == 4:
+        return load.replace(src=(*load.src[:3], simplify(load.src[3] & gate)))
+    return load.replace(src=(*load.src, UOp.const(load.dtype, 0), gate))
 
 
 def _is_identity(value: UOp, inside: UOp, identity: UOp) -> bool:

@@ -32,10 +32,7 @@ def use_lanes(ast: UOp, target: Target) -> UOp:
     numbers = [node.arg[0] for node in ast.toposort() if node.op is Ops.RANGE]
     number = 1 + max(numbers, default=-1)
     for axis in _choose(ast, target):
-        width = _width(ast, axis, target)
-        if width < 2:
-            continue
-        extent = axis.src[0].arg
+        width, extent = _width(ast, axis, target), axis.src[0].arg
         lane = UOp.range(width, number, axis.arg[1])
         if extent == width:
             ast = replace_ranges(ast, {axis: (lane, (lane,))})
@@ -61,9 +58,11 @@ def _choose(ast: UOp, target: Target) -> list[UOp]:
                 else:
                     gain = -4 if node.op is Ops.STORE else _gain_of_window(node.src[1], axis)
                 score[axis] = score.get(axis, 0) + gain * _weight(node)
+    # A vector half as wide is worth half.
+    worth = {axis: score[axis] * _width(ast, axis, target) for axis in score}
     chosen: list[UOp] = []
-    for axis in sorted(score, key=lambda axis: (-score[axis], axis.arg[0])):
-        if score[axis] <= 0 and target.has_vectors:
+    for axis in sorted(score, key=lambda axis: (-worth[axis], axis.arg[0])):
+        if score[axis] <= 0 or _width(ast, axis, target) < 2:
             continue
         if not any(_meet(nodes, axis, other) for other in chosen):
             chosen.append(axis)

@@ -10,9 +10,11 @@ from __future__ import annotations
 from tilegrad.base.dtype import Place, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.ranges import gated_load
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.opt import Opt, axes_of, loop_order
+from tilegrad.optimize.overlap import Dimension, dimensions
 from tilegrad.optimize.split import next_number
 from tilegrad.target import Target
 
@@ -66,39 +68,66 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
                 opt=opt,
             )
         inner = [inner[place] for place in order]
-    size = int(prod(part.vmax + 1 for part in inner))
+    packed = [Dimension({part: 1}) for part in inner]
+    if order is None:
+        packed = dimensions(load, inner)
+    step = _step(packed[-1], inner[-1], load, target)
+    last = -(-packed[-1].extent // step) * step
+    size = int(prod(each.extent for each in packed[:-1])) * last
     if size * load.dtype.itemsize > target.cache_bytes[-1]:
         raise OptError(
             f"stage: {size * load.dtype.itemsize} bytes do not fit the caches of {target.name}",
             opt=opt,
         )
-    number = next_number(ast)
-    fresh = {
-        part: UOp.range(part.src[0], number + place, _copy_axis(part, place == len(inner) - 1))
-        for place, part in enumerate(inner)
-    }
     numbers = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
-    lives_in = tuple(part for part in outer if part in used or _encloses(part, load))
     memory = UOp(
         Ops.DEFINE_LOCAL,
         load.dtype.ptr(size, Place.SCRATCH),
-        lives_in,
+        tuple(part for part in outer if part in used),
         1 + max(numbers, default=-1),
     )
-    position, stride = UOp.const(dtypes.index, 0), 1
-    for part in reversed(inner):
-        position = part * stride + position
-        stride *= part.vmax + 1
-    position = simplify(position)
-    copied = load.substitute(fresh)
-    filled = memory.after(memory.store(position.substitute(fresh), copied).end(*fresh.values()))
-    return simplify(ast.substitute({load: filled.load(position, dtype=load.dtype)}))
+    number = next_number(ast)
+    here, nest = _last(packed[-1], inner[-1], step, number)
+    places = [UOp.range(each.extent, number + 2 + k, Axis.STAGE) for k, each in enumerate(packed)]
+    places[-1] = here
+    copied = load.substitute(
+        {
+            part: at
+            for each, place in zip(packed, places, strict=True)
+            for part, at in each.ranges_at(place).items()
+        }
+    )
+    if last != packed[-1].extent:
+        copied = gated_load(copied, here < packed[-1].extent)
+    position, filled_at, stride = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, 0), 1
+    for each, place in reversed(list(zip(packed, places, strict=True))):
+        position, filled_at = each.position * stride + position, place * stride + filled_at
+        stride *= last if each is packed[-1] else each.extent
+    filled = memory.store(simplify(filled_at), copied).end(*places[:-1], *nest)
+    read = memory.after(filled).load(simplify(position), dtype=load.dtype)
+    return simplify(ast.substitute({load: read}))
 
 
-def _copy_axis(part: UOp, is_last: bool) -> Axis:
-    """A written-out axis stays so in the copy where it is the packed one; the others are loops."""
-    return Axis.UPCAST if is_last and part.arg[1] in (Axis.UPCAST, Axis.UNROLL) else Axis.STAGE
+def _step(packed: Dimension, last: UOp, load: UOp, target: Target) -> int:
+    """How many elements of the last dimension are copied at once where it is a window: as many as a
+    vector holds; the window is rounded up to that.
+    """
+    if len(packed.times) == 1 or not target.has_mask:
+        return 1
+    return min(target.lanes_of(load.dtype), 1 << (packed.extent - 1).bit_length())
 
 
-def _encloses(part: UOp, load: UOp) -> bool:
-    return part in load.ranges
+def _last(packed: Dimension, part: UOp, step: int, number: int) -> tuple[UOp, list[UOp]]:
+    """The place in the last dimension, and the ranges that go over it. A written-out axis stays so
+    in the copy.
+    """
+    if step > 1:
+        count = -(-packed.extent // step)
+        lane = UOp.range(step, number + 1, Axis.UPCAST)
+        if count == 1:
+            return lane, [lane]
+        vector = UOp.range(count, number, Axis.STAGE)
+        return vector * step + lane, [vector, lane]
+    is_written = part.arg[1] in (Axis.UPCAST, Axis.UNROLL)
+    place = UOp.range(packed.extent, number, Axis.UPCAST if is_written else Axis.STAGE)
+    return place, [place]

@@ -265,14 +265,24 @@ class _Function:
         self.label(foot)
 
     def address(self, pointer: UOp, index: UOp) -> str:
+        """Where an element lies. A constant in the index is added last, to the address, where it is
+        part of the instruction: as part of the index, each of many neighbours would need a register
+        of its own, and a widening of it.
+        """
         base = pointer
         while base.op is Ops.AFTER:
             base = base.src[0]
         kind = memory_type(base.dtype.base)  # type: ignore[attr-defined]
-        return self.make(
-            f"getelementptr inbounds {kind}, ptr {self.values[pointer]}, {type_of(index.dtype)} "
+        offset = 0
+        if index.op is Ops.ADD and index.src[1].op is Ops.CONST:
+            index, offset = index.src[0], index.src[1].arg
+        # What the constant is added to may lie outside.
+        inbounds = "" if offset else " inbounds"
+        place = self.make(
+            f"getelementptr{inbounds} {kind}, ptr {self.values[pointer]}, {type_of(index.dtype)} "
             f"{self.use(index)}"
         )
+        return self.make(f"getelementptr {kind}, ptr {place}, i64 {offset}") if offset else place
 
     def load(self, node: UOp) -> None:
         pointer, index, *rest = node.src

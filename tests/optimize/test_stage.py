@@ -1,0 +1,135 @@
+"""STAGE on the CPU: what is packed, and that no value changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilegrad import Device, Tensor
+from tilegrad.base.dtype import Pointer
+from tilegrad.engine.pipeline import binary_of, compile_kernel
+from tilegrad.ir.args import BufferArg
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opts import apply_opts
+from tilegrad.schedule.schedule import make_schedule
+
+SEED = np.random.default_rng(5)
+UPCAST, STAGE, SWAP, TILE, UNROLL = (
+    OptOps.UPCAST,
+    OptOps.STAGE,
+    OptOps.SWAP,
+    OptOps.TILE,
+    OptOps.UNROLL,
+)
+
+
+def kernel_of(result: Tensor) -> UOp:
+    """The one kernel that computes `result`; the leaves are its parameters in order."""
+    sink = UOp.sink(result.uop)
+    leaves = [node for node in sink.toposort() if node.op is Ops.BUFFER]
+    placed = {
+        leaf: leaf.replace(arg=BufferArg(slot, "CPU", leaf.arg.size))
+        for slot, leaf in enumerate(leaves)
+    }
+    targets = {"CPU": Device["CPU"].target}
+    (item,) = make_schedule(sink.substitute(placed), targets, "CPU", plain=False).items
+    return item.ast
+
+
+def run(ast: UOp, opts: list[Opt], shape: tuple[int, ...], *inputs: Any) -> Any:
+    backend = Device["CPU"]
+    kernel = compile_kernel(ast, backend, opts)
+    program = backend.runtime.load(kernel.function, binary_of(kernel.key))
+    result = np.full(shape, np.nan, np.float32)
+    memory = [array.ctypes.data for array in (result, *inputs)]
+    backend.runtime.launch(program, memory, (), kernel.global_size, kernel.local_size, wait=True)
+    return result
+
+
+def scratch_sizes(ast: UOp, opts: list[Opt]) -> list[int]:
+    shaped = apply_opts(ast, opts, Device["CPU"].target)
+    pointers = [node.dtype for node in shaped.toposort() if node.op is Ops.DEFINE_LOCAL]
+    return [each.size for each in pointers if isinstance(each, Pointer)]
+
+
+def correlate(
+    x: Any, w: Any, padding: int = 0, stride: int = 1, dilation: int = 1, *, flipped: bool = False
+) -> Any:
+    """A convolution by its definition, in float64."""
+    x = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (padding,) * 2, (padding,) * 2))
+    size = w.shape[2]
+    reach = dilation * (size - 1)
+    height, width = ((extent - reach - 1) // stride + 1 for extent in x.shape[2:])
+    total = np.zeros((x.shape[0], w.shape[0], height, width))
+    for row in range(size):
+        for column in range(size):
+            at = (size - 1 - row, size - 1 - column) if flipped else (row, column)
+            part = x[:, :, row * dilation :, column * dilation :]
+            part = part[:, :, : height * stride : stride, : width * stride : stride]
+            total += np.einsum("nchw,oc->nohw", part[:, :, :height, :width], w[:, :, *at])
+    return total
+
+
+ROWS = [Opt(UPCAST, 1, 16), Opt(UPCAST, 3, 4), Opt(SWAP, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("padding", "stride", "dilation"), [(0, 1, 1), (1, 1, 1), (2, 1, 2), (1, 2, 1), (0, 2, 1)]
+)
+def test_a_window_is_packed_once(padding: int, stride: int, dilation: int) -> None:
+    size = 7 * stride + 2 * dilation + 1 - 2 * padding
+    x = SEED.standard_normal((2, 5, size, size), np.float32)
+    w = SEED.standard_normal((32, 5, 3, 3), np.float32)
+    result = (
+        Tensor(x)
+        .realize()
+        .conv2d(Tensor(w).realize(), padding=padding, stride=stride, dilation=dilation)
+    )
+    expected = correlate(x, w, padding, stride, dilation)
+    ast = kernel_of(result)
+    span = stride * 7 + dilation * 2 + 1
+    lanes = Device["CPU"].target.lanes_of(result.dtype)
+    for opts, rows in (
+        ([*ROWS, Opt(STAGE, 1, 1)], 3),
+        ([*ROWS, Opt(STAGE, 0, 1)], span),
+        ([*ROWS, Opt(STAGE, -1, 2), Opt(STAGE, 1, 1), Opt(UNROLL, 2, 0)], 3),
+    ):
+        found = run(ast, opts, expected.shape, x, w)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+        step = min(lanes, 1 << (span - 1).bit_length())
+        assert 5 * rows * -(-span // step) * step in scratch_sizes(ast, opts)
+
+
+def test_a_window_that_runs_backwards() -> None:
+    x = SEED.standard_normal((2, 4, 8, 8), np.float32)
+    w = SEED.standard_normal((32, 4, 3, 3), np.float32)
+    result = Tensor(x).realize().conv2d(Tensor(w).realize().flip(2, 3), padding=1)
+    expected = correlate(x, w, 1, flipped=True)
+    ast = kernel_of(result)
+    opts = [*ROWS, Opt(STAGE, 1, 1), Opt(STAGE, -1, 2)]
+    np.testing.assert_allclose(run(ast, opts, expected.shape, x, w), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_tile_of_rows_shares_its_window() -> None:
+    x = SEED.standard_normal((2, 4, 8, 8), np.float32)
+    w = SEED.standard_normal((32, 4, 3, 3), np.float32)
+    expected = correlate(x, w, 1)
+    ast = kernel_of(Tensor(x).realize().conv2d(Tensor(w).realize(), padding=1))
+    opts = [Opt(UPCAST, 1, 16), Opt(UPCAST, 3, 4), Opt(TILE, 2, 4), Opt(STAGE, 1, 1)]
+    assert max(scratch_sizes(ast, opts)) == 4 * 6 * 16
+    np.testing.assert_allclose(run(ast, opts, expected.shape, x, w), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_matrices_have_no_windows() -> None:
+    a = SEED.standard_normal((8, 12), np.float32)
+    b = SEED.standard_normal((12, 32), np.float32)
+    ast = kernel_of(Tensor(a).realize() @ Tensor(b).realize())
+    opts = [Opt(UPCAST, 1, 16), Opt(UPCAST, 0, 4), Opt(STAGE, -1, 2), Opt(STAGE, 0, 1)]
+    assert sorted(scratch_sizes(ast, opts)) == [4 * 12, 12 * 32]
+    np.testing.assert_allclose(
+        run(ast, opts, (8, 32), a, b), a.astype(np.float64) @ b, rtol=1e-5, atol=1e-5
+    )

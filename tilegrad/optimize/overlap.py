@@ -1,0 +1,108 @@
+"""Ranges that move the same window of an operand: `x` and `k` of `a[x + k]` need one dimension of
+packed memory, as long as the window they span, not one each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rules import conjuncts, terms_of
+from tilegrad.ir.uop import UOp, prod
+
+__all__ = ["Dimension", "dimensions"]
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A dimension of packed memory: how far each range moves along it. One range moves by one."""
+
+    times: Mapping[UOp, int]
+
+    @property
+    def first(self) -> int:
+        """The lowest sum of the ranges, each times what it moves by."""
+        return sum(min(times, 0) * int(part.vmax) for part, times in self.times.items())
+
+    @property
+    def extent(self) -> int:
+        return 1 + sum(abs(times) * int(part.vmax) for part, times in self.times.items())
+
+    @property
+    def position(self) -> UOp:
+        """Where along the dimension an iteration of the ranges reads."""
+        total = UOp.const(dtypes.index, -self.first)
+        for part, times in self.times.items():
+            total = part * times + total
+        return total
+
+    def ranges_at(self, place: UOp) -> dict[UOp, UOp]:
+        """Values of the ranges with which the operand is read at `place`."""
+        lead = next(part for part, times in self.times.items() if abs(times) == 1)
+        found = dict.fromkeys(self.times, UOp.const(dtypes.index, 0))
+        found[lead] = (place + self.first) * self.times[lead]
+        return found
+
+
+def dimensions(load: UOp, ranges: Sequence[UOp]) -> list[Dimension]:
+    """The packed dimensions of what `load` reads over `ranges`, in their order: those that move a
+    window together share one, in the place of the last of them.
+    """
+    alike: dict[tuple[int, ...], dict[UOp, int]] = {}
+    for part in ranges:
+        if (moves := _moves(load, part)) is not None:
+            scale = math.gcd(*moves)
+            scale = scale if next(move for move in moves if move) > 0 else -scale
+            alike.setdefault(tuple(move // scale for move in moves), {})[part] = scale
+    windows = [window for times in alike.values() for window in _windows(times)]
+    shared = {part: window for window in windows for part in window.times}
+    return [
+        shared.get(part, Dimension({part: 1}))
+        for place, part in enumerate(ranges)
+        if part not in shared
+        or not any(later in shared[part].times for later in ranges[place + 1 :])
+    ]
+
+
+def _windows(times: Mapping[UOp, int]) -> Iterator[Dimension]:
+    """The dimensions of ranges that overlap: each moves by less than those before it span."""
+    found: list[dict[UOp, int]] = []
+    for part in sorted(times, key=lambda part: abs(times[part])):
+        span = (
+            1 + sum(abs(each) * int(other.vmax) for other, each in found[-1].items())
+            if found
+            else 0
+        )
+        if abs(times[part]) < span:
+            found[-1][part] = times[part]
+        else:
+            found.append({part: times[part]})
+    for each in found:
+        scale = math.gcd(*each.values())
+        window = Dimension({part: move // scale for part, move in each.items()})
+        if window.extent < prod(int(part.vmax) + 1 for part in each) and any(
+            abs(move) == 1 for move in window.times.values()
+        ):
+            yield window
+
+
+def _moves(load: UOp, part: UOp) -> tuple[int, ...] | None:
+    """By how much `part` moves the index and both sides of each comparison of the gate; None where
+    that is not a number, or where it moves nothing.
+    """
+    found = []
+    for expression in _expressions(load):
+        terms = terms_of(expression)
+        if terms is None or any(part in each.ranges for each in terms[0] if each is not part):
+            return None
+        found.append(terms[0].get(part, 0))
+    return tuple(found) if any(found) else None
+
+
+def _expressions(load: UOp) -> Iterable[UOp]:
+    yield load.src[1]
+    for condition in conjuncts(load.src[3]) if len(load.src) == 4 else ():
+        yield from condition.src if condition.op is Ops.CMPLT else (condition,)
