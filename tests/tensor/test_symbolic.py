@@ -107,3 +107,12 @@ def test_sizes_that_cannot_be_told_raise() -> None:
         cut(5) + Tensor(X)
     with pytest.raises(ShapeError, match="rand: sizes must be numbers"):
         Tensor.rand(Variable("length", 4, 8).bind(5))
+
+
+def test_a_size_that_may_be_zero() -> None:
+    """A loop over at most one element still runs no time for none."""
+    n = Variable("n", 0, 1)
+    x = Tensor([5.0])
+    for size in (0, 1):
+        part = x.shrink(((0, n.bind(size)),))
+        assert part.sum().item() == 5.0 * size
