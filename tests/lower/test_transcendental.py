@@ -10,6 +10,7 @@ import decimal
 import math
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,12 @@ from tilegrad import Context, Device, Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.lower import transcendental
+from tilegrad.lower import transcendental, turns
+from tilegrad.lower.decompose import decompose
+from tilegrad.target import Target
 
 # Units in the last place, by function: (float32, float64).
 BOUNDS = {"exp2": (1.5, 2.0), "log2": (2.0, 3.0), "sin": (2.0, 2.5)}
-SIN_SINGLE, SIN_DOUBLE = 2.0**26 * math.pi, 2.0**20
-PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899")
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +48,27 @@ def units(found: Any, exact: Any) -> Any:
     return np.abs(found.astype(np.float64) - exact) / np.ldexp(1.0, np.maximum(exponent, -125) - 24)
 
 
+@cache
+def pi() -> Decimal:
+    """400 digits, which is enough to take multiples of pi from any double: 16 arctan(1/5) -
+    4 arctan(1/239).
+    """
+    with decimal.localcontext() as context:
+        context.prec = 420
+
+        def arctangent(n: int) -> Decimal:
+            powers = (Decimal(-n * n) ** k * (2 * k + 1) for k in range(320))
+            return sum(1 / power for power in powers) / n
+
+        return 16 * arctangent(5) - 4 * arctangent(239)
+
+
 def sine(x: Decimal) -> Decimal:
-    rest = x % (2 * PI)
+    with decimal.localcontext() as context:
+        context.prec = 400
+        rest = x % (2 * pi())
+        rest -= 2 * pi() if rest > pi() else 0
+    rest = +rest
     term = total = rest
     for n in range(1, 60):
         term = -term * rest * rest / (2 * n * (2 * n + 1))
@@ -93,6 +113,19 @@ def test_they_are_made_of_arithmetic(name: str, dtype: Any) -> None:
     assert {node.dtype.lanes for node in nodes} == {8}
 
 
+def test_sines_of_one_place_share_a_branch() -> None:
+    """Four vectors: one test, one loop."""
+    x = UOp(Ops.DEFINE_ACC, dtypes.float32.vec(8), (UOp.const(dtypes.float32.vec(8), 0.0),), 0)
+    sines = [(x * float(scale)).alu(Ops.SIN) for scale in range(1, 5)]
+    made = decompose(UOp.sink(*sines), Target("plain", missing=frozenset({Ops.SIN})))
+    loops = [node for node in made.toposort() if node.op is Ops.RANGE]
+    assert len(loops) == 1 and loops[0].src[0].vmax == 32
+    after = decompose(
+        UOp.sink(sines[0].alu(Ops.SIN)), Target("plain", missing=frozenset({Ops.SIN}))
+    )
+    assert sum(node.op is Ops.RANGE for node in after.toposort()) == 2
+
+
 # float32
 
 
@@ -106,9 +139,6 @@ def check_single(name: str, x: Any) -> None:
     with np.errstate(all="ignore"):
         exact = getattr(np, name)(x.astype(np.float64))
         nearest = exact.astype(np.float32)
-        if name == "sin":
-            inside = np.abs(x) <= SIN_SINGLE
-            found, exact, nearest = found[inside], exact[inside], nearest[inside]
         is_equal = (found == nearest) | (np.isnan(found) & np.isnan(nearest))
         distance = np.where(is_equal, 0.0, units(found, exact))
     assert np.nanmax(distance) <= BOUNDS[name][0]
@@ -152,7 +182,7 @@ def test_float32_near_multiples_of_pi() -> None:
 DOUBLES = {
     "exp2": [(-1080, 1025), (-1, 1), (-1e-3, 1e-3)],
     "log2": [(0, 1e-300), (0.5, 2), (1, 1.02), (0, 1e300)],
-    "sin": [(-4, 4), (-1e-3, 1e-3), (1.4, 1.7), (-SIN_DOUBLE, SIN_DOUBLE)],
+    "sin": [(-4, 4), (-1e-3, 1e-3), (1.4, 1.7), (-1e6, 1e6), (-2e8, 2e8), (-1e300, 1e300)],
 }
 
 
@@ -182,7 +212,7 @@ def test_float64_densely(name: str) -> None:
 
 
 def test_float64_near_multiples_of_pi() -> None:
-    multiples = np.unique(np.round(np.geomspace(1, SIN_DOUBLE / math.pi, 300)))
+    multiples = np.unique(np.round(np.geomspace(1, 1e300, 600)))
     x = multiples * math.pi
     assert worst_in_double("sin", x, computed("sin", x)) <= BOUNDS["sin"][1]
 
@@ -247,6 +277,81 @@ def test_sine_is_odd() -> None:
     x = np.random.default_rng(4).uniform(0, 1e5, 20_000)
     for array in (x, x.astype(np.float32)):
         np.testing.assert_array_equal(computed("sin", -array), -computed("sin", array))
+
+
+# arguments of any size
+
+# The nearest that a float32 and a double come to a multiple of pi / 2: 2**-30 and 2**-61.
+NEAREST = {np.float32: 16367173.0 * 2.0**72, np.float64: 6381956970095103.0 * 2.0**797}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_large_arguments(dtype: Any) -> None:
+    """Of all sizes, on both sides of where the reduction changes, and next to multiples of pi."""
+    generator = np.random.default_rng(6)
+    most = 127 if dtype is np.float32 else 1023
+    sizes = np.ldexp(generator.uniform(1, 2, 800), generator.integers(0, most + 1, 800))
+    edges = [NEAREST[dtype], 2 * NEAREST[dtype], 1e16, 1e18, 1e20, float(np.finfo(dtype).max)]
+    far = np.nextafter(dtype(turns.FAR), dtype([0, np.inf]))
+    x = np.concatenate([sizes, edges, far, [turns.FAR], far * 1.001]).astype(dtype)
+    x = np.concatenate([x, -x])
+    found = computed("sin", x)
+    if dtype is np.float64:
+        assert worst_in_double("sin", x, found) <= BOUNDS["sin"][1]
+    else:
+        exact = np.array([float(sine(Decimal(value))) for value in x.tolist()])
+        assert units(found, exact).max() <= BOUNDS["sin"][0]
+        # NumPy's own is a reference for many.
+        check_single("sin", np.geomspace(1e8, 3.4e38, 300_000).astype(dtype))
+
+
+def test_large_arguments_of_other_dtypes() -> None:
+    """bfloat16 is as large as float32; no half is, and needs no branch."""
+    x = np.geomspace(1, 3e38, 2000).astype(np.float32)
+    x = (x.view(np.uint32) >> 16 << 16).view(np.float32)
+    with np.errstate(all="ignore"):
+        exact = np.sin(x.astype(np.float64))
+    found = Tensor(x).bfloat16().sin().float().numpy()
+    assert np.abs(found - exact).max() <= 0.502 * 2.0**-8
+    half = np.arange(1 << 15, dtype=np.uint16).view(np.float16)
+    half = half[np.isfinite(half)]
+    exact = np.sin(half.astype(np.float64))
+    distance = np.abs(computed("sin", half) - exact) / np.spacing(np.abs(exact.astype(np.float16)))
+    assert distance.max() <= 0.501
+
+
+@pytest.mark.parametrize("device", ["CPU", "EMU:CPU", "EMU"])
+def test_few_large_arguments_among_small_ones(device: str) -> None:
+    """The lanes that are far get their own way, and leave the others as they are."""
+    x = np.linspace(-3, 3, 43).astype(np.float32)
+    alone = computed("sin", x, device)
+    mixed = x.copy()
+    mixed[[0, 17, 40]] = [1e30, -3e20, 2e9]
+    found = computed("sin", mixed, device)
+    kept = mixed == x
+    np.testing.assert_array_equal(found[kept], alone[kept])
+    exact = np.sin(mixed[~kept].astype(np.float64))
+    np.testing.assert_allclose(found[~kept], exact, rtol=0, atol=1.2e-7)
+
+
+def test_large_arguments_in_any_place() -> None:
+    """In a fold, twice in one kernel, one after the other, under a mask, and without Opts."""
+    x = np.array([[1e10, 2.0, -5e22], [3e38, -1e-3, 7e7]], np.float32)
+    wide = x.astype(np.float64)
+    for noopt in (0, 1):
+        with Context(NOOPT=noopt):
+            t = Tensor(x)
+            np.testing.assert_allclose(t.sin().sum(1).numpy(), np.sin(wide).sum(1), atol=1e-6)
+            both = (t.sin() * (t * 0.5).sin()).numpy()
+            np.testing.assert_allclose(both, np.sin(wide) * np.sin(wide / 2), atol=1e-6)
+            nested = (t.sin() * 1e12).sin().numpy()
+            again = (Tensor(computed("sin", x)) * 1e12).sin().numpy()
+            np.testing.assert_array_equal(nested, again)
+            padded = t.sin().pad(((1, 0), (0, 2))).numpy()
+            np.testing.assert_allclose(padded[1:, :3], np.sin(wide), atol=1e-6)
+            assert not padded[0].any() and not padded[:, 3:].any()
+            t = Tensor(wide)
+            np.testing.assert_allclose(t.cos().numpy(), np.cos(wide), atol=1e-15)
 
 
 # another device, another width

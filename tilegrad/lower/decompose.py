@@ -16,6 +16,7 @@ from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat, graph_rewrite
 from tilegrad.ir.rules import FOLDING, IDENTITIES
 from tilegrad.ir.uop import UOp
 from tilegrad.lower import transcendental
+from tilegrad.lower.turns import near, reduced_together
 from tilegrad.target import Target
 
 _INTEGERS = (*dtypes.signed, *dtypes.unsigned)
@@ -43,6 +44,8 @@ def decompose(ast: UOp, target: Target) -> UOp:
             ast = _without(ast, dtype)
     if dtypes.float64 in target.missing_dtypes:
         _refuse(ast, dtypes.float64, target)
+    if Ops.SIN in target.missing:
+        ast = _without_sines(ast, target)
     ast = graph_rewrite(ast, _functions(target), name="lower.decompose")
     if not target.has_mask:
         ast = graph_rewrite(ast, MASKS, name="lower.decompose.masks")
@@ -59,7 +62,6 @@ def _refuse(ast: UOp, dtype: DType, target: Target) -> None:
 _BUILDERS: dict[Ops, Callable[[UOp], UOp]] = {
     Ops.EXP2: transcendental.exp2,
     Ops.LOG2: transcendental.log2,
-    Ops.SIN: transcendental.sin,
 }
 
 
@@ -73,6 +75,40 @@ def _wide_enough(build: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
         return build(value.cast(dtypes.float32)).cast(node.dtype)
 
     return apply
+
+
+def _without_sines(ast: UOp, target: Target) -> UOp:
+    """Sines as polynomials; those that stand in the same loops and do not need each other reduce
+    their arguments together. Without fused multiply-adds float32 would miss its bound, and float64
+    is as fast where arithmetic is scalar.
+    """
+    least = dtypes.float32 if target.has_fma else dtypes.float64
+    while True:
+        nodes = ast.toposort()
+        needs: dict[UOp, bool] = {}
+        groups: dict[tuple[DType, frozenset[UOp]], list[UOp]] = {}
+        for node in nodes:
+            needs[node] = any(needs[source] or source.op is Ops.SIN for source in node.src)
+            if node.op is Ops.SIN and not needs[node]:
+                groups.setdefault((node.dtype, node.ranges), []).append(node)
+        if not groups:
+            return ast
+        number = 1 + max(
+            (node.arg if node.op is Ops.DEFINE_LOCAL else node.arg[0])
+            for node in (*nodes, UOp(Ops.RANGE, arg=(-1,)))
+            if node.op in (Ops.DEFINE_LOCAL, Ops.RANGE)
+        )
+        made: dict[UOp, UOp] = {}
+        for (dtype, _), sines in groups.items():
+            wide = dtype if dtype.itemsize >= least.itemsize else least
+            values = [node.src[0].cast(wide) for node in sines]
+            # No half is far.
+            is_half = dtype.scalar is dtypes.float16
+            angles = [near(x) for x in values] if is_half else reduced_together(values, number)
+            number += 2
+            for node, x, angle in zip(sines, values, angles, strict=True):
+                made[node] = transcendental.sin(x, angle).cast(dtype)
+        ast = ast.substitute(made)
 
 
 def _reciprocal(node: UOp) -> UOp:

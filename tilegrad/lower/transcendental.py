@@ -9,8 +9,7 @@ Error bounds, against correctly rounded results (tests/lower/test_transcendental
 
     exp2     float32 1.5 ulp, float64 2 ulp
     log2     float32 2 ulp, float64 3 ulp
-    sin      float32 2 ulp up to |x| = 2**26 pi, float64 2.5 ulp up to 2**20; beyond, the reduction
-    loses digits
+    sin      float32 2 ulp, float64 2.5 ulp, of arguments of any size (lower/turns.py reduces them)
 
 Coefficients: float32 exp2 and log2 are Chebyshev fits of degree 6 and 10; the others are the
 functions' own series, taken far enough that the next term is below half a unit in the last place.
@@ -23,6 +22,7 @@ import math
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.lower.turns import reduced
 
 __all__ = ["exp2", "log2", "sin"]
 
@@ -39,14 +39,6 @@ _LOG2_FLOAT = (1.4426950418020965, -0.7213475159796165, 0.48089788826877267,
 _ATANH_DOUBLE = tuple(2.0 / (_LN2 * (2 * k + 1)) for k in range(12))
 _SIN = tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(11))
 _SIN_FLOAT_TERMS = 7
-# pi in parts of 27 bits, so that a multiple below 2**26 of each is exact; the last part takes what
-# is left.
-_PI_PARTS = (
-    3.141592651605606,
-    1.9841871479187034e-09,
-    1.144237741932715e-17,
-    3.2892513872648515e-26,
-)
 
 
 def _const(like: UOp, value: float) -> UOp:
@@ -139,26 +131,15 @@ def log2(x: UOp) -> UOp:
     return (x < _const(x, math.inf)).where(result, x)
 
 
-def sin(x: UOp) -> UOp:
-    """sin(x) for float32 and float64: x less the nearest multiple of pi, in float64 for both, and
-    an odd polynomial.
+def sin(x: UOp, angle: UOp | None = None) -> UOp:
+    """sin(x) for float32 and float64: an odd polynomial of the `angle` between -pi/2 and pi/2 that
+    lower.turns has made of x, or would make of it without a branch.
     """
-    wide = x.cast(dtypes.float64)
-    whole, parity = _nearest_multiple(wide)
-    rest = wide
-    for part in _PI_PARTS:
-        rest = UOp(Ops.MULACC, wide.dtype, (whole, _const(wide, -part), rest))
-    angle = rest if x.dtype.itemsize == 8 else rest.cast(dtypes.float32)
+    if angle is None:
+        angle = reduced(x)
     terms = _SIN if x.dtype.itemsize == 8 else _SIN[:_SIN_FLOAT_TERMS]
     square = angle * angle
     value = UOp(Ops.MULACC, angle.dtype, (angle * square, _horner(square, terms[1:]), angle))
-    odd = (parity & 1).ne(0)
-    value = odd.where(value * -1.0, value)
     value = (x.eq(_const(x, 0.0))).where(x, value)
     is_finite = (x < _const(x, math.inf)) & (_const(x, -math.inf) < x)
     return is_finite.where(value, _const(x, math.nan))
-
-
-def _nearest_multiple(x: UOp) -> tuple[UOp, UOp]:
-    """The nearest multiple of pi, as a float64 and an integer."""
-    return _nearest(x * (1.0 / math.pi))
