@@ -24,8 +24,9 @@ x, y = UPat.wilds("x y")
 minus_one = UPat(Ops.CONST, arg=-1)
 
 FORMS = PatternMatcher("forms", [
-    Rule("to-difference",  UPat(Ops.ADD, src=(x, UPat(Ops.MUL, src=(y, minus_one)))), x - y),
-    Rule("to-negation",    UPat(Ops.MUL, src=(x, minus_one)),                         -x),
+    # Sources are rewritten first, so a difference is seen as a sum with a negation.
+    Rule("to-negation",    UPat(Ops.MUL, src=(x, minus_one)),                -x),
+    Rule("to-difference",  UPat(Ops.ADD, src=(x, UPat(Ops.NEG, src=(y,)))),  x - y),
 ])  # fmt: skip
 
 
@@ -211,10 +212,49 @@ def _held_wide(node: UOp, src: tuple[UOp, ...], dtype: DType) -> UOp:
     if op is Ops.BITCAST:
         return _from_bits(src[0].bitcast(dtypes.uint16.vec(lanes)), dtype)
     if op is Ops.CAST:
-        return _round(src[0].cast(dtypes.float32), dtype)
+        return _round(_single(src[0], dtype), dtype)
     made = UOp(op, wide, src, node.arg)
     rounds = op.is_alu and op not in (Ops.WHERE, Ops.MAX, Ops.NEG, Ops.TRUNC)
     return _round(made, dtype) if rounds else made
+
+
+# From as many bits on, so many of an integer's bits are dropped: 14 to 24 are left.
+_DROPPED = ((24, 10), (34, 20), (44, 30), (54, 40))
+
+
+def _single(value: UOp, dtype: DType) -> UOp:
+    """As float32, for rounding to `dtype`. Where that loses digits the last bit is set, so that
+    rounding once more gives what rounding once would (Boldo, Melquiond: Emulation of FMA and
+    Correctly Rounded Sums, 2008).
+    """
+    kind, lanes = value.dtype.scalar, value.dtype.lanes
+    if kind.is_int and kind.itemsize >= 4 and dtype is dtypes.bfloat16:
+        return _odd_integer(value).cast(dtypes.float32)
+    rounded = value.cast(dtypes.float32)
+    if kind is not dtypes.float64:
+        # Integers that float32 does not hold are infinite as halves.
+        return rounded
+    back = rounded.cast(value.dtype)
+    bits = rounded.bitcast(_u32(lanes))
+    is_beyond = (back < value).eq(value < 0.0)
+    odd = (bits + is_beyond.cast(bits.dtype) * -1) | 1
+    is_lost = back.ne(value) & value.eq(value)
+    return is_lost.where(odd, bits).bitcast(rounded.dtype)
+
+
+def _odd_integer(value: UOp) -> UOp:
+    """An integer with at most 24 digits from its first on, the last of them set if any behind it
+    was.
+    """
+    kind = value.dtype.scalar
+    size = value ^ (value >> (kind.bits - 1)) if kind.kind == "int" else value
+    drop = UOp.const(value.dtype, 0)
+    for bits, count in _DROPPED:
+        if bits < kind.bits:
+            drop = (size < 1 << bits).where(drop, UOp.const(value.dtype, count))
+    kept = value >> drop
+    is_lost = (kept << drop).ne(value)
+    return (kept | is_lost.cast(value.dtype)) << drop
 
 
 def _u32(lanes: int) -> DType:
