@@ -4,6 +4,7 @@
 #   make test      run the tests
 #   make lint      style, types, who may import whom
 #   make nightly   the tests again, with the slow ones and many more random cases
+#   make bench     tilegrad beside its peers, for hours; goes on where it was stopped. ROWS=softmax: some rows
 #   make clean     remove what these commands made
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint nightly status clean
+.PHONY: demo test lint nightly bench bench-diff status clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -28,6 +29,15 @@ lint: $(VENV)/.dev
 nightly: $(VENV)/.test
 	$(BIN)/python -m pytest -m "nightly or not nightly" --hypothesis-profile=nightly
 
+# On Linux the usual index has PyTorch with CUDA, which is large; without it:
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make bench
+bench: $(VENV)/.peers
+	$(BIN)/python bench/peers.py '$(ROWS)'
+
+# The last two results of this machine; or OLD=file NEW=file.
+bench-diff: | $(BIN)/python
+	$(BIN)/python bench/report.py $(OLD) $(NEW)
+
 # docs/status.md from the row marks of the tests.
 status: $(VENV)/.test
 	$(BIN)/python -m tilegrad.tools.status
@@ -41,6 +51,6 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # One stamp an extra: installed again when pyproject.toml changes.
-$(VENV)/.demo $(VENV)/.test $(VENV)/.dev: $(VENV)/.%: pyproject.toml | $(BIN)/python
+$(VENV)/.demo $(VENV)/.test $(VENV)/.dev $(VENV)/.peers: $(VENV)/.%: pyproject.toml | $(BIN)/python
 	$(PIP) install --editable ".[$*]"
 	@touch $@

@@ -22,6 +22,7 @@ __all__ = [
     "environment",
     "in_turns",
     "keep",
+    "machine_name",
     "nanoseconds",
     "record_of",
 ]
@@ -166,11 +167,22 @@ def _git(*command: str) -> str:
     return done.stdout.strip()
 
 
+def _cores() -> int:
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return found or 1
+
+
+def machine_name() -> str:
+    """For names of files: what results may be compared across."""
+    from tilegrad.compile.llvm import host_target
+
+    return f"{platform.system()}-{host_target()[1]}-{_cores()}-cores".lower()
+
+
 def _machine() -> str:
     from tilegrad.compile.llvm import host_target
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    parts = [host_target()[1], f"{cores} cores", platform.machine(), platform.system()]
+    parts = [host_target()[1], f"{_cores()} cores", platform.machine(), platform.system()]
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
