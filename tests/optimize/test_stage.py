@@ -13,6 +13,7 @@ from tilegrad.engine.pipeline import binary_of, compile_kernel
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts
 from tilegrad.schedule.schedule import make_schedule
@@ -133,3 +134,28 @@ def test_matrices_have_no_windows() -> None:
     np.testing.assert_allclose(
         run(ast, opts, (8, 32), a, b), a.astype(np.float64) @ b, rtol=1e-5, atol=1e-5
     )
+
+
+def test_the_heuristic_leaves_no_gate_where_the_work_is() -> None:
+    x, w = Tensor.empty(4, 32, 28, 28).realize(), Tensor.empty(64, 32, 3, 3).realize()
+    ast = kernel_of(x.conv2d(w, padding=1))
+    target = Device["CPU"].target
+    opts = heuristic(ast, target)
+    shaped = apply_opts(ast, opts, target)
+    (fold,) = [node for node in shaped.toposort() if node.op is Ops.REDUCE]
+    loads = [node for node in fold.src[0].toposort() if node.op is Ops.LOAD]
+    assert [opt.arg for opt in opts if opt.op is STAGE] == [2, 1]
+    assert all(load.src[0].op is Ops.AFTER for load in loads if set(fold.src[1:]) & load.ranges)
+
+
+def test_groups_of_a_convolution_are_a_loop_of_their_own() -> None:
+    x = SEED.standard_normal((2, 32, 9, 16), np.float32)
+    w = SEED.standard_normal((32, 8, 3, 3), np.float32)
+    ast = kernel_of(Tensor(x).realize().conv2d(Tensor(w).realize(), padding=1, groups=4))
+    assert not any(node.op in (Ops.FLOORDIV, Ops.FLOORMOD) for node in ast.toposort())
+    opts = heuristic(ast, Device["CPU"].target)
+    assert [opt.op for opt in opts][:2] == [UPCAST, UPCAST], "a tile of two axes"
+    expected = np.concatenate(
+        [correlate(x[:, g : g + 8], w[g : g + 8], 1) for g in range(0, 32, 8)], 1
+    )
+    np.testing.assert_allclose(run(ast, opts, expected.shape, x, w), expected, rtol=1e-4, atol=1e-4)

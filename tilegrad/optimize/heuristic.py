@@ -19,6 +19,7 @@ from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.heuristic_simt import heuristic as heuristic_simt
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
 from tilegrad.optimize.opts import apply_opt
+from tilegrad.optimize.overlap import dimensions
 from tilegrad.optimize.rows import rows_of_fold
 from tilegrad.target import Target
 
@@ -26,6 +27,8 @@ __all__ = ["heuristic"]
 
 # A launch over threads pays from about this many operations on.
 _WORTH_THREADS = 1 << 15
+# Copies of operands pay from about this many on.
+_WORTH_STAGING = 1 << 18
 # Code for several results at once pays from about this many on.
 _WORTH_ROWS = 1 << 18
 # Accumulators and operands must stay in registers: this share of them may hold accumulators.
@@ -33,7 +36,10 @@ _ACCUMULATORS = 3 / 4
 _ROWS = (8, 12, 10, 9, 7, 6, 11, 5, 4)
 _MOST_UNROLL = 4
 # What a register tile is worth whose single elements are loaded behind gates.
-_GATED = 0.8
+_GATED = 0.7
+# What it costs to pack an element that is alone in memory, and to store one, in multiply-adds.
+_PACKED = 48
+_SCATTERED = 32
 
 
 def heuristic(ast: UOp, target: Target) -> list[Opt]:
@@ -47,11 +53,17 @@ def heuristic(ast: UOp, target: Target) -> list[Opt]:
 
 @dataclass
 class _Reuse:
-    """Two output axes of a fold, each of which moves only some of its operands."""
+    """Two output axes of a fold, each of which moves only some of its operands.
+
+    Attributes:
+        stages: the parameter that the lanes move, if it can be packed.
+        windows: a padded parameter of which overlapping parts are read, if it is not `stages`.
+    """
 
     lanes: UOp
     rows: UOp
     stages: int | None
+    windows: int | None
 
 
 class _Shaper:
@@ -114,9 +126,12 @@ class _Shaper:
             return
         if rows > 1:
             self.split_to(reuse.rows, OptOps.UPCAST, rows)
-        if reuse.stages is None or work < 1 << 18:
+        if work < _WORTH_STAGING:
             return
-        self.pack(reuse.stages, depth * step * fold.dtype.itemsize)
+        if reuse.stages is not None:
+            self.pack(reuse.stages, depth * step * fold.dtype.itemsize)
+        if reuse.windows is not None:
+            self.stage_window(reuse.windows)
 
     def pack(self, slot: int, panel: int) -> None:
         """Copy the operand that the lanes move to scratch, once per group of lanes, so that all
@@ -124,7 +139,7 @@ class _Shaper:
         """
         limit = self.target.cache_bytes[1] // 2
         moved = _loops_of_operand(self.ast, slot)
-        outputs = [part for part in loop_order(self.ast) if part.arg[1] is Axis.LOOP]
+        outputs = self.outputs()
         reused = int(prod(part.vmax + 1 for part in outputs if part not in moved))
         if reused < 4:
             return
@@ -134,15 +149,79 @@ class _Shaper:
             if place is None:
                 return
         lanes_loop = next((part for part in outputs if part in moved), None)
+        if place is None and _packed_bytes(_load_of(self.ast, slot), []) <= limit // 2:
+            lanes_loop = None
         if lanes_loop is not None:
-            if outputs[0] is not lanes_loop:
-                self.move(OptOps.SWAP, outputs[0], axes_of(self.ast).index(lanes_loop))
+            self.put_first([lanes_loop])
             place = lanes_loop
+        if not self.stage(slot, place):
+            self.ast = before
+
+    def stage_window(self, slot: int) -> None:
+        """Copy the part of a padded operand that some output elements need to scratch, where no
+        gate is left and neighbours that share a window find it once.
+
+        The loops that the window does not move along go inside, so that all of them use a copy;
+        what is left of it outside is as little as fits the cache.
+        """
+        before = self.ast
+        limit = self.target.cache_bytes[1] // 2
+        load = _load_of(self.ast, slot)
+        own = [part for part in self.outputs() if part in load.ranges]
+        shared = {
+            part
+            for each in dimensions(load, list(load.ranges))
+            if len(each.times) > 1
+            for part in each.times
+        }
+        outside = [part for part in own if part not in shared]
+        for loop in (part for part in own if part in shared):
+            extent = loop.src[0].arg
+            if _packed_bytes(load, outside) <= limit:
+                break
+            # Rows of the window at a time, as the copy at a time shares their borders.
+            fits = (
+                count
+                for count in range(extent - 1, 1, -1)
+                if extent % count == 0 and _packed_bytes(load, outside, (loop, count)) <= limit
+            )
+            count = next(fits, None)
+            if count is not None and self.move(OptOps.TILE, loop, count):
+                load = _load_of(self.ast, slot)
+                own = [part for part in self.outputs() if part in load.ranges]
+                outside = [own[0], *(part for part in own if part in outside)]
+                break
+            outside.append(loop)
+        first = [
+            part for part in self.outputs() if part not in load.ranges and part in self.staged()
+        ]
+        self.put_first([*first, *outside])
+        if not self.stage(slot, outside[-1] if outside else None):
+            self.ast = before
+
+    def staged(self) -> set[UOp]:
+        """The loops in which scratch lives already."""
+        return {
+            part for node in self.ast.toposort() if node.op is Ops.DEFINE_LOCAL for part in node.src
+        }
+
+    def outputs(self) -> list[UOp]:
+        return [part for part in loop_order(self.ast) if part.arg[1] is Axis.LOOP]
+
+    def put_first(self, loops: list[UOp]) -> None:
+        """Make `loops` the outermost output loops, in this order."""
+        for place, loop in enumerate(loops):
+            there = self.outputs()[place]
+            if there is not loop:
+                self.move(OptOps.SWAP, there, axes_of(self.ast).index(loop))
+
+    def stage(self, slot: int, place: UOp | None) -> bool:
         axis = -1 if place is None else axes_of(self.ast).index(place)
         try:
             self.ast = apply_opt(self.ast, Opt(OptOps.STAGE, axis, slot), self.target)
         except OptError:
-            self.ast = before
+            return False
+        return True
 
     def cut_fold(self, moved: frozenset[UOp], panel: int, limit: int) -> UOp | None:
         """Tile a reduce loop so that the panel fits; its outer part, which becomes the outermost
@@ -192,7 +271,11 @@ class _Shaper:
         rivals = [part for part in fold.ranges if _stride(store, part) == 1]
         least = max((_score(fold, part) for part in rivals), default=-(1 << 20))
         contiguous = [
-            part for part in loops if _has_unit_load(fold, part) and _score(fold, part) > least
+            part
+            for part in loops
+            if _has_unit_load(fold, part)
+            and _score(fold, part) > least
+            and not (2 * part.src[0].arg <= width <= max((int(r.vmax) for r in rivals), default=0))
         ]
         if contiguous:
             loop = contiguous[-1]
@@ -308,7 +391,14 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
         ]
         if not rows:
             continue
-        row = max(rows, key=lambda part: (min(part.src[0].arg, 8), part.src[0].arg))
+        row = max(
+            rows,
+            key=lambda part: (
+                min(part.src[0].arg, 8),
+                _stride(store.src[1], part) == 1,
+                part.src[0].arg,
+            ),
+        )
         strided = [load for load in moves if _stride(load.src[1], lanes) != 1]
         stage = _stageable(moves, loads)
         if strided:
@@ -322,16 +412,18 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
         quality = extent / _padded(extent, min(width, _power_below(extent)))
         quality *= min(_power_below(extent), width) / width
         if _stride(store.src[1], lanes) != 1:
-            quality *= depth / (depth + 64)
+            quality *= depth / (depth + _SCATTERED)
         if strided:
             reused = int(prod(part.src[0].arg for part in outputs if part not in strided[0].ranges))
-            quality *= reused / (reused + 16)
+            quality *= reused / (reused + _PACKED)
         quality *= min(row.src[0].arg, 8) / 8 * 0.5 + 0.5
-        if any(len(load.src) == 4 for load in [*stays, *strided]):
+        gated = [load for load in [*stays, *strided] if len(load.src) == 4]
+        window = _stageable(gated, loads) if set(gated).isdisjoint(strided) else None
+        if gated and window is None:
             # A gate for each element, where along neighbours a mask serves a whole vector.
             quality *= _GATED
         if best is None or quality > best[0] * 1.01:
-            best = (quality, _Reuse(lanes, row, stage))
+            best = (quality, _Reuse(lanes, row, stage, window))
     return best[1] if best is not None else None
 
 
@@ -341,6 +433,27 @@ def _stageable(moves: list[UOp], loads: list[UOp]) -> int | None:
         return None
     slot = moves[0].src[0].arg
     return int(slot) if sum(load.src[0] is moves[0].src[0] for load in loads) == 1 else None
+
+
+def _load_of(ast: UOp, slot: int) -> UOp:
+    return next(
+        node
+        for node in ast.toposort()
+        if node.op is Ops.LOAD and node.src[0].op is Ops.DEFINE_GLOBAL and node.src[0].arg == slot
+    )
+
+
+def _packed_bytes(load: UOp, outside: list[UOp], tile: tuple[UOp, int] | None = None) -> int:
+    """The size of a copy of what `load` reads inside the loops `outside`; of a loop that is tiled,
+    `tile` is the loop and how much of it.
+    """
+    total = load.dtype.itemsize
+    for each in dimensions(load, [part for part in load.ranges if part not in outside]):
+        extent = each.extent
+        if tile is not None and tile[0] in each.times:
+            extent -= abs(each.times[tile[0]]) * int(tile[0].vmax + 1 - tile[1])
+        total *= extent
+    return total
 
 
 def _loops_of_operand(ast: UOp, slot: int) -> frozenset[UOp]:

@@ -1,5 +1,5 @@
-"""A kernel's ranges put in order: equal reductions share loops, and neighbours that are one loop
-become one.
+"""A kernel's ranges put in order: equal reductions share loops, a loop that an index takes apart
+becomes two, and neighbours that are one loop become one.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ from typing import Any
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import replace_ranges
-from tilegrad.ir.rules import simplify
+from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
 
-__all__ = ["merge_neighbours", "share_loops"]
+__all__ = ["merge_neighbours", "share_loops", "split_divided"]
+
+# Along neighbours in memory, a loop is worth cutting into parts of this many elements or more.
+_WORTH_CUTTING = 16
 
 
 def share_loops(ast: UOp) -> UOp:
@@ -68,6 +71,51 @@ def _has_cycle(loop_of: dict[UOp, UOp], needs: dict[UOp, list[UOp]]) -> bool:
                 if not needed:
                     ready.append(loop)
     return bool(before)
+
+
+def split_divided(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
+    """A range of which some index takes the quotient or the remainder becomes two, so that every
+    index is a sum again; `order` are the output ranges.
+
+    before   STORE(a, r, LOAD(b, r//64))                   r: 0..4096
+    after    STORE(a, p*64 + q, LOAD(b, p))                p: 0..64, q: 0..64
+    """
+    ranges = list(order)
+    number = 1 + max((node.arg[0] for node in ast.toposort() if node.op is Ops.RANGE), default=-1)
+    while (found := _divided(ast)) is not None:
+        loop, divisor = found
+        outer = UOp.range(loop.src[0].arg // divisor, number, loop.arg[1])
+        inner = UOp.range(divisor, number + 1, loop.arg[1])
+        number += 2
+        ast = replace_ranges(ast, {loop: (outer * divisor + inner, (outer, inner))})
+        if loop in ranges:
+            place = ranges.index(loop)
+            ranges[place : place + 1] = [outer, inner]
+    return ast, ranges
+
+
+def _divided(ast: UOp) -> tuple[UOp, int] | None:
+    """A range to split, and the size of the inner part."""
+    nodes = ast.toposort()
+    for node in nodes:
+        if node.op not in (Ops.FLOORDIV, Ops.FLOORMOD) or node.src[1].op is not Ops.CONST:
+            continue
+        loop, divisor = node.src[0], int(node.src[1].arg)
+        if loop.op is not Ops.RANGE or loop.src[0].op is not Ops.CONST:
+            continue
+        if not 1 < divisor < loop.src[0].arg or loop.src[0].arg % divisor:
+            continue
+        if divisor >= _WORTH_CUTTING or not any(_is_contiguous(each, loop) for each in nodes):
+            return loop, divisor
+    return None
+
+
+def _is_contiguous(access: UOp, loop: UOp) -> bool:
+    """Whether `access` moves to the next element with `loop`."""
+    if access.op not in (Ops.LOAD, Ops.STORE):
+        return False
+    found = terms_of(access.src[1])
+    return found is not None and found[0].get(loop) == 1
 
 
 def merge_neighbours(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]:

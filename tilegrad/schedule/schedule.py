@@ -26,7 +26,7 @@ from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
-from tilegrad.schedule.axes import merge_neighbours, share_loops
+from tilegrad.schedule.axes import merge_neighbours, share_loops, split_divided
 from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.fuse import Fusion, fuse
 from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
@@ -316,7 +316,7 @@ class _Scheduler:
         ast = collapse(raw)
         before = [part for part in raw.toposort() if part.op is Ops.RANGE]
         if not self.plain:
-            ast = share_loops(ast)
+            ast, outputs = split_divided(share_loops(ast), outputs)
         alive = [part for part in ast.toposort() if part.op is Ops.RANGE]
         ast, out_order = merge_neighbours(ast, [part for part in outputs if part in alive])
         inner = _inner_ranges(ast, out_order)
