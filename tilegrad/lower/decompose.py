@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from tilegrad.base.dtype import DType, Pointer, dtypes
 from tilegrad.base.errors import CompileError
+from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat, graph_rewrite
 from tilegrad.ir.rules import FOLDING, IDENTITIES
@@ -94,11 +95,11 @@ def _without_sines(ast: UOp, target: Target) -> UOp:
                 groups.setdefault((node.dtype, node.ranges), []).append(node)
         if not groups:
             return ast
-        number = 1 + max(
-            (node.arg if node.op is Ops.DEFINE_LOCAL else node.arg[0])
-            for node in (*nodes, UOp(Ops.RANGE, arg=(-1,)))
-            if node.op in (Ops.DEFINE_LOCAL, Ops.RANGE)
-        )
+        # A number of a loop that there was may still stand in the order of loops.
+        taken = [*(ast.arg.order if isinstance(ast.arg, KernelInfo) else ()), -1]
+        taken += [node.arg[0] for node in nodes if node.op is Ops.RANGE]
+        taken += [node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL]
+        number = 1 + max(taken)
         made: dict[UOp, UOp] = {}
         for (dtype, _), sines in groups.items():
             wide = dtype if dtype.itemsize >= least.itemsize else least
