@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 
 __all__ = [
-    "DECODER", "GPT2_SMALL", "RESNET_STAGES", "VIT_SMALL", "Transformer", "convnet",
+    "DECODER", "GPT2_SMALL", "VIT_SMALL", "Transformer", "convnet",
     "convnet_weights", "decoder", "decoder_weights", "mlp", "mlp_weights", "resnet",
     "resnet_weights", "vit", "vit_weights",
 ]  # fmt: skip
 
 Weights = dict[str, Any]
-# Widths of the four stages of a ResNet; each begins with stride 2 but the first.
-RESNET_STAGES = (64, 128, 256, 512)
-_BLOCKS = 2
+# Of a ResNet-18: each stage but the first halves the image and has twice as many channels.
+_STAGES, _BLOCKS = 4, 2
 
 
 @dataclass(frozen=True)
@@ -119,12 +118,13 @@ def convnet(ops: Any, w: Weights, x: Any) -> Any:
 # ResNet-18, by torchvision's names
 
 
-def resnet_weights(classes: int = 1000) -> Weights:
+def resnet_weights(classes: int = 1000, first: int = 64) -> Weights:
     made = _Made(3)
-    made.product("conv1", 64, 3, 7, 7, bias=False)
-    made.norm("bn1", 64, running=True)
-    channels = 64
-    for stage, width in enumerate(RESNET_STAGES, 1):
+    made.product("conv1", first, 3, 7, 7, bias=False)
+    made.norm("bn1", first, running=True)
+    channels = first
+    for stage in range(1, _STAGES + 1):
+        width = first << stage - 1
         for block in range(_BLOCKS):
             name = f"layer{stage}.{block}"
             made.product(f"{name}.conv1", width, channels, 3, 3, bias=False)
@@ -142,7 +142,7 @@ def resnet_weights(classes: int = 1000) -> Weights:
 def resnet(ops: Any, w: Weights, x: Any) -> Any:
     x = ops.relu(ops.batchnorm(ops.conv(x, w["conv1.weight"], None, 2, 3), w, "bn1"))
     x = ops.max_pool(x, 3, 2, 1)
-    for stage in range(1, len(RESNET_STAGES) + 1):
+    for stage in range(1, _STAGES + 1):
         for block in range(_BLOCKS):
             name = f"layer{stage}.{block}"
             stride = 2 if stage > 1 and block == 0 else 1
