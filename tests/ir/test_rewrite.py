@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -305,6 +307,41 @@ def test_shared_nodes_are_rewritten_once() -> None:
         node = node + node
     graph_rewrite(node, matcher)
     assert calls == [x * 2]
+
+
+def test_rules_that_are_kept_walk_only_what_is_new() -> None:
+    """1,000 nodes once; then the one that was added, and nothing where nothing was."""
+    matcher = PatternMatcher("kept", [Rule("halve", a * 2, a + a)], is_kept=True)
+    node = UOp.variable("only_here", 0, 9)
+    for step in range(1000):
+        node = node * 3 + step
+    visits = []
+    for root in (node * 2, node * 2, node, (node * 2) * 5):
+        before = counters.visits
+        result = graph_rewrite(root, matcher)
+        visits.append(counters.visits - before)
+        assert result is graph_rewrite(root, PatternMatcher(matcher.rules))
+    assert visits[0] > 2000
+    assert visits[1:3] == [0, 0]
+    assert visits[3] < 5
+    with recording() as record:
+        graph_rewrite(node * 2, matcher)
+    assert [step.rule for step in record[0].steps] == ["halve"]
+
+
+def test_what_is_kept_goes_with_the_node() -> None:
+    """No node keeps itself alive, so nothing waits for the collector."""
+    matcher = PatternMatcher("kept", [Rule("halve", a * 2, a + a)], is_kept=True)
+    gc.collect()
+    gc.disable()
+    try:
+        node = UOp.variable("only_here", 0, 9) * 2
+        made = weakref.ref(graph_rewrite(node, matcher))
+        assert made() is node.src[0] + node.src[0]
+        del node
+        assert made() is None
+    finally:
+        gc.enable()
 
 
 def test_context_reaches_every_rule() -> None:

@@ -1,9 +1,10 @@
 """Patterns, rules, rule sets, and the driver that applies them: the only way a graph changes.
 
 A rule is an equation with a guard, or a pattern with a function. `PatternMatcher` turns its
-patterns into Python source, one function per rule, and tries on a node only the rules whose root
-can be its op. `graph_rewrite` goes from the leaves to the root until no rule applies; each node is
-finished once, so its cost is near linear in the number of nodes.
+patterns into Python source, one function per op, which tries on a node only the rules whose root
+can be that op. `graph_rewrite` goes from the leaves to the root until no rule applies; each node is
+finished once, so its cost is near linear in the number of nodes. A set of rules that is applied to
+most graphs many times keeps what it made of a node with the node (`is_kept`).
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ class Rule:
     does not apply, and is given `ctx` if it asks for it.
     """
 
-    __slots__ = ("_match", "function", "left", "name", "right", "when")
+    __slots__ = ("function", "left", "name", "right", "when")
 
     def __init__(
         self,
@@ -178,7 +179,6 @@ class Rule:
     ):
         self.name, self.left, self.when, self.function = name, left, when, function
         self.right = right if right is None or isinstance(right, UPat) else UPat.const(right)
-        self._match: Callable[[UOp, Any], UOp | None] | None = None
 
     def __repr__(self) -> str:
         return f"Rule({self.name!r})"
@@ -207,15 +207,17 @@ class _Writer:
     def emit(self, depth: int, text: str) -> None:
         self.lines.append("    " * depth + text)
 
-    def write(self) -> str:
-        self.emit(0, f"def match{self.number}(u, ctx):")
+    def write(self) -> list[str]:
+        """The body of a function of `u`, `ctx` and `kind`, the scalar dtype of `u`, that returns
+        where the rule applies.
+        """
         depth = self.match(self.rule.left, "u", 1, is_root=True)
         self.result(depth)
-        return "\n".join(self.lines)
+        return self.lines
 
     def match(self, pattern: UPat, node: str, depth: int, is_root: bool = False) -> int:
         tests: list[str] = []
-        if pattern.op is not None and not (is_root and len(pattern.op) >= 1):
+        if pattern.op is not None and not is_root:
             ops = [f"Ops.{op.name}" for op in pattern.op]
             tests.append(
                 f"{node}.op is {ops[0]}"
@@ -223,8 +225,14 @@ class _Writer:
                 else f"{node}.op in {self.constant(frozenset(pattern.op), 'ops')}"
             )
         if pattern.dtype is not None:
-            kinds = self.constant(pattern.dtype, "dtypes")
-            tests.append(f"({node}.dtype in {kinds} or {node}.dtype.scalar in {kinds})")
+            kinds = self.constant(frozenset(pattern.dtype), "dtypes")
+            scalar = "kind" if is_root else f"{node}.dtype.scalar"
+            is_exact = any(dtype.scalar is not dtype for dtype in pattern.dtype)
+            tests.append(
+                f"({node}.dtype in {kinds} or {scalar} in {kinds})"
+                if is_exact
+                else f"{scalar} in {kinds}"
+            )
         if pattern.arg is not None:
             tests.append(f"{node}.arg == {self.constant(pattern.arg, 'arg')}")
         if pattern.name is not None:
@@ -268,22 +276,23 @@ class _Writer:
             name for name, part in captures.items() if part.is_constant and rule.right is not None
         }
         if rule.when is not None:
-            wanted = inspect.signature(rule.when).parameters
+            wanted = _parameters(rule.when)
             given = ", ".join(
                 f"{name}={self.bound[name]}{'.arg' if name in numbers else ''}" for name in wanted
             )
             self.emit(depth, f"if {self.constant(rule.when, 'when')}({given}):")
             depth += 1
         if rule.right is not None:
-            self.emit(depth, f"return {self.build(rule.right, 'u.dtype')}")
-            return
-        assert rule.function is not None
-        parameters = inspect.signature(rule.function).parameters
-        named = [f"{name}={self.bound[name]}" for name in captures if name in parameters]
-        if "ctx" in parameters:
-            named.append("ctx=ctx")
-        self.emit(depth, f"r = {self.constant(rule.function, 'f')}({', '.join(named)})")
-        self.emit(depth, "if r is not None:")
+            self.emit(depth, f"r = {self.build(rule.right, 'u.dtype')}")
+            self.emit(depth, "if r is not u:")
+        else:
+            assert rule.function is not None
+            parameters = _parameters(rule.function)
+            named = [f"{name}={self.bound[name]}" for name in captures if name in parameters]
+            if "ctx" in parameters:
+                named.append("ctx=ctx")
+            self.emit(depth, f"r = {self.constant(rule.function, 'f')}({', '.join(named)})")
+            self.emit(depth, "if r is not None and r is not u:")
         self.emit(depth + 1, "return r")
 
     def build(self, pattern: UPat, dtype: str) -> str:
@@ -321,6 +330,15 @@ class _Writer:
         return f"Ops.{pattern.op[0].name}.evaluate({arguments})"
 
 
+def _parameters(function: Callable[..., Any]) -> Sequence[str]:
+    """The names of a function's parameters."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return tuple(inspect.signature(function).parameters)
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return names
+
+
 def _same_shape(a: UPat, b: UPat) -> bool:
     """Whether swapping `a` and `b` matches nothing new: both take anything, under names of their
     own.
@@ -333,18 +351,33 @@ def _same_shape(a: UPat, b: UPat) -> bool:
 
 
 Entry = Rule | tuple[UPat, Callable[..., Any]]
+Step = Callable[[UOp, Any], UOp | None]
+# What the rules of sums `a + b` were compiled to: a sum may be written where it is used.
+_compiled: dict[tuple[Rule, ...], list[Step | None]] = {}
 
 
 class PatternMatcher:
     """A set of rules: `PatternMatcher(name, [...])`, or just a list; `a + b` tries the rules of `a`
     first.
+
+    With `is_kept`, what the rules make of a node is remembered in its `simple` slot, so that a
+    graph is walked only as far as it is new. One set of rules may do so, without a context.
     """
 
-    def __init__(self, name: str | Sequence[Entry] = "rules", rules: Sequence[Entry] = ()):
+    def __init__(
+        self,
+        name: str | Sequence[Entry] = "rules",
+        rules: Sequence[Entry] = (),
+        *,
+        is_kept: bool = False,
+    ):
         entries = rules if isinstance(name, str) else name
         self.name = name if isinstance(name, str) else "rules"
         self.rules: list[Rule] = [self._as_rule(entry) for entry in entries]
-        self._table: dict[int, list[tuple[Rule, Callable[[UOp, Any], UOp | None]]]] | None = None
+        self.is_kept = is_kept
+        self._is_sum = False
+        self._steps: list[Step | None] | None = None
+        self._each: dict[Rule, Step] | None = None
 
     @staticmethod
     def _as_rule(entry: Entry) -> Rule:
@@ -356,66 +389,83 @@ class PatternMatcher:
         )
 
     def __add__(self, other: PatternMatcher) -> PatternMatcher:
-        return PatternMatcher(f"{self.name}+{other.name}", [*self.rules, *other.rules])
+        total = PatternMatcher(f"{self.name}+{other.name}", [*self.rules, *other.rules])
+        total._is_sum = True
+        return total
 
     def rule(self, name: str, pattern: UPat) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Decorator: the function is what `pattern` becomes."""
 
         def add(function: Callable[..., Any]) -> Callable[..., Any]:
             self.rules.append(Rule(name, pattern, function=function))
-            self._table = None
+            self._steps = self._each = None
             return function
 
         return add
 
-    def _compile(self) -> dict[int, list[tuple[Rule, Callable[[UOp, Any], UOp | None]]]]:
-        new = [rule for rule in self.rules if rule._match is None]
-        if new:
-            writers = [_Writer(rule, number) for number, rule in enumerate(new)]
-            source = "\n".join(writer.write() for writer in writers)
+    def steps(self) -> list[Step | None]:
+        """For each op, by its number, the function that tries the rules for it in order."""
+        if self._steps is None and self._is_sum:
+            self._steps = _compiled.get(tuple(self.rules))
+        if self._steps is None:
+            bodies: dict[int, list[str]] = {}
             scope: dict[str, Any] = {"UOp": UOp, "Ops": Ops, "dtypes": dtypes}
-            for writer in writers:
+            for number, rule in enumerate(self.rules):
+                writer = _Writer(rule, number)
+                body = writer.write()
                 scope |= writer.values
-            exec(_code(source, self.name), scope)
-            for rule, writer in zip(new, writers, strict=True):
-                rule._match = scope[f"match{writer.number}"]
-        table: dict[int, list[tuple[Rule, Callable[[UOp, Any], UOp | None]]]] = {}
-        for rule in self.rules:
-            assert rule._match is not None
-            for op in rule.left.op or tuple(Ops):
-                table.setdefault(op.serial, []).append((rule, rule._match))
-        self._table = table
-        return table
+                for op in rule.left.op or tuple(Ops):
+                    bodies.setdefault(op.serial, []).extend(body)
+            names = {serial: f"step{serial}" for serial in bodies}
+            _define({names[serial]: body for serial, body in bodies.items()}, scope, self.name)
+            found: list[Step | None] = [None] * (1 + max(op.serial for op in Ops))
+            for serial, name in names.items():
+                found[serial] = scope[name]
+            self._steps = found
+            if self._is_sum:
+                _compiled[tuple(self.rules)] = found
+        return self._steps
 
     def rewrite(self, node: UOp, ctx: Any = None) -> UOp | None:
         """What the first rule that applies makes of `node`, or None."""
-        table = self._table or self._compile()
-        for _, match in table.get(node.op.serial, ()):
-            result = match(node, ctx)
-            if result is not None and result is not node:
-                return result
-        return None
+        step = (self._steps or self.steps())[node.op.serial]
+        return None if step is None else step(node, ctx)
 
     def rewrite_traced(self, node: UOp, ctx: Any, steps: list[Rewrite]) -> UOp | None:
         """As `rewrite`, and the step is kept in `steps`."""
-        table = self._table or self._compile()
-        for rule, match in table.get(node.op.serial, ()):
+        if self._each is None:
+            scope: dict[str, Any] = {"UOp": UOp, "Ops": Ops, "dtypes": dtypes}
+            bodies: dict[str, list[str]] = {}
+            for number, rule in enumerate(self.rules):
+                writer = _Writer(rule, number)
+                bodies[f"match{number}"] = writer.write()
+                scope |= writer.values
+            _define(bodies, scope, self.name)
+            self._each = {rule: scope[f"match{n}"] for n, rule in enumerate(self.rules)}
+        for rule, match in self._each.items():
+            if rule.left.op is not None and node.op not in rule.left.op:
+                continue
             result = match(node, ctx)
-            if result is not None and result is not node:
+            if result is not None:
                 steps.append(Rewrite(rule.name, node, result))
                 return result
         return None
 
 
-def _code(source: str, name: str) -> Any:
-    """The code object of generated matcher source, kept on disk."""
+def _define(bodies: dict[str, list[str]], scope: dict[str, Any], name: str) -> None:
+    """Make a function of each body in `scope`; their code objects are kept on disk."""
+    lines: list[str] = []
+    for function, body in bodies.items():
+        lines += [f"def {function}(u, ctx):", "    kind = u.dtype.scalar", *body]
+    source = "\n".join(lines)
     key = cache.digest(source, sys.version)
     kept = cache.get("matchers", key)
     if kept is not None:
-        return marshal.loads(kept)
-    code = compile(source, f"<rules {name}>", "exec")
-    cache.put("matchers", key, marshal.dumps(code))
-    return code
+        code = marshal.loads(kept)
+    else:
+        code = compile(source, f"<rules {name}>", "exec")
+        cache.put("matchers", key, marshal.dumps(code))
+    exec(code, scope)
 
 
 _LIMIT = 1000
@@ -432,48 +482,81 @@ def graph_rewrite(
     counters.rewrites += 1
     record = trace.get()
     if record is None:
-        return _rewrite(root, lambda node: matcher.rewrite(node, ctx), matcher.name)
+        if matcher.is_kept and root.simple is not None:
+            return root if root.simple is True else root.simple
+        return _rewrite(root, matcher.steps(), ctx, matcher.name, matcher.is_kept)
     entry = PassRecord(name or matcher.name, root)
     record.append(entry)
-    entry.after = _rewrite(
-        root, lambda node: matcher.rewrite_traced(node, ctx, entry.steps), matcher.name
-    )
+
+    def step(node: UOp, ctx: Any) -> UOp | None:
+        return matcher.rewrite_traced(node, ctx, entry.steps)
+
+    # Every step is to be seen, so nothing kept is used.
+    steps: list[Step | None] = [step] * len(matcher.steps())
+    entry.after = _rewrite(root, steps, ctx, matcher.name, False)
     return entry.after  # type: ignore[no-any-return]
 
 
-def _rewrite(root: UOp, step: Callable[[UOp], UOp | None], name: str) -> UOp:
+def _rewrite(root: UOp, steps: Sequence[Step | None], ctx: Any, name: str, is_kept: bool) -> UOp:
     done: dict[UOp, UOp] = {}
-    # An entry (node, becomes, chain): with `becomes`, node's result is that of `becomes`.
-    stack: list[tuple[UOp, UOp | None, int]] = [(root, None, 0)]
+    # How many rewrites in a row led to a node.
+    chain: dict[UOp, int] = {}
+    # A node waits here for its sources, under None, or for the end of what it became.
+    stack: list[UOp | tuple[UOp, UOp, UOp] | None] = [root]
     while stack:
-        node, becomes, chain = stack[-1]
-        if node in done:
-            stack.pop()
+        node = stack.pop()
+        if node is None:
+            node = stack.pop()
+        elif isinstance(node, tuple):
+            node, fresh, result = node
+            final = done[node] = done[fresh] = done[result]
+            if is_kept:
+                node.simple = fresh.simple = final
             continue
-        if becomes is not None:
-            if becomes in done:
-                done[node] = done[becomes]
-                stack.pop()
-            else:
-                stack.append((becomes, None, chain))
-            continue
-        missing = [source for source in node.src if source not in done]
-        if missing:
-            stack.extend([(source, None, 0) for source in reversed(missing)])
-            continue
+        else:
+            if node in done:
+                continue
+            missing = [source for source in node.src if source not in done]
+            if is_kept and missing:
+                for source in missing:
+                    known = source.simple
+                    if known is not None:
+                        done[source] = source if known is True else known
+                missing = [source for source in missing if source not in done]
+            if missing:
+                stack.append(node)
+                stack.append(None)
+                missing.reverse()
+                stack += missing
+                continue
+        assert isinstance(node, UOp)
         src = tuple([done[source] for source in node.src])
-        fresh = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-        if fresh is not node and fresh in done:
-            done[node] = done[fresh]
-            stack.pop()
-            continue
-        result = step(fresh)
-        if result is None:
+        if src == node.src:
+            fresh = node
+        else:
+            fresh = UOp(node.op, node.dtype, src, node.arg)
+            known = fresh.simple if is_kept else None
+            if known is not None:
+                done[fresh] = fresh if known is True else known
+            if fresh in done:
+                final = done[node] = done[fresh]
+                if is_kept:
+                    node.simple = final
+                continue
+        step = steps[fresh.op.serial]
+        made = None if step is None else step(fresh, ctx)
+        if made is None:
             done[node] = done[fresh] = fresh
-            stack.pop()
+            if is_kept:
+                fresh.simple = True
+                if fresh is not node:
+                    node.simple = fresh
             continue
-        if chain > _LIMIT:
+        length = chain.get(node, 0) + 1
+        if length > _LIMIT:
             raise InternalError(f"{name} does not come to an end", node=repr(node)[:400])
-        stack[-1] = (node, result, chain + 1)
+        chain[made] = length
+        stack.append((node, fresh, made))
+        stack.append(made)
     counters.visits += len(done)
     return done[root]

@@ -13,7 +13,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from tilegrad.base.dtype import DType, Pointer, as_const, dtypes
 from tilegrad.base.errors import ShapeError
@@ -50,13 +50,15 @@ class UOp:
 
     __slots__ = (
         "__weakref__", "_bounds", "_digest", "_divisor", "_is_constant", "_ranges", "_shape",
-        "arg", "dtype", "op", "origin", "src",
+        "arg", "dtype", "op", "origin", "simple", "src",
     )  # fmt: skip
     op: Ops
     dtype: DType
     src: tuple[UOp, ...]
     arg: Any
     origin: tuple[Any, ...]
+    # What the rules of `ir.rules.simplify` make of this node: True for itself, None if not known.
+    simple: UOp | Literal[True] | None
     _shape: tuple[Any, ...]
     _bounds: tuple[Any, Any]
     _divisor: int
@@ -85,6 +87,7 @@ class UOp:
             node.src = src
             node.arg = arg
             node.origin = ()
+            node.simple = None
             reference = _Reference(node, _drop)
             reference.key = key
             _table[key] = reference
@@ -106,6 +109,13 @@ class UOp:
 
     def _lazy(self, slot: str, compute: Callable[[UOp], Any]) -> Any:
         """The attribute `slot`, computed for all sources that lack it first."""
+        for source in self.src:
+            if not hasattr(source, slot):
+                break
+        else:
+            found = compute(self)
+            setattr(self, slot, found)
+            return found
         stack = [self]
         while stack:
             node = stack[-1]
@@ -461,18 +471,23 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) ->
     node nothing is taken.
     """
     seen: dict[UOp, None] = {}
-    stack: list[tuple[UOp, bool]] = [(root, False) for root in reversed(list(roots))]
+    # A node waits here for its sources, under None.
+    stack: list[UOp | None] = [*roots]
+    stack.reverse()
     while stack:
-        node, is_ready = stack.pop()
-        if node in seen:
+        node = stack.pop()
+        if node is None:
+            node = stack.pop()
+        elif node in seen:
             continue
-        if is_ready or not node.src or (stop is not None and stop(node)):
-            seen[node] = None
-            continue
-        stack.append((node, True))
-        for source in reversed(node.src):
-            if source not in seen:
-                stack.append((source, False))
+        elif node.src and (stop is None or not stop(node)):
+            missing = [source for source in node.src if source not in seen]
+            if missing:
+                stack += (node, None)
+                missing.reverse()
+                stack += missing
+                continue
+        seen[node] = None  # type: ignore[index]
     counters.visits += len(seen)
     return seen
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rewrite import graph_rewrite
+from tilegrad.ir.rewrite import PatternMatcher, graph_rewrite
 from tilegrad.ir.rules.division import COMPARISONS, DIVISION
 from tilegrad.ir.rules.folding import BOOLEANS, FOLDING, IDENTITIES
 from tilegrad.ir.rules.sums import SUMS
@@ -18,7 +18,11 @@ __all__ = [
     "simplify", "simplify_under", "terms_of",
 ]  # fmt: skip
 
-SIMPLIFY = FOLDING + IDENTITIES + BOOLEANS + SUMS + DIVISION + COMPARISONS
+SIMPLIFY = PatternMatcher(
+    "simplify",
+    (FOLDING + IDENTITIES + BOOLEANS + SUMS + DIVISION + COMPARISONS).rules,
+    is_kept=True,
+)
 
 
 def simplify(node: UOp) -> UOp:

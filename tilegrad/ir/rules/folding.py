@@ -66,8 +66,9 @@ FOLDING = PatternMatcher("folding")
 @FOLDING.rule("fold-constants", UPat(_ALU, name="node"))
 def fold_constants(node: UOp) -> UOp | None:
     """An op on constants is the constant it comes to."""
-    if any(source.op is not Ops.CONST for source in node.src):
-        return None
+    for source in node.src:
+        if source.op is not Ops.CONST:
+            return None
     assert node.op.evaluate is not None
     value = node.op.evaluate(*[source.arg for source in node.src])
     return UOp(Ops.CONST, node.dtype, (), as_const(value, node.dtype))
