@@ -174,8 +174,14 @@ class Elementwise(Arithmetic):
 
     @composed
     def lerp(self, end: Operand, weight: Operand) -> Self:
-        """self + (end - self) * weight."""
-        return self.add(self._operand("lerp", end).sub(self).mul(weight))
+        """self + (end - self) * weight, of half types computed in float32."""
+        dtype = promote(self.dtype, self._operand("lerp", end).dtype)
+        if isinstance(weight, Elementwise):
+            dtype = promote(dtype, weight.dtype)
+        if not dtype.is_float or dtype.itemsize >= 4:
+            return self.add(self._operand("lerp", end).sub(self).mul(weight))
+        start, stop = self._wide(), self._operand("lerp", end).cast(dtypes.float32)
+        return start.add(stop.sub(start).mul(weight)).cast(dtype)
 
     def detach(self) -> Self:
         """The same value, through which no gradient flows."""

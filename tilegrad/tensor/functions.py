@@ -87,9 +87,11 @@ class Functions(Elementwise):
         """log(exp(self) + exp(other)), without overflow."""
         left, right = self._same_dtype("logaddexp", other)
         left, right = left._floating(), right._floating()
+        dtype = left.dtype
+        left, right = left._wide(), right._wide()
         largest = left.maximum(right)
         limit = largest.isfinite().where(largest, 0).detach()
-        return ((left - limit).exp() + (right - limit).exp()).log() + limit
+        return (((left - limit).exp() + (right - limit).exp()).log() + limit).cast(dtype)
 
     # roots and powers
 
@@ -162,12 +164,20 @@ class Functions(Elementwise):
             y = exponent.cast(x.dtype)
             is_zero = x.eq(0)
             magnitude = (y * is_zero.where(1, x.abs()).log2()).exp2()
-            at_zero = (y > 0).where(0.0, y.eq(0).where(1.0, math.inf))
             is_whole, is_odd = y.trunc().eq(y), (y * 0.5).trunc().ne(y * 0.5)
+            is_odd = is_whole & is_odd
+            # Odd powers of -0.0 keep its sign.
+            zero = is_odd.where(is_zero.where(x, 0.0), 0.0).detach()
+            inverse = is_odd.where(is_zero.where(x, 1.0), 0.0).detach().reciprocal()
+            at_zero = (y > 0).where(zero, y.eq(0).where(1.0, (y < 0).where(inverse, math.nan)))
             signed = (x < 0).where(
-                is_whole.where(is_odd.where(-magnitude, magnitude), math.nan), magnitude
+                is_odd.where(-magnitude, (is_whole | x.isinf()).where(magnitude, math.nan)),
+                magnitude,
             )
-            return is_zero.where(at_zero, signed)
+            # One to any power, and anything to the power of zero, NaN too; -1 to an infinite one.
+            is_one = x.eq(1) | (x.eq(-1) & y.isinf())
+            has_no_logarithm = (is_one & ~y.isfinite()) | (y.eq(0) & ~x.isfinite())
+            return is_zero.where(at_zero, has_no_logarithm.where(1.0, signed))
 
         return self._in_float(function)
 
@@ -346,30 +356,33 @@ class Functions(Elementwise):
 
     def elu(self, alpha: float = 1.0) -> Self:
         """self where positive, else alpha * (exp(self) - 1)."""
-        return (self > 0).where(self, (self > 0).where(0, self).expm1() * alpha)
+        return self._in_float(lambda x: (x > 0).where(x, (x > 0).where(0, x).expm1() * alpha))
 
     def celu(self, alpha: float = 1.0) -> Self:
         """self where positive, else alpha * (exp(self / alpha) - 1)."""
-        return (self > 0).where(self, ((self > 0).where(0, self) / alpha).expm1() * alpha)
+        return self._in_float(
+            lambda x: (x > 0).where(x, ((x > 0).where(0, x) / alpha).expm1() * alpha)
+        )
 
     def selu(self, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805) -> Self:
         """gamma * elu(self, alpha)."""
-        return self.elu(alpha) * gamma
+        return self._in_float(lambda x: x.elu(alpha) * gamma)
 
     def sigmoid(self) -> Self:
         """1 / (1 + exp(-self))."""
 
         def function(x: Self) -> Self:
-            # Beyond this exponent the result is the least normal number, and the derivative would
-            # be 0 * inf.
-            most = 1020.0 if x.dtype is dtypes.float64 else 125.0
-            return ((-(x * (1 / LN2)).maximum(-most))._unary(Ops.EXP2) + 1).reciprocal()
+            # Of the two forms the one whose power is at most 1: the other's derivative would be
+            # 0 * inf far below zero.
+            is_negative = x < 0
+            power = is_negative.where(x, -x).exp()
+            return is_negative.where(power, 1) / (power + 1)
 
         return self._in_float(function)
 
     def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
         """alpha * self + beta, limited to 0..1."""
-        return (self * alpha + beta).clip(0, 1)
+        return self._in_float(lambda x: (x * alpha + beta).clip(0, 1))
 
     def logsigmoid(self) -> Self:
         """log(sigmoid(self))."""
@@ -377,7 +390,7 @@ class Functions(Elementwise):
 
     def silu(self) -> Self:
         """self * sigmoid(self)."""
-        return self * self.sigmoid()
+        return self._in_float(lambda x: x * x.sigmoid())
 
     def swish(self) -> Self:
         """As `silu`."""
@@ -404,7 +417,7 @@ class Functions(Elementwise):
 
     def quick_gelu(self) -> Self:
         """self * sigmoid(1.702 * self)."""
-        return self * (self * 1.702).sigmoid()
+        return self._in_float(lambda x: x * (x * 1.702).sigmoid())
 
     def softplus(self, beta: float = 1.0) -> Self:
         """log(1 + exp(beta * self)) / beta, without overflow."""
@@ -414,15 +427,15 @@ class Functions(Elementwise):
 
     def softsign(self) -> Self:
         """self / (1 + |self|)."""
-        return self / (self.abs() + 1)
+        return self._in_float(lambda x: x / (x.abs() + 1))
 
     def mish(self) -> Self:
         """self * tanh(softplus(self))."""
-        return self * self.softplus().tanh()
+        return self._in_float(lambda x: x * x.softplus().tanh())
 
     def hardswish(self) -> Self:
         """self * relu6(self + 3) / 6."""
-        return self * (self + 3).relu6() * (1 / 6)
+        return self._in_float(lambda x: x * (x + 3).relu6() * (1 / 6))
 
     def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Self:
         """Limited to min_val..max_val."""

@@ -144,6 +144,12 @@ class Reduce(Functions):
         self, axis: Axes = None, keepdim: bool = False, correction: int = 1
     ) -> tuple[Self, Self]:
         """The variance and the mean over `axis`."""
+        dtype = self._floating().dtype
+        variance, mean = self._wide_var_mean(axis, keepdim, correction)
+        return variance.cast(dtype), mean.cast(dtype)
+
+    def _wide_var_mean(self, axis: Axes, keepdim: bool, correction: int) -> tuple[Self, Self]:
+        """The same in the dtype of sums."""
         axes = as_axes("var", axis, self.ndim)
         x = self._floating()
         wide = x.cast(sum_dtype(x.dtype))
@@ -160,18 +166,20 @@ class Reduce(Functions):
             mean = mean.reshape(
                 tuple(size for place, size in enumerate(mean.shape) if place not in axes)
             )
-        return variance.cast(x.dtype), mean.cast(x.dtype)
+        return variance, mean
 
     def std(self, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> Self:
         """The square root of `var`."""
-        return self.var(axis, keepdim, correction).sqrt()
+        return self.std_mean(axis, keepdim, correction)[0]
 
+    @composed
     def std_mean(
         self, axis: Axes = None, keepdim: bool = False, correction: int = 1
     ) -> tuple[Self, Self]:
         """The standard deviation and the mean over `axis`."""
-        variance, mean = self.var_mean(axis, keepdim, correction)
-        return variance.sqrt(), mean
+        dtype = self._floating().dtype
+        variance, mean = self._wide_var_mean(axis, keepdim, correction)
+        return variance.sqrt().cast(dtype), mean.cast(dtype)
 
     @composed
     def norm(self, p: float = 2.0, axis: Axes = None, keepdim: bool = False) -> Self:
