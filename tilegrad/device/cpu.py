@@ -29,6 +29,7 @@ from tilegrad.device.cpu_native import NativePool, native
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime import elf
+from tilegrad.runtime.buffer import address_of
 from tilegrad.runtime.protocol import Dims, Runtime
 from tilegrad.target import Target
 
@@ -175,14 +176,7 @@ class CpuRuntime(Runtime):
 
     def copy_in(self, handle: int, data: memoryview) -> None:
         source = data if data.contiguous else memoryview(bytes(data))
-        if source.readonly:
-            ctypes.memmove(handle, bytes(source), source.nbytes)
-        else:
-            ctypes.memmove(
-                handle,
-                ctypes.addressof((ctypes.c_char * source.nbytes).from_buffer(source)),
-                source.nbytes,
-            )
+        ctypes.memmove(handle, address_of(source), source.nbytes)
 
     def copy_out(self, data: memoryview, handle: int) -> None:
         ctypes.memmove(
@@ -214,9 +208,7 @@ class CpuRuntime(Runtime):
         return memoryview((ctypes.c_char * nbytes).from_address(handle)).cast("B")
 
     def wrap(self, memory: memoryview) -> int | None:
-        if memory.readonly:
-            return None
-        return ctypes.addressof((ctypes.c_char * memory.nbytes).from_buffer(memory))
+        return address_of(memory)
 
     def transfer(self, target: int, source: Any, source_runtime: Runtime, nbytes: int) -> bool:
         if isinstance(source_runtime, CpuRuntime):

@@ -79,15 +79,21 @@ def overwrite(node: UOp) -> UOp:
 
 
 def buffer_from_host(
-    device: str, dtype: DType, data: bytes | bytearray | memoryview | None, size: int
+    device: str,
+    dtype: DType,
+    data: bytes | bytearray | memoryview | None,
+    size: int,
+    *,
+    is_fixed: bool = False,
 ) -> UOp:
-    """A leaf of `size` elements over the bytes `data`, which are not copied; without data, of fresh
-    memory.
+    """A leaf of `size` elements over the bytes `data`, which are not copied, and never written to
+    if the memory `is_fixed`; without data, of fresh memory.
     """
     backend = Device[device]
     if data is None:
         return leaf(backend.buffer(size, dtype))
-    return leaf(Buffer.from_memory(backend.allocator, memoryview(data), dtype))
+    source = memoryview(data)
+    return leaf(Buffer.from_memory(backend.allocator, source, dtype, is_fixed=is_fixed))
 
 
 def empty(device: str, dtype: DType, size: int) -> UOp:

@@ -13,7 +13,8 @@ queue; the next allocation sorts it in.
 
 Memory that the host can reach may be lent: `lend` gives it to somebody who is to see its value for
 good, without a copy. Who writes a buffer calls `part` before, which leaves lent memory to its
-lookers and goes on in other memory.
+lookers and goes on in other memory. Memory that somebody else owns may be `fixed`: it is read in
+place and never written to, so that a buffer over it goes on in other memory before its first write.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tilegrad.base.errors import DeviceError, InternalError, OutOfMemoryError
 from tilegrad.base.trace import GlobalCounters
 from tilegrad.runtime.protocol import Runtime
 
-__all__ = ["Buffer", "LRUAllocator", "size_class"]
+__all__ = ["Buffer", "LRUAllocator", "address_of", "size_class"]
 
 _MIN_BLOCK = 64
 _MAX_STEP = 1 << 20
@@ -40,6 +41,36 @@ _account_lock = threading.RLock()
 def _account(nbytes: int) -> None:
     with _account_lock:
         GlobalCounters.mem_used += nbytes
+
+
+class _PyBuffer(ctypes.Structure):
+    """What Python's buffer protocol fills in."""
+
+    _fields_ = (
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    )
+
+
+def address_of(memory: memoryview) -> int:
+    """Where contiguous memory of the host begins, which may be read-only; it is valid as long as
+    `memory`.
+    """
+    found = _PyBuffer()
+    api = ctypes.pythonapi
+    api.PyObject_GetBuffer(ctypes.py_object(memory), ctypes.byref(found), 0)
+    address = found.buf or 0
+    api.PyBuffer_Release(ctypes.byref(found))
+    return address
 
 
 def size_class(nbytes: int) -> int:
@@ -154,6 +185,7 @@ class Buffer:
         "allocator",
         "base",
         "dtype",
+        "is_fixed",
         "offset",
         "owner",
         "size",
@@ -174,6 +206,7 @@ class Buffer:
         self.base: Buffer | None = None
         self.offset = 0
         self.owner: object = None
+        self.is_fixed = False
         self._handle: Any = None
         self._lock = threading.Lock()
         self._finalizer: Any = None
@@ -181,9 +214,11 @@ class Buffer:
         self._holder: Any = None
 
     @staticmethod
-    def from_memory(allocator: LRUAllocator, memory: memoryview, dtype: DType) -> Buffer:
+    def from_memory(
+        allocator: LRUAllocator, memory: memoryview, dtype: DType, *, is_fixed: bool = False
+    ) -> Buffer:
         """A buffer over host memory that someone else owns; nothing is copied, and the owner
-        lives as long.
+        lives as long. Memory that `is_fixed`, or is read-only, is never written to.
 
         Raises DeviceError if the device cannot reach host memory, or the memory is not contiguous.
         """
@@ -202,6 +237,7 @@ class Buffer:
         buffer = Buffer(allocator, memory.nbytes // dtype.itemsize, dtype)
         buffer._handle = handle
         buffer.owner = flat
+        buffer.is_fixed = is_fixed or flat.readonly
         return buffer
 
     @property
@@ -327,13 +363,13 @@ class Buffer:
         return self._holder is not None and self._holder() is not None
 
     def part(self) -> None:
-        """Before a write: if the memory is lent, leave it to its lookers and go on in other memory
-        with the same content.
+        """Before a write: if the memory is lent or fixed, leave it to its lookers or owner and go
+        on in other memory with the same content.
 
         Raises OutOfMemoryError if there is none; the buffer is then as it was.
         """
         holder = self._holder() if self._holder is not None else None
-        if holder is None:
+        if holder is None and not self.is_fixed:
             return
         with self._lock:
             runtime = self.allocator.runtime
@@ -345,7 +381,8 @@ class Buffer:
                 assert view is not None
                 runtime.copy_in(handle, view)
             self._leave()
-            self._handle, self._finalizer = handle, finalizer
+            self._handle, self._finalizer, self.owner = handle, finalizer, None
+            self.is_fixed = False
             Buffer.moves += 1
 
     def _leave(self) -> None:

@@ -15,13 +15,14 @@ from tilegrad.engine import realize as engine
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
+from tilegrad.runtime.buffer import address_of
 from tilegrad.tensor.core import compute, live
 from tilegrad.tensor.sizes import Variables, simple
 
 __all__ = [
     "base_of", "bound", "empty", "fixed", "from_host", "has_assignment", "is_row_major",
     "is_stored", "is_view", "is_whole", "lend",
-    "looks_at", "owned", "place_of", "read", "run", "stored_below",
+    "looks_at", "over", "owned", "place_of", "read", "run", "stored_below",
 ]  # fmt: skip
 
 
@@ -59,6 +60,17 @@ def from_host(device: str, dtype: DType, data: bytes | memoryview, shape: tuple[
     if device != "HOST":
         node = compute(Ops.COPY, dtype, (node,), device)
     return _shaped(node, shape)
+
+
+def over(device: str, dtype: DType, data: memoryview, shape: tuple[int, ...]) -> UOp:
+    """`data`, bytes of `shape` in memory of somebody else, which is read in place and never written
+    to: by `device` itself where it reaches the host's memory, else on their way to it.
+    """
+    is_aligned = not address_of(data) % dtype.itemsize
+    if is_aligned and device != "HOST" and Device[device].runtime.wrap(data) is not None:
+        node = store.buffer_from_host(device, dtype, data, _elements(shape), is_fixed=True)
+        return _shaped(node, shape)
+    return from_host(device, dtype, data, shape)
 
 
 def owned(node: UOp, device: str) -> UOp:

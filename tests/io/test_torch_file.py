@@ -1,0 +1,509 @@
+"""PyTorch's files: each format comes back, and nothing in a file is ever run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.io.damage import damaged, memory_for
+from tests.io.torch_files import (
+    Code,
+    call,
+    legacy,
+    named,
+    parameter,
+    pickled,
+    put,
+    storage,
+    tarred,
+    tensor,
+    zipped,
+)
+from tilegrad import Tensor, dtypes
+from tilegrad.base.errors import DataError
+from tilegrad.io import torch_load
+
+ROW = np.arange(12, dtype=np.float32)
+RAW = ROW.tobytes()
+FLOATS = storage("FloatStorage", "0", 12)
+OLD_FLOATS = storage("FloatStorage", "0", 12, None)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "model.pt"
+
+
+def load(file: Path, content: bytes) -> Any:
+    file.write_bytes(content)
+    return torch_load(file)
+
+
+# what comes back
+
+VIEWS: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = {
+    "whole": ((3, 4), (4, 1), 0),
+    "offset": ((2, 4), (4, 1), 4),
+    "transposed": ((4, 3), (1, 4), 0),
+    "three axes, turned": ((2, 2, 3), (1, 6, 2), 0),
+    "stretched": ((2, 3), (0, 1), 5),
+    "one number": ((), (), 7),
+    "size 1, any stride": ((1, 4, 1), (99, 1, 0), 2),
+    "window": ((2, 2), (4, 1), 5),
+    "every second": ((2, 3), (6, 2), 1),
+    "overlapping": ((4, 4), (1, 1), 0),
+    "empty": ((0, 3), (3, 1), 12),
+}
+
+
+def expected_view(name: str) -> Any:
+    size, stride, offset = VIEWS[name]
+    return np.lib.stride_tricks.as_strided(ROW[offset:], size, [4 * step for step in stride])
+
+
+def check_views(found: dict[str, Tensor]) -> None:
+    assert list(found) == list(VIEWS)
+    for name, view in found.items():
+        assert view.shape == VIEWS[name][0]
+        assert view.dtype is dtypes.float32
+        assert np.array_equal(view.numpy(), expected_view(name)), name
+
+
+def test_views_of_one_storage_in_a_zip(file: Path) -> None:
+    value = {name: tensor(FLOATS, *view) for name, view in VIEWS.items()}
+    check_views(load(file, zipped(value, {"0": RAW})))
+
+
+def test_views_of_one_storage_in_a_legacy_file(file: Path) -> None:
+    value = {name: tensor(OLD_FLOATS, *view) for name, view in VIEWS.items()}
+    check_views(load(file, legacy(value, {"0": (12, RAW)})))
+
+
+def test_views_of_one_storage_in_a_tar(file: Path) -> None:
+    tensors = {at: (99, *view) for at, view in enumerate(VIEWS.values())}
+    value = {name: Code(put(str(at)) + b"Q") for at, name in enumerate(VIEWS)}
+    check_views(load(file, tarred(value, {99: ("FloatStorage", 12, RAW)}, tensors)))
+
+
+def test_views_of_storages(file: Path) -> None:
+    """The legacy and the tar format can cut a storage out of another one."""
+    part = storage("FloatStorage", "0", 12, ("v", 4, 3))
+    found = load(file, legacy(tensor(part, (2,), (1,), 1), {"0": (12, RAW)}))
+    assert found.tolist() == [5, 6]
+    whole = {99: ("FloatStorage", 12, RAW)}
+    value = Code(put("1") + b"Q")
+    found = load(file, tarred(value, whole, {1: (98, (2,), (1,), 1)}, [(98, 99, 4, 3)]))
+    assert found.tolist() == [5, 6]
+
+
+KINDS = {
+    "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16",
+    "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
+    "ByteStorage": "uint8", "BoolStorage": "bool",
+}  # fmt: skip
+
+
+def test_every_dtype(file: Path) -> None:
+    arrays = {kind: np.array([1, 0, 3]).astype(name) for kind, name in KINDS.items()}
+    value: dict[str, Any] = {kind: tensor(storage(kind, kind, 3), (3,), (1,)) for kind in arrays}
+    value["bf16"] = tensor(storage("BFloat16Storage", "bf16", 2), (2,), (1,))
+    raws = {kind: array.tobytes() for kind, array in arrays.items()}
+    raws["bf16"] = struct.pack("<2H", 0x3FC0, 0xC000)
+    for name in ("uint16", "uint32", "uint64"):
+        size = np.dtype(name).itemsize
+        where = storage("storage.UntypedStorage", name, 2 * size)
+        hooks = call("collections.OrderedDict")
+        kind = named(f"torch.{name}")
+        maker = "torch._utils._rebuild_tensor_v3"
+        value[name] = call(maker, where, 1, (1,), (1,), False, hooks, kind)
+        raws[name] = np.array([5, 6], name).tobytes()
+    found = load(file, zipped(value, raws))
+    for kind, array in arrays.items():
+        assert found[kind].dtype.name == array.dtype.name
+        assert found[kind].tolist() == array.tolist()
+    assert (found["bf16"].dtype, found["bf16"].tolist()) == (dtypes.bfloat16, [1.5, -2.0])
+    for name in ("uint16", "uint32", "uint64"):
+        assert (found[name].dtype.name, found[name].tolist()) == (name, [6])
+
+
+def test_plain_values_come_back(file: Path) -> None:
+    order = "collections.OrderedDict"
+    value = {
+        "list": [1, 2.5, None, True, "β", b"raw", (1, (2,)), -(1 << 70)],
+        "ordered": call(order, [["a", 1], ["b", 2]]),
+        "size": call("torch.Size", [2, 3]),
+        "device": call("torch.device", "cuda", 1),
+        "dtype": named("torch.float16"),
+        "set": call("builtins.set", [1, 2]),
+        "bytes": call("_codecs.encode", "\xe9", "latin1"),
+        "parameter": parameter(tensor(FLOATS, (2,), (1,))),
+        "storage": FLOATS,
+        3: "an integer is a key",
+    }
+    found = load(file, zipped(value, {"0": RAW}))
+    assert found["list"] == value["list"]
+    assert list(found["ordered"].items()) == [("a", 1), ("b", 2)]
+    assert (found["size"], found["device"]) == ((2, 3), "cuda:1")
+    assert (found["dtype"], found["set"], found["bytes"]) == (dtypes.float16, {1, 2}, b"\xe9")
+    assert found["parameter"].tolist() == [0, 1]
+    assert found["storage"].tolist() == ROW.tolist()
+    assert found[3] == "an integer is a key"
+
+
+@pytest.mark.parametrize("core", ["core", "_core"])
+def test_numpy_values_come_back(file: Path, core: str) -> None:
+    kind = Code(
+        call("numpy.dtype", "f8", False, True) + put((3, "<", None, None, None, -1, -1, 0)) + b"b"
+    )
+    empty = call(f"numpy.{core}.multiarray._reconstruct", named("numpy.ndarray"), (0,), b"b")
+    state = (1, (2, 3), kind, True, np.arange(6.0).tobytes())
+    array = Code(empty + put(state) + b"b")
+    number = call(f"numpy.{core}.multiarray.scalar", kind, struct.pack("<d", 2.5))
+    found = load(file, zipped({"array": array, "deep": (1, (array,)), "number": number}, {}))
+    assert np.array_equal(found["array"], np.arange(6.0).reshape((2, 3), order="F"))
+    assert np.array_equal(found["deep"][1][0], found["array"])
+    assert found["number"] == 2.5
+
+
+def test_old_instructions(file: Path) -> None:
+    """Protocols 0 and 1, as Python 2 wrote them."""
+    text = b"(dp0\nS'a'\np1\n(lp2\nI1\naL2L\naF2.5\nasS'\\xe9'\nV\\u03b2\ns."
+    assert load(file, zipped(text, {})) == {"a": [1, 2, 2.5], "\xe9": "β"}
+
+
+def test_shared_tensors_are_one_node(file: Path) -> None:
+    value = {"a": tensor(FLOATS, (3, 4), (4, 1)), "b": tensor(FLOATS, (3, 4), (4, 1))}
+    found = load(file, zipped(value, {"0": RAW}))
+    assert found["a"].uop is found["b"].uop
+
+
+def test_a_compressed_archive_is_read(file: Path) -> None:
+    found = load(file, zipped(tensor(FLOATS, (12,), (1,)), {"0": RAW}, zipfile.ZIP_DEFLATED))
+    assert found.tolist() == ROW.tolist()
+
+
+def test_a_stored_tensor_is_the_file(file: Path) -> None:
+    """Nothing is copied; and a write goes to other memory, not to the file."""
+    content = zipped(tensor(FLOATS, (12,), (1,)), {"0": bytes(1) * 3 + RAW[3:]})
+    file.write_bytes(content)
+    found = torch_load(file)
+    before = found.numpy().copy()
+    found[0:2] = 9.0
+    assert found.tolist()[:3] == [9, 9, 2]
+    assert file.read_bytes() == content
+    assert torch_load(file).tolist() == before.tolist()
+
+
+def test_a_large_archive(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past 4 GiB sizes and places stand elsewhere; zipfile is made to believe to be there."""
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 10)
+    monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 1)
+    assert load(file, zipped(tensor(FLOATS, (12,), (1,)), {"0": RAW})).tolist() == ROW.tolist()
+
+
+# what is refused
+
+HUGE = (1 << 61,)
+ZIPS: dict[str, tuple[Callable[[], bytes], str]] = {
+    "empty": (lambda: b"", "not a PyTorch file"),
+    "text": (lambda: b"hello, world\n" * 40, "not a PyTorch file"),
+    "another archive": (
+        lambda: zipped(1, {}).replace(b"data.pkl", b"dota.pkl"),
+        "without PyTorch's data",
+    ),
+    "a function": (
+        lambda: zipped(call("os.system", "true"), {}),
+        "it wants os.system, which is no data",
+    ),
+    "builtins": (lambda: zipped(call("builtins.eval", "1"), {}), "it wants builtins.eval"),
+    "attributes": (
+        lambda: zipped(call("builtins.getattr", 1, "real"), {}),
+        "it wants builtins.getattr",
+    ),
+    "a dotted name": (
+        lambda: zipped(call("collections.OrderedDict.fromkeys", [1]), {}),
+        "OrderedDict.fromkeys",
+    ),
+    "a model": (
+        lambda: zipped(Code(named("torch.nn.modules.linear.Linear") + b")\x81"), {}),
+        "torch.nn.modules.linear.Linear",
+    ),
+    "a class": (lambda: zipped(Code(b"(cos\nsystem\nS'true'\no"), {}), "it wants os.system"),
+    "an instance": (lambda: zipped(Code(b"(S'true'\nios\nsystem\n"), {}), "instruction b'i'"),
+    "an extension": (lambda: zipped(Code(b"\x82\x01"), {}), "is not one for data"),
+    "a call of a value": (lambda: zipped(Code(put(3) + b")R"), {}), "a call of a int"),
+    "a call of a type": (lambda: zipped(call("builtins.dict"), {}), "only a name"),
+    "wrong arguments": (
+        lambda: zipped(call("torch._utils._rebuild_tensor_v2", 1), {}),
+        "does not take such arguments",
+    ),
+    "no storage": (lambda: zipped(tensor(Code(put(1)), (1,), (1,)), {}), "without a storage"),
+    "storage absent": (lambda: zipped(FLOATS, {}), "a storage is missing"),
+    "storage outside": (
+        lambda: zipped(storage("FloatStorage", "../../version", 1), {"0": RAW}),
+        "a storage is missing",
+    ),
+    "storage shorter": (lambda: zipped(FLOATS, {"0": RAW[:-1]}), "a storage has another size"),
+    "storage of a module": (
+        lambda: zipped(Code(put(("module", 1, "a", "b", 1)) + b"Q"), {}),
+        "known is 'storage'",
+    ),
+    "storage negative": (
+        lambda: zipped(storage("FloatStorage", "0", -12), {"0": RAW}),
+        "a storage without",
+    ),
+    "storage twice": (
+        lambda: zipped([FLOATS, storage("IntStorage", "0", 12)], {"0": RAW}),
+        "with two dtypes",
+    ),
+    "too large": (
+        lambda: zipped(tensor(FLOATS, (13,), (1,)), {"0": RAW}),
+        "needs 52 bytes of a storage of 48",
+    ),
+    "strides too large": (
+        lambda: zipped(tensor(FLOATS, (2, 2), (11, 1)), {"0": RAW}),
+        "needs 52 bytes",
+    ),
+    "offset too large": (
+        lambda: zipped(tensor(FLOATS, (1,), (1,), 12), {"0": RAW}),
+        "needs 52 bytes",
+    ),
+    "offset negative": (lambda: zipped(tensor(FLOATS, (1,), (1,), -1), {"0": RAW}), "at offset -1"),
+    "stride negative": (
+        lambda: zipped(tensor(FLOATS, (2,), (-1,), 1), {"0": RAW}),
+        "strides \\(-1,\\)",
+    ),
+    "size negative": (lambda: zipped(tensor(FLOATS, (-2,), (1,)), {"0": RAW}), "sizes \\(-2,\\)"),
+    "size absurd": (
+        lambda: zipped(tensor(FLOATS, HUGE * 2, (0, 0)), {"0": RAW}),
+        "a tensor of sizes",
+    ),
+    "complex": (
+        lambda: zipped(tensor(storage("ComplexFloatStorage", "0", 6), (6,), (1,)), {"0": RAW}),
+        "a complex64 tensor",
+    ),
+    "big-endian": (
+        lambda: zipped(FLOATS, {"0": RAW}, byteorder=b"big"),
+        "byte order is not little",
+    ),
+    "a key that hashes for ever": (
+        lambda: zipped(Code(put({}) + b"(" + b")" + b"2\x86" * 60 + b"Nu"), {}),
+        "a tuple as a key",
+    ),
+    "a call that multiplies": (
+        lambda: zipped(
+            Code(
+                b"c_codecs\nencode\nq\x000X"
+                + struct.pack("<I", 50_000)
+                + b"a" * 50_000
+                + b"\x85q\x010]"
+                + b"h\x00h\x01Ra" * 999
+            ),
+            {},
+        ),
+        "make more than the file holds",
+    ),
+    "no stack": (lambda: zipped(b"\x80\x02.", {}), "the stack is empty"),
+    "nothing kept": (lambda: zipped(b"h\x05.", {}), "nothing is kept under number 5"),
+    "no end": (lambda: zipped(pickled([1])[:-1], {}), "truncated"),
+    "protocol unknown": (lambda: zipped(b"\x80\x09N.", {}), "protocol 9"),
+    "text too long": (lambda: zipped(b"X\xff\xff\xff\xffabc", {}), "truncated"),
+    "integer too long": (
+        lambda: zipped(b"\x8b\xff\xff\xff\x7f", {}),
+        "an integer of 2147483647 bytes",
+    ),
+    "no archive's end": (lambda: zipped(FLOATS, {"0": RAW})[:-30], "no table of members"),
+    "member twice": (
+        lambda: zipped(FLOATS, {"0": RAW, "1": RAW}).replace(b"m/data/1", b"m/data/0"),
+        "stands twice",
+    ),
+    "encrypted": (
+        lambda: zipped(FLOATS, {"0": RAW}).replace(
+            b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01"
+        ),
+        "encrypted",
+    ),
+    "compressed otherwise": (
+        lambda: zipped(FLOATS, {"0": RAW}, zipfile.ZIP_BZIP2),
+        "unknown compression",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ZIPS)
+def test_a_zip_is_refused(file: Path, case: str) -> None:
+    make, message = ZIPS[case]
+    with pytest.raises(DataError, match=message) as caught:
+        load(file, make())
+    assert str(caught.value).startswith("torch_load: ")
+    assert f"{file}\n" in str(caught.value)
+
+
+OLD: dict[str, tuple[Callable[[], bytes], str]] = {
+    "another magic": (lambda: legacy(1, {}, magic=7), "not a PyTorch file"),
+    "big-endian": (lambda: legacy(1, {}, {"little_endian": False}), "byte order is not little"),
+    "a function": (lambda: legacy(call("os.system", "true"), {}), "it wants os.system"),
+    "a function in the head": (
+        lambda: legacy(1, {}, call("os.system", "true")),
+        "it wants os.system",
+    ),
+    "truncated": (lambda: legacy(OLD_FLOATS, {"0": (12, RAW)})[:-1], "the file is truncated"),
+    "another size": (lambda: legacy(OLD_FLOATS, {"0": (11, RAW)}), "a storage has another size"),
+    "storages missing": (lambda: legacy(OLD_FLOATS, {}), "storages are missing"),
+    "storage unknown": (lambda: legacy(1, {"0": (12, RAW)}), "the list of storages"),
+    "a view outside": (
+        lambda: legacy(storage("FloatStorage", "0", 12, ("v", 10, 3)), {"0": (12, RAW)}),
+        "a view of 3 elements at 10",
+    ),
+    "a tar without data": (lambda: tarred(1, {}, {}).replace(b"tensors", b"tonsors"), "tar"),
+    "a tar with a function": (
+        lambda: tarred(call("os.system", "true"), {}, {}),
+        "it wants os.system",
+    ),
+    "a tar with a tensor outside": (
+        lambda: tarred(1, {99: ("FloatStorage", 12, RAW)}, {1: (99, (13,), (1,), 0)}),
+        "needs 52 bytes",
+    ),
+    "a tar without a storage": (
+        lambda: tarred(1, {}, {1: (99, (1,), (1,), 0)}),
+        "without its storage",
+    ),
+    "a tar with a wrong name": (lambda: tarred(Code(put("x") + b"Q"), {}, {}), "does not hold"),
+}
+
+
+@pytest.mark.parametrize("case", OLD)
+def test_an_old_file_is_refused(file: Path, case: str) -> None:
+    make, message = OLD[case]
+    with pytest.raises(DataError, match=message):
+        load(file, make())
+
+
+def test_a_bomb_is_not_inflated(file: Path) -> None:
+    """200 MB of zeros, 200 kB in the file."""
+    count = 50_000_000
+    value = tensor(storage("FloatStorage", "0", count), (count,), (1,))
+    content = zipped(value, {"0": bytes(4 * count)}, zipfile.ZIP_DEFLATED)
+    with memory_for(64 << 20), pytest.raises(DataError, match="inflates to more than is allowed"):
+        load(file, content)
+
+
+def test_an_absent_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="torch_load: cannot open the file: ") as caught:
+        torch_load(tmp_path / "absent.pt")
+    assert "absent.pt" in str(caught.value)
+
+
+_seen: list[str] = []
+_is_watching = False
+
+
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    if _is_watching and event in ("import", "exec", "compile", "os.system", "subprocess.Popen"):
+        _seen.append(event)
+
+
+def test_nothing_is_imported_or_run(file: Path) -> None:
+    global _is_watching
+    value = {name: tensor(FLOATS, *view) for name, view in VIEWS.items() if name != "overlapping"}
+    good = zipped(value, {"0": RAW})
+    load(file, good)
+    sys.addaudithook(_watch)
+    _seen.clear()
+    for content in (
+        good,
+        ZIPS["a function"][0](),
+        ZIPS["an instance"][0](),
+        OLD["a function"][0](),
+    ):
+        file.write_bytes(content)
+        _is_watching = True
+        try:
+            torch_load(file)
+        except DataError:
+            pass
+        finally:
+            _is_watching = False
+    assert _seen == []
+
+
+GOOD = {
+    "zip": zipped({"a": tensor(FLOATS, (3, 4), (4, 1)), "b": [1, "x", FLOATS]}, {"0": RAW}),
+    "packed": zipped({"a": tensor(FLOATS, (4, 3), (1, 4))}, {"0": RAW}, zipfile.ZIP_DEFLATED),
+    "legacy": legacy({"a": tensor(OLD_FLOATS, (2, 2), (4, 1), 5)}, {"0": (12, RAW)}),
+    "tar": tarred(
+        {"a": Code(put("1") + b"Q")},
+        {99: ("FloatStorage", 12, RAW)},
+        {1: (99, (3, 4), (4, 1), 0)},
+    ).rstrip(b"\0"),
+}  # fmt: skip
+
+
+def check_any_damage(kind: str, content: bytes, folder: Path) -> None:
+    path = folder / kind
+    path.write_bytes(content)
+    with memory_for(256 << 20), contextlib.suppress(DataError):
+        torch_load(path)
+
+
+@pytest.mark.parametrize("kind", GOOD)
+@given(data=st.data())
+def test_any_damage_is_a_data_error(
+    kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    content = data.draw(damaged(GOOD[kind]))
+    check_any_damage(kind, content, tmp_path_factory.getbasetemp())
+
+
+@given(program=st.binary(max_size=200))
+def test_any_bytes_are_a_pickle_or_an_error(
+    program: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    check_any_damage("zip", zipped(program, {"0": RAW}), tmp_path_factory.getbasetemp())
+
+
+# against PyTorch itself
+
+
+def test_what_pytorch_writes(file: Path) -> None:
+    torch = pytest.importorskip("torch")
+    row = torch.arange(12.0)
+    value = {"model": torch.nn.Linear(3, 2).state_dict(), "views": {}, "half": row.half()}
+    for name, (size, stride, offset) in VIEWS.items():
+        value["views"][name] = row.as_strided(size, stride, offset)
+    for is_zip in (True, False):
+        torch.save(value, file, _use_new_zipfile_serialization=is_zip)
+        found = torch_load(os.fspath(file))
+        check_views(found["views"])
+        assert found["half"].tolist() == row.tolist()
+        assert found["model"]["weight"].tolist() == value["model"]["weight"].tolist()
+
+
+def test_pytorch_reads_what_the_tests_write(file: Path) -> None:
+    torch = pytest.importorskip("torch")
+    tensors = {at: (99, *view) for at, view in enumerate(VIEWS.values())}
+    value = {name: Code(put(str(at)) + b"Q") for at, name in enumerate(VIEWS)}
+    row = {99: ("FloatStorage", 12, RAW)}
+    views = {name: tensor(FLOATS, *view) for name, view in VIEWS.items()}
+    old = {name: tensor(OLD_FLOATS, *view) for name, view in VIEWS.items()}
+    contents = (
+        zipped(views, {"0": RAW}),
+        legacy(old, {"0": (12, RAW)}),
+        tarred(value, row, tensors),
+    )
+    for content in contents:
+        file.write_bytes(content)
+        found = torch.load(file, weights_only=False)
+        for name in VIEWS:
+            assert found[name].tolist() == expected_view(name).tolist()

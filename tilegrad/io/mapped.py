@@ -1,0 +1,91 @@
+"""A file as memory, and tensors over it.
+
+Every loader maps its file: nothing is read before it is used, and a weight that no kernel needs is
+never read at all. The mapping is read-only and lives as long as anything that looks at it. A file
+that is shortened in place while it is mapped takes the process down, as the system cannot give the
+bytes any more; the writers of this package replace files and never do that.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import DataError
+from tilegrad.tensor import memory
+from tilegrad.tensor.device import canonical
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["MAX_AXES", "damaged", "dtype_called", "is_sizes", "map_file", "tensor_over"]
+
+# NumPy 1's limit for the number of axes, and for each product of sizes what 64 bits hold.
+MAX_AXES = 32
+_MAX_BYTES = 1 << 62
+_SHOWN = 200
+
+_OTHER_NAMES = {
+    "float8_e4m3fn": ("float8_e4m3", "fp8e4m3"), "float8_e4m3": ("fp8e4m3",),
+    "float8_e5m2": ("fp8e5m2",),
+    "float8_e4m3fnuz": ("fp8e4m3fnuz",), "float8_e5m2fnuz": ("fp8e5m2fnuz",),
+}  # fmt: skip
+
+
+def map_file(reader: str, path: str | os.PathLike[str]) -> memoryview:
+    """The bytes of a file, read-only and not yet read.
+
+    Raises DataError, in the name of `reader`, if the file cannot be opened.
+    """
+    file = os.fspath(path)
+    try:
+        with open(file, "rb") as opened:
+            if not os.fstat(opened.fileno()).st_size:
+                return memoryview(b"")
+            return memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise DataError(f"{reader}: cannot open the file: {why}", file=file) from error
+
+
+def damaged(
+    reader: str, file: str | os.PathLike[str], what: str, expected: object, got: object, **more: str
+) -> DataError:
+    """The error for a file that is not what its format demands."""
+    shown = str(got)
+    if len(shown) > _SHOWN:
+        shown = f"{shown[:_SHOWN]}..."
+    return DataError(
+        f"{reader}: {what}", file=os.fspath(file), **more, expected=expected, got=shown
+    )
+
+
+def dtype_called(name: str) -> DType | None:
+    """The dtype of tensors with this name, or one of its other names; None if there is none."""
+    for wanted in (name, *_OTHER_NAMES.get(name, ())):
+        for dtype in dtypes.all:
+            if dtype.name == wanted:
+                return dtype
+    return None
+
+
+def is_sizes(values: object) -> bool:
+    """Whether `values` is a tuple or list of sizes that a tensor can have."""
+    return (
+        isinstance(values, (list, tuple))
+        and len(values) <= MAX_AXES
+        and all(type(size) is int and size >= 0 for size in values)
+        and math.prod(filter(None, values)) < _MAX_BYTES
+    )
+
+
+def tensor_over(
+    data: memoryview, dtype: DType, shape: tuple[int, ...], device: str | None
+) -> Tensor:
+    """The tensor whose bytes are `data`, on `device`: in place where that device reaches the host's
+    memory, else copied when it is first needed. It never writes to `data`.
+    """
+    if 0 in shape:
+        return Tensor.full(shape, 0, device=device, dtype=dtype)
+    name = canonical(device)
+    return Tensor._of(memory.over(name, dtype, data, shape), name)._wanting(None)
