@@ -15,6 +15,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
+from tilegrad.lower.transpose import LEAST_ROWS
 from tilegrad.lower.window import MOST_LOADS, load_window
 from tilegrad.target import Target
 
@@ -55,8 +56,10 @@ def _choose(ast: UOp, target: Target) -> list[UOp]:
             if axis.arg[1] in _WRITTEN and axis.src[0].op is Ops.CONST:
                 if stride_of(node.src[1], axis) == 1:
                     gain = 3 if node.op is Ops.STORE else 2
+                elif node.op is Ops.STORE:
+                    gain = 0 if _is_turned(node.src[1], axis) else -4
                 else:
-                    gain = -4 if node.op is Ops.STORE else _gain_of_window(node.src[1], axis)
+                    gain = _gain_of_window(node.src[1], axis)
                 score[axis] = score.get(axis, 0) + gain * _weight(node)
     # A vector half as wide is worth half.
     worth = {axis: score[axis] * _width(ast, axis, target) for axis in score}
@@ -67,6 +70,19 @@ def _choose(ast: UOp, target: Target) -> list[UOp]:
         if not any(_meet(nodes, axis, other) for other in chosen):
             chosen.append(axis)
     return chosen
+
+
+def _is_turned(index: UOp, axis: UOp) -> bool:
+    """Whether lanes that lie apart are stored with their neighbours along another written-out axis
+    (transpose.py).
+    """
+    return any(
+        part is not axis
+        and part.arg[1] in _WRITTEN
+        and part.src[0].arg >= LEAST_ROWS
+        and stride_of(index, part) == 1
+        for part in index.ranges
+    )
 
 
 def _gain_of_window(index: UOp, axis: UOp) -> int:

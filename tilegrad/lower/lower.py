@@ -20,6 +20,7 @@ from tilegrad.lower.join import join_accesses
 from tilegrad.lower.lanes import use_lanes
 from tilegrad.lower.linearize import linearize
 from tilegrad.lower.reduce import place_accumulators
+from tilegrad.lower.transpose import turn_tiles
 from tilegrad.target import Target
 
 __all__ = ["PASSES", "lower"]
@@ -35,6 +36,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     # Before anything asks what an extent is: from here on, those of the launch are numbers.
     ("lower.launch", lambda ast, target: fix_launch(ast)),
     ("lower.expand", lambda ast, target: write_out(ast)),
+    # After expand: before it, the rows of a tile are one vector.
+    ("lower.transpose", turn_tiles),
     # After expand, which copies memory per written-out element; before join, which asks what is
     # aligned.
     ("lower.shared", lambda ast, target: spread_shared(ast)),

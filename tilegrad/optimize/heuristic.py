@@ -9,6 +9,7 @@ neighbours in memory are neighbours in a vector.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tilegrad.base.dtype import DType
@@ -35,6 +36,8 @@ _WORTH_ROWS = 1 << 18
 _ACCUMULATORS = 3 / 4
 _ROWS = (8, 12, 10, 9, 7, 6, 11, 5, 4)
 _MOST_UNROLL = 4
+# The least side of a tile that is turned in registers.
+_LEAST_TURNED = 4
 # What a register tile is worth whose single elements are loaded behind gates.
 _GATED = 0.7
 # What it costs to pack an element that is alone in memory, and to store one, in multiply-adds.
@@ -257,7 +260,8 @@ class _Shaper:
             ):
                 if any(loop in fold.ranges for fold in folds if _is_lane_fold(self.ast, loop)):
                     break
-                self.vectorize_output(loop, width)
+                if not self.turn(loop, folds, width):
+                    self.vectorize_output(loop, width)
                 break
 
     def vectorize_fold(self, fold: UOp, width: int, *, is_alone: bool) -> None:
@@ -313,6 +317,26 @@ class _Shaper:
                 if amount > 1:
                     self.move(OptOps.UPCAST, loop, amount)
                 return
+
+    def turn(self, loop: UOp, folds: list[UOp], width: int) -> bool:
+        """A square tile, where what is stored along `loop` is loaded along another axis: vectors of
+        both, turned in registers.
+        """
+        if folds:
+            return False
+        loads = [node for node in self.ast.toposort() if node.op is Ops.LOAD]
+        for other in self.outputs():
+            if other is loop or not any(
+                _stride(load.src[1], other) == 1 and _stride(load.src[1], loop) not in (0, 1)
+                for load in loads
+            ):
+                continue
+            sides = [_power_in(part.src[0], width) for part in (loop, other)]
+            if min(sides) >= _LEAST_TURNED:
+                self.move(OptOps.UPCAST, other, sides[1])
+                self.move(OptOps.UPCAST, loop, sides[0])
+                return True
+        return False
 
     def vectorize_output(self, loop: UOp, width: int) -> None:
         extent = loop.src[0].arg
@@ -516,6 +540,11 @@ def _padded(extent: int, step: int) -> int:
 
 def _power_below(extent: int) -> int:
     return 1 << (extent.bit_length() - 1)
+
+
+def _power_in(extent: UOp, most: int) -> int:
+    """The largest power of two up to `most` that divides an extent."""
+    return math.gcd(extent.arg, most) if extent.op is Ops.CONST else 1
 
 
 def _best_rows(extent: int, most: int) -> int:

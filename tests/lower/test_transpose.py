@@ -1,0 +1,80 @@
+"""Tiles turned in registers: values in their places, and no element stored alone."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tests.optimize.test_stage import SEED, kernel_of, run
+from tilegrad import Context, Device, Tensor, dtypes
+from tilegrad.engine.stages import to_program
+from tilegrad.ir.op import Ops
+from tilegrad.lower.transpose import turn_tiles
+from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.target import Target
+
+
+def stored_lanes(ast_of: Tensor, opts: list[Opt] | None = None) -> set[int]:
+    _, program = to_program(kernel_of(ast_of), Device["CPU"].target, opts)
+    return {node.src[2].dtype.lanes for node in program if node.op is Ops.STORE}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int8, np.float16])
+def test_matrices_of_all_widths(dtype: type) -> None:
+    for rows, columns in ((16, 32), (64, 8), (12, 20), (7, 16), (48, 4), (2, 2), (33, 31)):
+        a = (SEED.standard_normal((rows, columns)) * 100).astype(dtype)
+        np.testing.assert_array_equal(Tensor(a).T.contiguous().numpy(), a.T)
+
+
+def test_axes_of_images() -> None:
+    a = SEED.standard_normal((2, 16, 8, 24), np.float32)
+    for order in itertools.permutations(range(4)):
+        np.testing.assert_array_equal(
+            Tensor(a).permute(order).contiguous().numpy(), a.transpose(order)
+        )
+
+
+def test_what_was_computed_is_turned_too() -> None:
+    a, b = SEED.standard_normal((2, 32, 64), np.float32)
+    bias = SEED.standard_normal(64, np.float32)
+    found = (Tensor(a) * 2 + Tensor(bias)).T + Tensor(b).T
+    np.testing.assert_allclose(found.numpy(), (a * 2 + bias).T + b.T, rtol=1e-6)
+
+
+def test_no_element_is_stored_alone() -> None:
+    lanes = Device["CPU"].target.lanes_of(dtypes.float)
+    if lanes < 4:
+        pytest.skip("this processor has no vectors")
+    x = Tensor.empty(64, 128).realize()
+    assert stored_lanes(x.T.contiguous()) == {lanes}
+
+
+def test_masks_round_up_the_rows() -> None:
+    """Seven rows are stored as eight where a mask hides the last."""
+    x = Tensor.empty(16, 16, 14).realize()
+    w = Tensor.empty(64, 16).realize()
+    product = (x.reshape(16, 1, 16, 14) * w.reshape(1, 64, 16, 1)).sum(2)
+    data = SEED.standard_normal((16, 16, 14), np.float32)
+    weights = SEED.standard_normal((64, 16), np.float32)
+    opts = [
+        Opt(OptOps.UPCAST, 1, 16),
+        Opt(OptOps.UPCAST, 2, 7),
+        Opt(OptOps.STAGE, -1, 2),
+    ]
+    found = run(kernel_of(product), opts, (16, 64, 14), data, weights)
+    np.testing.assert_allclose(found, np.einsum("nkx,ok->nox", data, weights), rtol=1e-5, atol=1e-5)
+    if Device["CPU"].target.has_mask:
+        assert stored_lanes(product, opts) == {8, 16}
+
+
+def test_targets_without_vectors_are_left_alone() -> None:
+    ast = kernel_of(Tensor.empty(16, 16).realize().T.contiguous())
+    assert turn_tiles(ast, Target("plain")) is ast
+
+
+def test_plain_kernels_agree() -> None:
+    a = SEED.standard_normal((48, 32), np.float32)
+    with Context(NOOPT=1):
+        np.testing.assert_array_equal(Tensor(a).T.contiguous().numpy(), a.T)

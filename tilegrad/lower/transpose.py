@@ -1,0 +1,140 @@
+"""Scalar stores of a tile become vector stores of the turned tile.
+
+The lanes of a register tile may lie far apart in memory while its rows are neighbours there:
+channels as lanes, pixels as rows. Element by element, storing such a tile would cost as much as a
+short fold. Turned in registers, each lane's neighbours are one vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rules import terms_of
+from tilegrad.ir.uop import UOp
+from tilegrad.target import Target
+
+__all__ = ["LEAST_ROWS", "turn_tiles"]
+
+# Fewer rows are stored element by element.
+LEAST_ROWS = 4
+# (pointer, what its index adds to a constant, the dtype of the vectors)
+Key = tuple[UOp, frozenset[tuple[UOp, int]], DType]
+
+
+def turn_tiles(ast: UOp, target: Target) -> UOp:
+    """before   STORE(a, i*8 + l*99 + r, GEP(v_r, l))          for all lanes l and rows r
+    after    STORE(a, i*8 + l*99, GEP(t, l*rows ...))        t: the vectors of all rows, turned
+    """
+    if not target.has_vectors:
+        return ast
+    groups: dict[Key, dict[UOp, dict[int, tuple[int, UOp]]]] = {}
+    for node in ast.toposort():
+        if (found := _element(node)) is not None:
+            key, offset = found
+            vector, lane = node.src[2].src[0], node.src[2].arg[0]
+            groups.setdefault(key, {}).setdefault(vector, {})[lane] = offset, node
+    new: dict[UOp, UOp] = {}
+    for (pointer, _, dtype), rows in groups.items():
+        for run in _runs(rows, dtype.lanes):
+            for part in _cut(run, dtype.lanes, target):
+                new |= _turned(pointer, part, rows)
+    return _with_stores(ast, new) if new else ast
+
+
+def _element(node: UOp) -> tuple[Key, int] | None:
+    """What a store of one lane of a vector shares with those of its tile, and the constant part of
+    its index.
+    """
+    if node.op is not Ops.STORE or len(node.src) != 3 or node.arg is not None:
+        return None
+    pointer, index, value = node.src
+    memory = pointer.dtype
+    if not isinstance(memory, Pointer) or memory.place is not Place.GLOBAL:
+        return None
+    if value.op is not Ops.GEP or len(value.arg) != 1 or memory.base is dtypes.bool:
+        return None
+    found = terms_of(index)
+    if found is None:
+        return None
+    return (pointer, frozenset(found[0].items()), value.src[0].dtype), found[1]
+
+
+def _runs(rows: dict[UOp, dict[int, tuple[int, UOp]]], lanes: int) -> Iterator[list[UOp]]:
+    """Vectors of which each lane is stored behind that of the vector before it."""
+    whole = [vector for vector, stored in rows.items() if len(stored) == lanes]
+    run: list[UOp] = []
+    for vector in sorted(whole, key=lambda vector: rows[vector][0][0]):
+        if run and any(
+            rows[vector][lane][0] != rows[run[-1]][lane][0] + 1 for lane in range(lanes)
+        ):
+            yield run
+            run = []
+        run.append(vector)
+    yield run
+
+
+def _cut(run: Sequence[UOp], lanes: int, target: Target) -> Iterator[Sequence[UOp]]:
+    """Parts of a run that are one vector a lane: powers of two, or what a mask makes one."""
+    while len(run) >= LEAST_ROWS:
+        power = min(1 << (len(run).bit_length() - 1), lanes)
+        count = power
+        if (
+            target.has_mask
+            and power < len(run) < 2 * power <= lanes
+            and len(run) - power >= LEAST_ROWS - 1
+        ):
+            count = len(run)
+        if power < LEAST_ROWS:
+            return
+        yield run[:count]
+        run = run[count:]
+
+
+def _turned(
+    pointer: UOp, part: Sequence[UOp], rows: dict[UOp, dict[int, tuple[int, UOp]]]
+) -> dict[UOp, UOp]:
+    """The vector stores of the rows `part`, by the scalar stores they stand for."""
+    lanes = part[0].dtype.lanes
+    count = 1 << (len(part) - 1).bit_length()
+    vectors = [*part, *[part[-1]] * (count - len(part))]
+    for _ in range(count.bit_length() - 1):
+        half = count // 2
+        vectors = [
+            _zipped(vectors[place], vectors[place + half], side)
+            for place in range(half)
+            for side in range(2)
+        ]
+    found: dict[UOp, UOp] = {}
+    for lane in range(lanes):
+        first = lane * count % lanes
+        value = vectors[lane * count // lanes].gep(*range(first, first + count))
+        gate: tuple[UOp, ...] = ()
+        if count > len(part):
+            gate = (UOp.stack(UOp.const(dtypes.bool, row < len(part)) for row in range(count)),)
+        store = pointer.store(rows[part[0]][lane][1].src[1], value, *gate)
+        found |= dict.fromkeys((rows[vector][lane][1] for vector in part), store)
+    return found
+
+
+def _zipped(a: UOp, b: UOp, side: int) -> UOp:
+    """Lanes of `a` and `b` in turn, from their first halves or their second."""
+    lanes = a.dtype.lanes
+    places = [side * (lanes // 2) + place // 2 for place in range(lanes)]
+    is_first = UOp.stack(UOp.const(dtypes.bool, place % 2 == 0) for place in range(lanes))
+    return is_first.where(a.gep(*places), b.gep(*places))
+
+
+def _with_stores(ast: UOp, new: dict[UOp, UOp]) -> UOp:
+    done: dict[UOp, UOp] = {}
+    for node in ast.toposort():
+        src = (
+            tuple(dict.fromkeys(done[source] for source in node.src))
+            if node.op in (Ops.END, Ops.SINK, Ops.AFTER)
+            else tuple(done[source] for source in node.src)
+        )
+        done[node] = new.get(node) or (
+            node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        )
+    return done[ast]
