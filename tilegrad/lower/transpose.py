@@ -51,7 +51,7 @@ def _element(node: UOp) -> tuple[Key, int] | None:
         return None
     pointer, index, value = node.src
     memory = pointer.dtype
-    if not isinstance(memory, Pointer) or memory.place is not Place.GLOBAL:
+    if pointer.op is Ops.AFTER or not isinstance(memory, Pointer) or memory.place is Place.SHARED:
         return None
     if value.op is not Ops.GEP or len(value.arg) != 1 or memory.base is dtypes.bool:
         return None

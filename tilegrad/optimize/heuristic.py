@@ -174,7 +174,7 @@ class _Shaper:
         shared = {
             part
             for each in dimensions(load, list(load.ranges))
-            if len(each.times) > 1
+            if each.is_window
             for part in each.times
         }
         outside = [part for part in own if part not in shared]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.ir.op import Ops
+from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import conjuncts, terms_of
 from tilegrad.ir.uop import UOp, prod
 
@@ -30,6 +30,17 @@ class Dimension:
     @property
     def extent(self) -> int:
         return 1 + sum(abs(times) * int(part.vmax) for part, times in self.times.items())
+
+    @property
+    def is_window(self) -> bool:
+        """Whether different iterations of the ranges read the same place."""
+        return bool(self.extent < prod(int(part.vmax) + 1 for part in self.times))
+
+    def moves(self, load: UOp) -> int | None:
+        """By how many elements of memory `load` moves from one place to the next."""
+        lead = next(part for part, times in self.times.items() if abs(times) == 1)
+        found = terms_of(load.src[1])
+        return None if found is None else found[0].get(lead, 0) * self.times[lead]
 
     @property
     def position(self) -> UOp:
@@ -59,12 +70,33 @@ def dimensions(load: UOp, ranges: Sequence[UOp]) -> list[Dimension]:
             alike.setdefault(tuple(move // scale for move in moves), {})[part] = scale
     windows = [window for times in alike.values() for window in _windows(times)]
     shared = {part: window for window in windows for part in window.times}
-    return [
-        shared.get(part, Dimension({part: 1}))
-        for place, part in enumerate(ranges)
-        if part not in shared
-        or not any(later in shared[part].times for later in ranges[place + 1 :])
+    found: list[Dimension] = []
+    for place, part in enumerate(ranges):
+        if part not in shared:
+            found.append(Dimension({part: 1}))
+            if len(found) > 1 and (joined := _joined(load, *found[-2:])) is not None:
+                found[-2:] = [joined]
+        elif not any(later in shared[part].times for later in ranges[place + 1 :]):
+            found.append(shared[part])
+    return found
+
+
+def _joined(load: UOp, outer: Dimension, inner: Dimension) -> Dimension | None:
+    """Both as one dimension, if they are loops of which the outer goes on where the inner ends."""
+    loops = [*outer.times, *inner.times]
+    if any(part.arg[1] in (Axis.UPCAST, Axis.UNROLL) for part in loops):
+        return None
+    ones = [
+        next(part for part, times in each.times.items() if times == 1) for each in (outer, inner)
     ]
+    moves = [_moves(load, part) for part in ones]
+    if moves[0] is None or moves[1] is None or outer.is_window:
+        return None
+    if moves[0] != tuple(move * inner.extent for move in moves[1]):
+        return None
+    return Dimension(
+        {**{part: times * inner.extent for part, times in outer.times.items()}, **inner.times}
+    )
 
 
 def _windows(times: Mapping[UOp, int]) -> Iterator[Dimension]:
@@ -83,9 +115,7 @@ def _windows(times: Mapping[UOp, int]) -> Iterator[Dimension]:
     for each in found:
         scale = math.gcd(*each.values())
         window = Dimension({part: move // scale for part, move in each.items()})
-        if window.extent < prod(int(part.vmax) + 1 for part in each) and any(
-            abs(move) == 1 for move in window.times.values()
-        ):
+        if window.is_window and any(abs(move) == 1 for move in window.times.values()):
             yield window
 
 

@@ -7,6 +7,8 @@ memory, filled by all lanes between barriers.
 
 from __future__ import annotations
 
+import math
+
 from tilegrad.base.dtype import Place, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
@@ -71,7 +73,7 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
     packed = [Dimension({part: 1}) for part in inner]
     if order is None:
         packed = dimensions(load, inner)
-    step = _step(packed[-1], inner[-1], load, target)
+    step = _step(packed[-1], load, target)
     last = -(-packed[-1].extent // step) * step
     size = int(prod(each.extent for each in packed[:-1])) * last
     if size * load.dtype.itemsize > target.cache_bytes[-1]:
@@ -86,10 +88,20 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
         tuple(part for part in outer if part in used),
         1 + max(numbers, default=-1),
     )
-    number = next_number(ast)
-    here, nest = _last(packed[-1], inner[-1], step, number)
-    places = [UOp.range(each.extent, number + 2 + k, Axis.STAGE) for k, each in enumerate(packed)]
-    places[-1] = here
+    number, nest = next_number(ast), []
+    places: list[UOp] = []
+    is_written = inner[-1].arg[1] in (Axis.UPCAST, Axis.UNROLL)
+    for each in packed:
+        lanes = 1
+        if each is packed[-1]:
+            lanes = step if step > 1 else each.extent if is_written else 1
+        elif is_written and each.moves(load) == 1 and packed[-1].moves(load) != 1:
+            # Neighbours in memory are not neighbours in the copy: a tile of both is turned.
+            lanes = math.gcd(each.extent, target.lanes_of(load.dtype))
+        place, parts = _place(each.extent, lanes, number)
+        places.append(place)
+        nest += parts
+        number += 2
     copied = load.substitute(
         {
             part: at
@@ -98,36 +110,35 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
         }
     )
     if last != packed[-1].extent:
-        copied = gated_load(copied, here < packed[-1].extent)
+        copied = gated_load(copied, places[-1] < packed[-1].extent)
     position, filled_at, stride = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, 0), 1
     for each, place in reversed(list(zip(packed, places, strict=True))):
         position, filled_at = each.position * stride + position, place * stride + filled_at
         stride *= last if each is packed[-1] else each.extent
-    filled = memory.store(simplify(filled_at), copied).end(*places[:-1], *nest)
+    filled = memory.store(simplify(filled_at), copied).end(*nest)
     read = memory.after(filled).load(simplify(position), dtype=load.dtype)
     return simplify(ast.substitute({load: read}))
 
 
-def _step(packed: Dimension, last: UOp, load: UOp, target: Target) -> int:
+def _step(packed: Dimension, load: UOp, target: Target) -> int:
     """How many elements of the last dimension are copied at once where it is a window: as many as a
     vector holds; the window is rounded up to that.
     """
-    if len(packed.times) == 1 or not target.has_mask:
+    if not packed.is_window or not target.has_mask:
         return 1
     return min(target.lanes_of(load.dtype), 1 << (packed.extent - 1).bit_length())
 
 
-def _last(packed: Dimension, part: UOp, step: int, number: int) -> tuple[UOp, list[UOp]]:
-    """The place in the last dimension, and the ranges that go over it. A written-out axis stays so
-    in the copy.
+def _place(extent: int, lanes: int, number: int) -> tuple[UOp, list[UOp]]:
+    """A place in a dimension of `extent` elements, `lanes` of them written out, and the ranges that
+    go over it.
     """
-    if step > 1:
-        count = -(-packed.extent // step)
-        lane = UOp.range(step, number + 1, Axis.UPCAST)
-        if count == 1:
-            return lane, [lane]
-        vector = UOp.range(count, number, Axis.STAGE)
-        return vector * step + lane, [vector, lane]
-    is_written = part.arg[1] in (Axis.UPCAST, Axis.UNROLL)
-    place = UOp.range(packed.extent, number, Axis.UPCAST if is_written else Axis.STAGE)
-    return place, [place]
+    count = -(-extent // lanes)
+    if lanes == 1:
+        place = UOp.range(count, number, Axis.STAGE)
+        return place, [place]
+    lane = UOp.range(lanes, number + 1, Axis.UPCAST)
+    if count == 1:
+        return lane, [lane]
+    loop = UOp.range(count, number, Axis.STAGE)
+    return loop * lanes + lane, [loop, lane]
