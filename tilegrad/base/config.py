@@ -45,6 +45,9 @@ class Config:
     DISABLE_COMPILER_CACHE: int = _switch(
         0, "1: neither read nor write compiled code on disk", high=1
     )
+    PARALLEL: int = _switch(
+        1, "0: every kernel is compiled in this process; 1: many at once in helpers", high=1
+    )
     THREADS: int = _switch(0, "CPU threads; 0: one per core", high=1024)
     SPIN_US: int = _switch(
         100, "how long an idle pool thread spins before it sleeps, in microseconds", high=10_000_000
@@ -62,7 +65,7 @@ class Config:
 _FIELDS = {item.name: item for item in fields(Config)}
 # Names of our own carry a prefix in the environment, so that they cannot clash with other programs'
 # variables.
-_PREFIXED = frozenset({"DEVICE", "CACHE", "THREADS", "SPIN_US", "CPU_TARGET", "VERIFY"})
+_PREFIXED = frozenset({"DEVICE", "CACHE", "PARALLEL", "THREADS", "SPIN_US", "CPU_TARGET", "VERIFY"})
 _CHOICES = {"CPU_TARGET": ("", "scalar", "avx2", "avx512")}
 
 

@@ -7,7 +7,7 @@ every rewrite with its rule, the node before and the node after; it is off unles
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +29,11 @@ class Counters:
 
     def reset(self) -> None:
         self.__init__()  # type: ignore[misc]
+
+    def add(self, work: Mapping[str, int]) -> None:
+        """Count what another process did for this one."""
+        for name, count in work.items():
+            setattr(self, name, getattr(self, name) + count)
 
 
 counters = Counters()

@@ -12,10 +12,10 @@ import functools
 import json
 import os
 import threading
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import tilegrad
 from tilegrad.base import cache
@@ -26,7 +26,13 @@ from tilegrad.device.backend import Backend
 if TYPE_CHECKING:
     from tilegrad.ir.uop import UOp
 
-__all__ = ["CompiledKernel", "compile_kernel", "kernel_key", "recall_kernel"]
+__all__ = [
+    "CompiledKernel", "Helpers", "Job", "Made", "compile_kernel", "compile_kernels",
+    "kernel_key", "make_kernel", "recall_kernel",
+]  # fmt: skip
+
+# Fewer kernels are made before a helper is there.
+_WORTH_HELP = 8
 
 
 @dataclass(frozen=True)
@@ -133,23 +139,46 @@ def _unique(name: str, key: str) -> str:
     return f"n{number}" if number else ""
 
 
-def compile_kernel(ast: UOp, backend: Backend, opts: Sequence[Any] | None = None) -> CompiledKernel:
-    """`ast` as a binary for `backend`, by the Opts given or those the heuristic picks."""
-    key = (
-        kernel_key(ast, backend)
-        if opts is None
-        else cache.digest(kernel_key(ast, backend), repr(tuple(opts)))
-    )
-    found = recall_kernel(key)
-    if found is not None:
-        return found
+class Made(NamedTuple):
+    """A kernel and its binary."""
+
+    kernel: CompiledKernel
+    binary: bytes
+
+
+@dataclass(frozen=True)
+class Job:
+    """A kernel to make: its key, its graph, and the name of the device that it is for."""
+
+    key: str
+    ast: UOp
+    device: str
+
+
+class Helpers(Protocol):
+    """Who makes kernels beside this process (engine.workers)."""
+
+    def make(self, jobs: Sequence[Job], here: Callable[[Job], Made]) -> dict[str, Made]: ...
+
+
+def make_kernel(
+    ast: UOp,
+    backend: Backend,
+    key: str,
+    opts: Sequence[Any] | None = None,
+    suffix_of: Callable[[str], str] = lambda name: "",
+) -> Made:
+    """`ast` through all stages, by the Opts given or those the heuristic picks; nothing is kept.
+
+    `suffix_of` gives what is to be added to a name.
+    """
     from tilegrad.engine.estimate import estimate
     from tilegrad.engine.stages import to_program
     from tilegrad.runtime.protocol import launch_dims, variable_names
 
     shaped, program = to_program(ast, backend.target, opts)
     name, display = shaped.names
-    suffix = _unique(name, key)
+    suffix = suffix_of(name)
     function = shaped.function + suffix
     counters.renders += 1
     source = backend.render(function, program)
@@ -173,8 +202,57 @@ def compile_kernel(ast: UOp, backend: Backend, opts: Sequence[Any] | None = None
         ops,
         mem,
     )
-    cache.put("kernels", key, json.dumps(asdict(kernel)).encode() + b"\n" + binary)
+    return Made(kernel, binary)
+
+
+def _keep(made: Made) -> CompiledKernel:
+    kernel, binary = made
+    cache.put("kernels", kernel.key, json.dumps(asdict(kernel)).encode() + b"\n" + binary)
     return _remember(kernel, binary)
+
+
+def compile_kernel(ast: UOp, backend: Backend, opts: Sequence[Any] | None = None) -> CompiledKernel:
+    """`ast` as a binary for `backend`, by the Opts given or those the heuristic picks."""
+    key = (
+        kernel_key(ast, backend)
+        if opts is None
+        else cache.digest(kernel_key(ast, backend), repr(tuple(opts)))
+    )
+    found = recall_kernel(key)
+    if found is not None:
+        return found
+    return _keep(make_kernel(ast, backend, key, opts, lambda name: _unique(name, key)))
+
+
+def compile_kernels(
+    items: Sequence[tuple[UOp, Backend]], helpers: Helpers | None = None
+) -> list[CompiledKernel]:
+    """Each of `items` as a binary; those that are not kept anywhere are shared with `helpers`."""
+    keys = [kernel_key(ast, backend) for ast, backend in items]
+    if helpers is not None:
+        missing = {
+            key: (ast, backend)
+            for key, (ast, backend) in zip(keys, items, strict=True)
+            if recall_kernel(key) is None
+        }
+        if len(missing) >= _WORTH_HELP:
+            _make_with(helpers, missing)
+    # What no helper gave is made here, and fails here.
+    return [
+        recall_kernel(key) or compile_kernel(ast, backend)
+        for key, (ast, backend) in zip(keys, items, strict=True)
+    ]
+
+
+def _make_with(helpers: Helpers, missing: Mapping[str, tuple[UOp, Backend]]) -> None:
+    jobs = [Job(key, ast, backend.name) for key, (ast, backend) in missing.items()]
+    made = helpers.make(jobs, lambda job: make_kernel(job.ast, missing[job.key][1], job.key))
+    for key in missing:
+        if key in made:
+            kernel, binary = made[key]
+            suffix = _unique(kernel.name, key)
+            named = replace(kernel, name=kernel.name + suffix, display=kernel.display + suffix)
+            _keep(Made(named, binary))
 
 
 def listing(program: Sequence[UOp]) -> str:

@@ -13,8 +13,8 @@ import gc
 import hashlib
 import json
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,7 +22,13 @@ from tilegrad.base import cache
 from tilegrad.base.config import config
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.device.registry import Device
-from tilegrad.engine.pipeline import CompiledKernel, backend_key, compile_kernel, recall_kernel
+from tilegrad.engine.pipeline import (
+    CompiledKernel,
+    Helpers,
+    backend_key,
+    compile_kernels,
+    recall_kernel,
+)
 from tilegrad.ir.args import BufferArg, RandArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
@@ -85,6 +91,9 @@ class Graph:
     draws: list[UOp]
     key: str
 
+
+# Graphs of so many nodes have tens of kernels.
+_LARGE = 400
 
 _lock = threading.RLock()
 _plans: dict[str, Plan] = {}
@@ -173,17 +182,32 @@ def _make(graph: Graph, sink: UOp) -> Plan:
         node.arg for node in graph.nodes if node.op is Ops.CONTIGUOUS and isinstance(node.arg, str)
     }
     targets = {name: Device[name].target for name in names}
-    schedule = make_schedule(numbered, targets, Device.DEFAULT, plain=bool(config.NOOPT))
+    with _helpers(graph, names) as helpers:
+        schedule = make_schedule(numbered, targets, Device.DEFAULT, plain=bool(config.NOOPT))
+        asts = [(item.ast, Device[item.device]) for item in schedule.items if item.ast is not None]
+        kernels = iter(compile_kernels(asts, helpers))
     memory = plan_memory(schedule, schedule.outputs)
     steps = []
     for item in schedule.items:
-        kernel = None if item.ast is None else compile_kernel(item.ast, Device[item.device])
+        kernel = None if item.ast is None else next(kernels)
         steps.append(Step(item.device, item.buffers, kernel, item.nodes, item.custom))
     buffers = [
         Memory(spec.device, spec.dtype, spec.size, spec.source, memory.offsets.get(number))
         for number, spec in enumerate(schedule.buffers)
     ]
     return Plan(tuple(steps), tuple(buffers), tuple(schedule.outputs), memory.blocks)
+
+
+def _helpers(graph: Graph, devices: Iterable[str]) -> AbstractContextManager[Helpers | None]:
+    """Processes to make kernels with, if the graph is large enough to have many; they begin while
+    it is scheduled.
+    """
+    if len(graph.nodes) < _LARGE:
+        return nullcontext()
+    from tilegrad.engine import workers
+
+    count = workers.count_of_helpers()
+    return workers.Helpers(count, sorted(set(devices) - {"HOST"})) if count else nullcontext()
 
 
 def _to_text(plan: Plan) -> bytes:
