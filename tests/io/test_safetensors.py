@@ -104,7 +104,7 @@ def test_random_tables_agree_with_the_package(
 
 @pytest.mark.parametrize(
     ("code", "name", "storage"),
-    [("BF16", "bfloat16", "uint16"), ("F8_E4M3", "float8_e4m3", "uint8")],
+    [("BF16", "bfloat16", "uint16"), ("F8_E4M3", "fp8e4m3", "uint8")],
 )
 def test_a_dtype_that_numpy_lacks_travels_as_bits(
     file: Path, code: str, name: str, storage: str

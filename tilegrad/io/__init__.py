@@ -9,9 +9,10 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["torch_load"]
+__all__ = ["gguf_load", "torch_load"]
 
 _HOME = {
+    "gguf_load": "tilegrad.io.gguf",
     "torch_load": "tilegrad.io.torch_file",
 }
 
