@@ -106,6 +106,12 @@ def _copied(y: UOp, g: UOp) -> tuple[UOp]:
     return (g if device is None else UOp(Ops.COPY, g.dtype, (g,), device),)
 
 
+def _custom(y: UOp, g: UOp) -> tuple[UOp | None, ...]:
+    """What the author of a kernel says; nothing flows through a step without a gradient."""
+    gradient = getattr(y.arg, "gradient", None)
+    return (None,) * len(y.src) if gradient is None else tuple(gradient(g, y))
+
+
 # y: the node, g: its gradient.
 DERIVATIVES: dict[Ops, Derivative] = {
     # one number in
@@ -139,11 +145,12 @@ DERIVATIVES: dict[Ops, Derivative] = {
     Ops.CONTIGUOUS: lambda y, g: (g,),
     Ops.COPY: _copied,
     Ops.ASSIGN: lambda y, g: (None, g),
+    Ops.CUSTOM: _custom,
 }
 
 # Leaves, what stops a gradient on purpose, bits, and steps, whose derivative is 0 or missing.
 NO_DERIVATIVE = frozenset({
-    Ops.CONST, Ops.BUFFER, Ops.RAND, Ops.DEFINE_VAR, Ops.BIND, Ops.DETACH, Ops.CUSTOM,
+    Ops.CONST, Ops.BUFFER, Ops.RAND, Ops.DEFINE_VAR, Ops.BIND, Ops.DETACH,
     Ops.BITCAST, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR,
     Ops.TRUNC, Ops.FLOORDIV, Ops.IDIV, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ,
 })  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["BufferArg", "CustomArg", "KernelInfo", "RandArg"]
+__all__ = ["BufferArg", "CustomArg", "KernelArg", "KernelInfo", "RandArg"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,23 @@ class CustomArg:
     name: str
     shape: tuple[int, ...]
     function: Callable[[Sequence[memoryview]], bytes | memoryview] = field(repr=False)
+
+
+@dataclass(frozen=True, repr=False)
+class KernelArg:
+    """A kernel written by hand as a step: its name, the shape of what it makes, and its graph.
+
+    Parameter 0 of the graph is what it makes, the others are the sources in order. `gradient` takes
+    the gradient of its value and the node, and gives those of the sources.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    ast: Any
+    gradient: Callable[[Any, Any], Sequence[Any]] | None = None
+
+    def __repr__(self) -> str:
+        return f"KernelArg({self.name!r}, {self.shape!r}, {self.ast.key!r})"
 
 
 @dataclass(frozen=True)

@@ -379,7 +379,8 @@ class Ops(Enum):
     # by Python
     CUSTOM = op(
         None,
-        "(*inputs): what the Python function in `arg` makes of whole values, a step of its own.",
+        "(*inputs): what the Python function or the kernel graph in `arg` makes of whole values, a "
+        "step of its own.",
         Stage.TENSOR,
     )
 

@@ -19,7 +19,7 @@ from tilegrad.base import cache
 from tilegrad.base.config import config
 from tilegrad.base.dtype import DType, Place, Pointer, dtypes
 from tilegrad.base.errors import InternalError
-from tilegrad.ir.args import BufferArg, CustomArg, RandArg
+from tilegrad.ir.args import BufferArg, CustomArg, KernelArg, RandArg
 from tilegrad.ir.op import Axis, Ops, Stage
 from tilegrad.ir.proof import are_apart, bounds_under, find_collision, find_outside, lane_of
 from tilegrad.ir.text import dump, render
@@ -223,8 +223,8 @@ def _store(node: UOp) -> str | None:
 
 
 def _custom(node: UOp) -> str | None:
-    if not isinstance(node.arg, CustomArg):
-        return f"{node.arg!r} is no function"
+    if not isinstance(node.arg, (CustomArg, KernelArg)):
+        return f"{node.arg!r} is no function and no kernel"
     if not node.src:
         return "no input says on which device it is"
     return None

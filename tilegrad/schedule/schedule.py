@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DeviceError
 from tilegrad.base.trace import counters
-from tilegrad.ir.args import KernelInfo
+from tilegrad.ir.args import KernelArg, KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
@@ -181,7 +181,7 @@ class _Scheduler:
                 (draft.writes, *draft.also, *draft.reads),
                 draft.ast,
                 draft.nodes,
-                draft.value.op is Ops.CUSTOM,
+                draft.value.op is Ops.CUSTOM and draft.ast is None,
             )
             for draft in order
         ]
@@ -199,6 +199,8 @@ class _Scheduler:
             reads = [self.memory[source] for source in sources]
             draft = _Draft(node, self.device[node], self.memory[node], reads, sources)
             draft.nodes = (self.position[node],)
+            if isinstance(node.arg, KernelArg):
+                draft.ast = node.arg.ast
             self.drafts.append(draft)
         elif node.op is Ops.ASSIGN:
             self._draft_assign(node)

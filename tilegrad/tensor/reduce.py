@@ -23,6 +23,10 @@ __all__ = ["Reduce"]
 
 Axes = int | tuple[int, ...] | None
 
+# 0, 1, 2, ... by its length: a graph of a dozen nodes that indexing asks for again and again.
+_places_of: dict[int, UOp] = {}
+_MOST_KEPT = 256
+
 
 class Reduce(Functions):
     """Reductions. `axis` is one axis, several, or None for all; with `keepdim` they stay, with size
@@ -231,9 +235,19 @@ class Reduce(Functions):
 
     def _places(self, size: Any) -> Self:
         """0, 1, 2, ... up to `size`, as int32; a closed form in every kernel that uses it."""
+        if isinstance(size, int) and size in _places_of:
+            return self._of(_places_of[size], self.device, self._variables)
         most = size if isinstance(size, int) else size.vmax
         ones = self._of(UOp.const(dtypes.int32, 1), self.device, self._variables).expand(most)
-        return (ones._running(0, Ops.ADD) - 1).shrink([(0, size)])
+        places = (ones._running(0, Ops.ADD) - 1).shrink([(0, size)])
+        if isinstance(size, int):
+            if len(_places_of) >= _MOST_KEPT:
+                _places_of.clear()
+            for node in places.uop.toposort():
+                # What is kept for all bears no one's line.
+                node.origin = ()
+            _places_of[size] = places.uop
+        return places
 
     # normalisations
 

@@ -1,0 +1,286 @@
+"""Sorting and selecting: `sort`, `argsort`, `topk`.
+
+Values become unsigned integers in the same order: a float's bits, inverted below zero, with one
+zero and with NaN last. What is sorted are these keys; the order found picks the values, so that
+sorting is differentiable as picking is, and works alike for every dtype.
+
+Rows that are short are ordered by counting, for each element, those that come before it: two
+kernels. Longer ones by radix, eight bits at a time, the least significant first: a word holds 32
+bits of key above its 32 bits of position, and a pass counts digits in each part of a row, sums the
+counts to the place where each part's run of each digit starts, and moves the words there. The words
+turn by eight bits as they move, so that all passes are the same two kernels. The work is
+proportional to the number of elements, and parts run side by side.
+
+`topk` looks at the largest of each block first: the k best elements lie in the k blocks whose best
+is best.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+from tilegrad.base.dtype import Place, dtypes
+from tilegrad.base.errors import ShapeError
+from tilegrad.base.origin import composed
+from tilegrad.device.registry import Device
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.core import describe
+from tilegrad.tensor.custom import Custom
+from tilegrad.tensor.sizes import as_axis, as_int, here
+
+__all__ = ["Sorting"]
+
+_UNSIGNED = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
+_DIGITS = 256
+# Comparisons up to which all pairs of a row are compared.
+_PAIRS = 1 << 21
+_SHORT = 64
+# Elements of a part of a row, at least: on targets with blocks a lane walks a part.
+_PART = 1 << 14
+_PART_OF_A_LANE = 1 << 9
+_MOST_PARTS = 1 << 11
+
+
+class Sorting(Custom):
+    """Sorting methods. All are stable: equal elements keep their order, and NaN counts as larger
+    than any number.
+    """
+
+    __slots__ = ()
+
+    @composed
+    def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
+        """The elements in order along `dim`, and where each of them was, as int32.
+
+        Raises IndexBoundsError if there is no axis `dim`, ShapeError for a symbolic size.
+
+        >>> values, places = Tensor([3.0, 1.0, 2.0]).sort()
+        >>> values.tolist(), places.tolist()
+        ([1.0, 2.0, 3.0], [1, 2, 0])
+        """
+        order = self.argsort(dim, descending)
+        if not self.ndim or not self._has_elements():
+            return self, order
+        return self.gather(dim, order), order
+
+    @composed
+    def argsort(self, dim: int = -1, descending: bool = False) -> Self:
+        """The order that sorts along `dim`, as int32: first the place of the smallest element (or
+        of the largest).
+
+        Raises as `sort`.
+
+        >>> Tensor([3.0, 1.0, 2.0]).argsort().tolist()
+        [1, 2, 0]
+        """
+        if not self.ndim and dim in (0, -1):
+            return self.zeros_like(dtype=dtypes.int32)
+        axis = as_axis("argsort", dim, self.ndim)
+        sizes = self._sizes
+        if 0 in sizes or sizes[axis] == 1:
+            return self.zeros_like(dtype=dtypes.int32)
+        rows = self.detach().movedim(axis, -1)
+        keys = rows._order_keys(descending=descending).reshape(-1, sizes[axis])
+        return keys._order_of_rows().reshape(rows.shape).movedim(-1, axis)
+
+    @composed
+    def topk(
+        self, k: int, dim: int = -1, largest: bool = True, sorted_: bool = True
+    ) -> tuple[Self, Self]:
+        """The `k` largest elements along `dim` (or the smallest), the best first, and where they
+        are, as int32. Of equal ones the first count. They are sorted whatever `sorted_` says.
+
+        Raises ShapeError if there are fewer than `k`, IndexBoundsError if there is no axis `dim`.
+
+        >>> values, places = Tensor([3.0, 9.0, 5.0]).topk(2)
+        >>> values.tolist(), places.tolist()
+        ([9.0, 5.0], [1, 2])
+        """
+        x = self if self.ndim else self.reshape(1)
+        axis = as_axis("topk", dim, x.ndim)
+        sizes, count = x._sizes, as_int("topk", "k", k)
+        if not 0 <= count <= sizes[axis]:
+            raise ShapeError(
+                f"topk: k is {count}, axis {axis} has {sizes[axis]} elements",
+                tensor=describe(self.uop),
+                line=here(),
+                rule="0 <= k <= the size of the axis",
+            )
+        rows = x.detach().movedim(axis, -1)
+        if not count or 0 in sizes:
+            order = rows._window(rows.ndim - 1, 0, count).zeros_like(dtype=dtypes.int32)
+        else:
+            keys = rows._order_keys(descending=largest).reshape(-1, sizes[axis])
+            order = keys._first_of_rows(count).reshape(*rows.shape[:-1], count)
+        order = order.movedim(-1, axis)
+        values = x.gather(axis, order) if count and 0 not in sizes else x._window(axis, 0, count)
+        return (values, order) if self.ndim else (values.reshape(count), order.reshape(count))
+
+    # keys
+
+    def _order_keys(self, *, descending: bool) -> Self:
+        """Unsigned integers that sort as this tensor does, in at least 16 bits if it is no byte."""
+        x = self
+        if x.dtype is dtypes.bool:
+            x = x.cast(dtypes.uint8)
+        if x.dtype.is_float and x.dtype.itemsize == 1:
+            x = x.half()
+        dtype = _UNSIGNED[x.dtype.itemsize]
+        sign = 1 << (dtype.bits - 1)
+        if x.dtype.is_float:
+            bits = x.eq(0).where(0, x).bitcast(dtype)
+            is_negative = (bits & sign).ne(0)
+            keys = is_negative.where(~bits, bits | sign)
+            keys = x.ne(x).where(dtype.max, keys)
+        else:
+            keys = x.bitcast(dtype) ^ sign if x.dtype.kind == "int" else x
+        return (~keys if descending else keys).contiguous()
+
+    # orders of rows of keys
+
+    def _order_of_rows(self) -> Self:
+        """The order of each row of keys (rows, size)."""
+        rows, size = self._sizes
+        if size <= _SHORT or rows * size * size <= _PAIRS:
+            return self._by_counting(size)
+        return self._by_radix()
+
+    def _by_counting(self, count: int) -> Self:
+        """The places of the first `count` of each row: an element's place in the order is the
+        number of those before it.
+        """
+        rows, size = self._sizes
+        mine, other = self.reshape(rows, size, 1), self.reshape(rows, 1, size)
+        places = self._places(size)
+        is_earlier = places.reshape(1, size) < places.reshape(size, 1)
+        comes_before = (other < mine) | (other.eq(mine) & is_earlier)
+        rank = comes_before.cast(dtypes.int32).sum(2).contiguous()
+        is_there = rank.reshape(rows, 1, size).eq(self._places(count).reshape(1, count, 1))
+        return is_there.where(places, 0).sum(2)
+
+    def _by_radix(self) -> Self:
+        """The order of each row, by passes over the bits of its keys; of 64 bits the lower half
+        goes first.
+        """
+        _, size = self._sizes
+        if self.dtype.itemsize < 8:
+            return self._sorted_places(self._places(size), self.dtype.itemsize)
+        order = (self & 0xFFFFFFFF).cast(dtypes.uint32)._sorted_places(self._places(size), 4)
+        high = (self >> 32).cast(dtypes.uint32).gather(1, order)
+        return high._sorted_places(order, 4)
+
+    def _sorted_places(self, places: Self, passes: int) -> Self:
+        """`places`, which go with these keys of `passes` bytes, in the order of the keys."""
+        rows, size = self._sizes
+        parts, length = _parts(rows, size, self.device)
+        words = (self.cast(dtypes.uint64) << 32) | places.cast(dtypes.uint64)
+        # The fill comes after all others, and equal keys keep their order.
+        words = words.pad(((0, 0), (0, parts * length - size)), value=_FILL)
+        for _ in range(passes):
+            words = words._radix_pass(parts, length)
+        words = words.shrink(((0, rows), (0, size)))
+        turned = 8 * passes
+        if turned == 32:
+            words = words >> 32
+        else:
+            words = (words << turned) | (words >> (64 - turned))
+        return (words & 0xFFFFFFFF).cast(dtypes.int32)
+
+    def _radix_pass(self, parts: int, length: int) -> Self:
+        """Words (rows, parts * length) in the order of bits 32 to 39, turned right by 8."""
+        rows = self._sizes[0]
+        counts = self._by_kernel(
+            "count_digits",
+            (rows, parts, _DIGITS),
+            dtypes.int32,
+            lambda made, words: _count_digits(made, words, rows * parts, length),
+            [self],
+        )
+        # Runs stand in the order of digits, and for each digit in the order of parts.
+        runs = counts.transpose(1, 2).reshape(rows, _DIGITS * parts)
+        starts = (runs.cumsum(1) - runs).reshape(rows, _DIGITS, parts).transpose(1, 2)
+        return self._by_kernel(
+            "move_to_runs",
+            (rows, parts * length),
+            self.dtype,
+            lambda made, words, starts: _move_to_runs(made, words, starts, rows, parts, length),
+            [self, starts.contiguous()],
+        )
+
+    def _first_of_rows(self, count: int) -> Self:
+        """The places of the `count` smallest keys of each row, in order."""
+        rows, size = self._sizes
+        if rows * size * size <= _PAIRS:
+            return self._by_counting(count)
+        block = 1 << max(3, int(math.log2(math.sqrt(size / count))))
+        blocks = -(-size // block)
+        if 4 * count * block > size:
+            return self._order_of_rows().shrink(((0, rows), (0, count)))
+        # No fill is among the first: equal keys count in their order, and it stands at the end.
+        around = ((0, 0), (0, blocks * block - size))
+        table = self.pad(around, value=self.dtype.max).reshape(rows, blocks, block)
+        best = table.min(2).contiguous()._first_of_rows(count)
+        # In the order of the row, so that equal candidates are.
+        best = best.cast(dtypes.uint32).contiguous()._in_order()
+        places = self._places(rows).reshape(rows, 1) * blocks + best.cast(dtypes.int32)
+        found = table.reshape(rows * blocks, block)[places].reshape(rows, count * block)
+        chosen = found.contiguous()._first_of_rows(count)
+        return best.cast(dtypes.int32).gather(1, chosen // block) * block + chosen % block
+
+    def _in_order(self) -> Self:
+        """Each row of keys in order."""
+        return self.gather(1, self._order_of_rows())
+
+
+# Of a word all bits, so that a fill comes after every other.
+_FILL = (1 << 64) - 1
+
+
+def _parts(rows: int, size: int, device: str) -> tuple[int, int]:
+    """How many parts of a row run side by side, and their length."""
+    target = Device[device].target
+    least = _PART_OF_A_LANE if target.has_locals else _PART
+    most = max(1, (_MOST_PARTS if target.has_locals else 16) // rows)
+    parts = max(1, min(most, size // least))
+    return parts, -(-size // parts)
+
+
+def _digit(word: UOp) -> UOp:
+    return ((word >> 32) & (_DIGITS - 1)).cast(dtypes.index)
+
+
+def _count_digits(made: UOp, words: UOp, parts: int, length: int) -> UOp:
+    """How often each digit occurs in each part.
+
+    for part:  for d: made[part][d] = 0
+               for i: made[part][digit(words[part][i])] += 1
+    """
+    part = UOp.range(parts, 0)
+    digit = UOp.range(_DIGITS, 1)
+    zero = made.store(part * _DIGITS + digit, UOp.const(dtypes.int32, 0)).end(digit)
+    place = UOp.range(length, 2, Axis.REDUCE)
+    found = part * _DIGITS + _digit(words.load(part * length + place))
+    one = UOp.const(dtypes.int32, 1)
+    return UOp.sink(made.after(zero).store(found, one, combine=Ops.ADD).end(place))
+
+
+def _move_to_runs(made: UOp, words: UOp, starts: UOp, rows: int, parts: int, length: int) -> UOp:
+    """Each word, turned right by 8 bits, at the next free place of its digit's run.
+
+    for part:  next = starts[part]
+               for i: made[next[digit]] = turned(words[part][i]);  next[digit] += 1
+    """
+    part = UOp.range(rows * parts, 0)
+    free = UOp(Ops.DEFINE_LOCAL, dtypes.int32.ptr(_DIGITS, Place.SCRATCH), (part,), 0)
+    digit = UOp.range(_DIGITS, 1)
+    filled = free.after(free.store(digit, starts.load(part * _DIGITS + digit)).end(digit))
+    place = UOp.range(length, 2, Axis.REDUCE)
+    word = words.load(part * length + place)
+    target = filled.load(_digit(word))
+    size = parts * length
+    within = target.cast(dtypes.index)
+    inside = (within < 0).logical_not() & (within < size)
+    moved = made.store((part // parts) * size + within, (word >> 8) | (word << 56), inside)
+    return UOp.sink(filled.after(moved).store(_digit(word), target + 1).end(place))
