@@ -25,7 +25,8 @@ from tilegrad.base.dtype import (
 )
 from tilegrad.base.errors import DTypeError
 
-NUMPY = {dtype: np.dtype(dtype.name) for dtype in dtypes.all if dtype is not dtypes.bfloat16}
+SHORT = (*dtypes.fp8s, dtypes.bfloat16)
+NUMPY = {dtype: np.dtype(dtype.name) for dtype in dtypes.all if dtype not in SHORT}
 
 
 def test_names_of_c() -> None:
@@ -201,7 +202,7 @@ def test_integers_wrap_around(value: int, dtype: DType) -> None:
 
 
 def test_nan_is_one() -> None:
-    for dtype in dtypes.floats:
+    for dtype in (*dtypes.floats, *dtypes.fp8s):
         (bits,) = struct.unpack("<Q", struct.pack("<d", truncate(-math.nan, dtype)))
         assert bits == 0x7FF8000000000000
 

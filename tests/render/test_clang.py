@@ -23,7 +23,8 @@ from tilegrad.ir.uop import UOp
 from tilegrad.render.cstyle import ClangRenderer
 
 SIZE = 64
-CODES = dict(zip(dtypes.all, "?bhiqBHIQe_fd", strict=True))
+NATIVE = [dtype for dtype in dtypes.all if dtype not in dtypes.fp8s]
+CODES = dict(zip(NATIVE, "?bhiqBHIQe_fd", strict=True))
 DTYPES = [
     BOOL,
     dtypes.char,

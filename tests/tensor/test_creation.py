@@ -60,8 +60,11 @@ def test_bfloat16_lists_go_through_float32() -> None:
     assert tensor.numpy().dtype == np.float32
 
 
+FOREIGN = (dtypes.bfloat16, *dtypes.fp8s)
+
+
 @pytest.mark.row("R8.1")
-@pytest.mark.parametrize("dtype", [d.name for d in dtypes.all if d is not dtypes.bfloat16])
+@pytest.mark.parametrize("dtype", [d.name for d in dtypes.all if d not in FOREIGN])
 def test_arrays_of_every_dtype_come_back_the_same(dtype: str) -> None:
     array = (
         (np.arange(12).reshape(3, 4) % 2).astype(dtype)

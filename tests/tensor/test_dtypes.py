@@ -19,7 +19,7 @@ SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64
 
 
 def short(name: str) -> str:
-    return SHORT.get(name) or name.replace("uint", "u").replace("int", "i")
+    return SHORT.get(name) or name.replace("uint", "u").replace("int", "i").removeprefix("fp8")
 
 
 def table() -> str:

@@ -12,7 +12,12 @@ import struct
 from enum import Enum
 from typing import Any, Final
 
-__all__ = ["DType", "Place", "Pointer", "as_const", "dtypes", "promote", "sum_dtype", "truncate"]
+from tilegrad.base.float8 import FORMATS
+
+__all__ = [
+    "DType", "Place", "Pointer", "as_const", "can_lossless_cast", "dtypes", "least_upper_dtype",
+    "promote", "sum_dtype", "truncate",
+]  # fmt: skip
 
 
 class Place(Enum):
@@ -96,9 +101,9 @@ class DType:
 
     @property
     def min(self) -> int | float | bool:
-        """The smallest value: minus infinity for floats."""
+        """The smallest value: minus infinity for floats that have one."""
         if self.kind == "float":
-            return -math.inf
+            return -self.max
         if self.kind == "bool":
             return False
         if self.kind == "index":
@@ -109,9 +114,10 @@ class DType:
 
     @property
     def max(self) -> int | float | bool:
-        """The largest value: plus infinity for floats."""
+        """The largest value: plus infinity for floats that have one."""
         if self.kind == "float":
-            return math.inf
+            short = FORMATS.get(self.scalar.name)
+            return math.inf if short is None or short.has_infinity else short.largest
         if self.kind == "bool":
             return True
         if self.kind == "index":
@@ -168,6 +174,10 @@ class dtypes:
     uint32: Final = DType("uint32", 4, "uint", "uint")
     int64: Final = DType("int64", 8, "int", "long")
     uint64: Final = DType("uint64", 8, "uint", "ulong")
+    fp8e4m3: Final = DType("fp8e4m3", 1, "float", "fp8e4m3")
+    fp8e5m2: Final = DType("fp8e5m2", 1, "float", "fp8e5m2")
+    fp8e4m3fnuz: Final = DType("fp8e4m3fnuz", 1, "float", "fp8e4m3fnuz")
+    fp8e5m2fnuz: Final = DType("fp8e5m2fnuz", 1, "float", "fp8e5m2fnuz")
     float16: Final = DType("float16", 2, "float", "half")
     bfloat16: Final = DType("bfloat16", 2, "float", "bfloat16")
     float32: Final = DType("float32", 4, "float", "float")
@@ -177,14 +187,19 @@ class dtypes:
     char, uchar, short, ushort = int8, uint8, int16, uint16
     int, uint, long, ulong = int32, uint32, int64, uint64
     half, float, double = float16, float32, float64
+    # The names of PyTorch, and of NumPy's extension ml_dtypes.
+    float8_e4m3fn, float8_e5m2 = fp8e4m3, fp8e5m2
+    float8_e4m3fnuz, float8_e5m2fnuz = fp8e4m3fnuz, fp8e5m2fnuz
 
     default_float: Final = float32
     default_int: Final = int32
 
+    # Those that arithmetic is done in, and those that are computed in float32.
     floats = (float16, bfloat16, float32, float64)
+    fp8s = (fp8e4m3, fp8e5m2, fp8e4m3fnuz, fp8e5m2fnuz)
     signed = (int8, int16, int32, int64)
     unsigned = (uint8, uint16, uint32, uint64)
-    all = (bool, *signed, *unsigned, *floats)
+    all = (bool, *signed, *unsigned, *fp8s, *floats)
 
     @staticmethod
     def from_name(name: str) -> DType:
@@ -202,6 +217,43 @@ class dtypes:
         return found
 
     @staticmethod
+    def finfo(dtype: DType) -> tuple[Any, Any]:
+        """The bits of a float's exponent, and of its mantissa behind the point.
+
+        Raises DTypeError for a dtype that is no float.
+
+        >>> dtypes.finfo(dtypes.bfloat16), dtypes.finfo(dtypes.fp8e4m3)
+        ((8, 7), (4, 3))
+        """
+        from tilegrad.base.errors import DTypeError
+
+        if not dtype.is_float:
+            raise DTypeError(
+                f"finfo: {dtype.name} is no float",
+                known=", ".join(d.name for d in (*dtypes.fp8s, *dtypes.floats)),
+            )
+        digits = _digits(dtype.scalar)
+        return 8 * dtype.itemsize - 1 - digits, digits
+
+    @staticmethod
+    def min(dtype: DType) -> Any:
+        """The smallest value of `dtype`; minus infinity for floats that have one.
+
+        >>> dtypes.min(dtypes.int8), dtypes.min(dtypes.half), dtypes.min(dtypes.fp8e4m3)
+        (-128, -inf, -448.0)
+        """
+        return dtype.min
+
+    @staticmethod
+    def max(dtype: DType) -> Any:
+        """The largest value of `dtype`; infinity for floats that have one.
+
+        >>> dtypes.max(dtypes.uint16), dtypes.max(dtypes.fp8e4m3fnuz)
+        (65535, 240.0)
+        """
+        return dtype.max
+
+    @staticmethod
     def is_float(dtype: DType) -> Any:
         return dtype.is_float
 
@@ -210,7 +262,8 @@ class dtypes:
         return dtype.is_int
 
 
-# The least upper type of two: bool < unsigned and signed integers < half/bfloat16 < float < double.
+# The least upper type of two: bool < unsigned and signed integers < floats of 8 bits <
+# half/bfloat16 < float < double.
 # An unsigned type meets a signed one at the next wider signed type; uint64 with a signed one gives
 # float32, as it has no integer above.
 _PARENTS: dict[DType, tuple[DType, ...]] = {
@@ -218,11 +271,12 @@ _PARENTS: dict[DType, tuple[DType, ...]] = {
     dtypes.int8: (dtypes.int16,),
     dtypes.int16: (dtypes.int32,),
     dtypes.int32: (dtypes.int64,),
-    dtypes.int64: (dtypes.float16, dtypes.bfloat16),
+    dtypes.int64: dtypes.fp8s,
     dtypes.uint8: (dtypes.int16, dtypes.uint16),
     dtypes.uint16: (dtypes.int32, dtypes.uint32),
     dtypes.uint32: (dtypes.int64, dtypes.uint64),
-    dtypes.uint64: (dtypes.float16, dtypes.bfloat16),
+    dtypes.uint64: dtypes.fp8s,
+    **dict.fromkeys(dtypes.fp8s, (dtypes.float16, dtypes.bfloat16)),
     dtypes.float16: (dtypes.float32,),
     dtypes.bfloat16: (dtypes.float32,),
     dtypes.float32: (dtypes.float64,),
@@ -231,7 +285,7 @@ _PARENTS: dict[DType, tuple[DType, ...]] = {
 _ORDER = (
     dtypes.bool, dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.int32,
     dtypes.uint32, dtypes.int64,
-    dtypes.uint64, dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64,
+    dtypes.uint64, *dtypes.fp8s, dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64,
 )  # fmt: skip
 
 
@@ -256,9 +310,64 @@ def promote(a: DType, b: DType) -> DType:
     return _PROMOTED[a, b]
 
 
+def least_upper_dtype(*several: DType) -> DType:
+    """The dtype in which all of `several` meet, from left to right.
+
+    >>> least_upper_dtype(dtypes.int8, dtypes.uint8, dtypes.bool)
+    dtypes.short
+    """
+    met = several[0]
+    for dtype in several[1:]:
+        met = promote(met, dtype)
+    return met
+
+
+_DIGITS = {dtypes.float16: 10, dtypes.bfloat16: 7, dtypes.float32: 23, dtypes.float64: 52}
+
+
+def _digits(dtype: DType) -> int:
+    """Bits of a float's mantissa behind the point."""
+    found = FORMATS.get(dtype.name)
+    return _DIGITS[dtype] if found is None else found.digits
+
+
+def _span(dtype: DType) -> tuple[int, int]:
+    """(e, f): every finite value of a float is a multiple of 2**e and less than 2**f."""
+    found = FORMATS.get(dtype.name)
+    digits = _digits(dtype)
+    if found is not None:
+        return 1 - found.bias - digits, math.frexp(found.largest)[1]
+    last = 1 << (8 * dtype.itemsize - 2 - digits)
+    return 2 - last - digits, last
+
+
+def can_lossless_cast(source: DType, target: DType) -> bool:
+    """Whether every value of `source` is one of `target`, infinities and -0.0 too.
+
+    >>> can_lossless_cast(dtypes.uint8, dtypes.bfloat16)
+    True
+    >>> can_lossless_cast(dtypes.int16, dtypes.half)
+    False
+    """
+    if source is target or source is dtypes.bool:
+        return True
+    if target is dtypes.bool or dtypes.void in (source, target):
+        return False
+    if not source.is_float and not target.is_float:
+        return bool(target.min <= source.min and source.max <= target.max)
+    if not target.is_float or source is dtypes.index:
+        return False
+    least, beyond = _span(target)
+    if not source.is_float:
+        bits = source.bits - (source.kind == "int")
+        return bits <= _digits(target) + 1 and bits < beyond
+    lowest, highest = _span(source)
+    return _digits(source) <= _digits(target) and least <= lowest and highest <= beyond
+
+
 def sum_dtype(dtype: DType) -> DType:
-    """The dtype in which a sum is kept: small integers and bool widen to 32 bits, half and bfloat16
-    to float32.
+    """The dtype in which a sum is kept: small integers and bool widen to 32 bits, half, bfloat16
+    and the floats of 8 bits to float32.
     """
     if dtype is dtypes.bool:
         return dtypes.int32
@@ -270,6 +379,8 @@ def sum_dtype(dtype: DType) -> DType:
 def _round_float(value: float, dtype: DType) -> float:
     if value != value:
         return math.nan  # one NaN: its sign and payload differ from machine to machine
+    if dtype.itemsize == 1:
+        return FORMATS[dtype.name].round(value)
     if dtype is dtypes.float64 or not math.isfinite(value):
         return value
     if dtype is dtypes.bfloat16:

@@ -57,6 +57,7 @@ _FORMATS = (
     _Format("F8_E5M2", "fp8e5m2", "<u1", 1),
     _Format("F8_E4M3FNUZ", "fp8e4m3fnuz", "<u1", 1),
     _Format("F8_E5M2FNUZ", "fp8e5m2fnuz", "<u1", 1),
+    _Format("F8_E8M0", "float8_e8m0fnu", "<u1", 1),
     _Format("U16", "uint16", "<u2", 2),
     _Format("I16", "int16", "<i2", 2),
     _Format("F16", "float16", "<f2", 2),

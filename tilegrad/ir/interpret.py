@@ -20,6 +20,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType, as_const, dtypes, truncate
 from tilegrad.base.errors import InternalError
+from tilegrad.base.float8 import FORMATS
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 
@@ -248,6 +249,8 @@ _CODES = {
 
 
 def _to_bytes(values: Values, dtype: DType) -> bytes:
+    if dtype in dtypes.fp8s:
+        return bytes(FORMATS[dtype.name].to_bits(value) for value in values)
     if dtype is dtypes.bfloat16:
         return b"".join(struct.pack("<f", value)[2:] for value in values)
     return struct.pack(f"<{len(values)}{_CODES[dtype.name]}", *values)
@@ -255,6 +258,8 @@ def _to_bytes(values: Values, dtype: DType) -> bytes:
 
 def _bitcast(values: Values, source: DType, target: DType) -> Values:
     data = _to_bytes(values, source)
+    if target in dtypes.fp8s:
+        return [FORMATS[target.name].values()[bits] for bits in data]
     if target is dtypes.bfloat16:
         halves = [data[i : i + 2] for i in range(0, len(data), 2)]
         return [struct.unpack("<f", b"\0\0" + half)[0] for half in halves]

@@ -1,22 +1,24 @@
 """What the target lacks, said with what it has: functions, dtypes, masks; and the forms that
 machines like best.
 
-A missing dtype (bfloat16 on most processors) is a storage format: values of it are held in float32
-and rounded after every operation, so that results are those of a machine that has it.
+A missing dtype (bfloat16 on most processors, floats of 8 bits on all) is a storage format: values
+of it are held in float32 and rounded after every operation, so that results are those of a machine
+that has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilegrad.base.dtype import DType, Pointer, dtypes
+from tilegrad.base.dtype import DType, Pointer, dtypes, truncate
 from tilegrad.base.errors import CompileError
+from tilegrad.base.float8 import FORMATS
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat, graph_rewrite
 from tilegrad.ir.rules import FOLDING, IDENTITIES
 from tilegrad.ir.uop import UOp
-from tilegrad.lower import transcendental
+from tilegrad.lower import float8, transcendental
 from tilegrad.lower.turns import near, reduced_together
 from tilegrad.target import Target
 
@@ -41,8 +43,9 @@ def to_shift(x: UOp, c: UOp) -> UOp | None:
 
 def decompose(ast: UOp, target: Target) -> UOp:
     """`ast` with nothing that `target` lacks."""
-    for dtype in (dtypes.bfloat16, dtypes.float16):
-        if dtype in target.missing_dtypes:
+    found = {_element(node.dtype) for node in ast.toposort()}
+    for dtype in (*dtypes.fp8s, dtypes.bfloat16, dtypes.float16):
+        if dtype in found and (dtype in target.missing_dtypes or dtype in dtypes.fp8s):
             ast = _without(ast, dtype)
     if dtypes.float64 in target.missing_dtypes:
         _refuse(ast, dtypes.float64, target)
@@ -183,7 +186,7 @@ def no_masked_store(store: UOp) -> UOp | None:
 
 
 def _without(ast: UOp, dtype: DType) -> UOp:
-    """Values of `dtype` held in float32; memory keeps its bits, as uint16."""
+    """Values of `dtype` held in float32; memory keeps its bits, as uint16 or uint8."""
     done: dict[UOp, UOp] = {}
     for node in ast.toposort():
         src = tuple(done[source] for source in node.src)
@@ -191,17 +194,23 @@ def _without(ast: UOp, dtype: DType) -> UOp:
     return done[ast]
 
 
+def _element(dtype: DType) -> DType:
+    """The scalar dtype of values of `dtype`, or of what it points to."""
+    return (dtype.base if isinstance(dtype, Pointer) else dtype).scalar
+
+
 def _held_wide(node: UOp, src: tuple[UOp, ...], dtype: DType) -> UOp:
     op, lanes = node.op, node.dtype.lanes
+    bits = dtypes.uint16 if dtype.itemsize == 2 else dtypes.uint8
     if isinstance(node.dtype, Pointer) and node.dtype.base.scalar is dtype:
-        return UOp(op, dtypes.uint16.ptr(node.dtype.size, node.dtype.place), src, node.arg)
+        return UOp(op, bits.ptr(node.dtype.size, node.dtype.place), src, node.arg)
     is_ours = node.dtype.scalar is dtype
     if op is Ops.LOAD and is_ours:
         rest = (_to_bits(src[2], dtype), src[3]) if len(src) == 4 else ()
-        return _from_bits(UOp(op, dtypes.uint16.vec(lanes), (*src[:2], *rest)), dtype)
+        return _from_bits(UOp(op, bits.vec(lanes), (*src[:2], *rest)), dtype)
     if op is Ops.STORE and node.src[2].dtype.scalar is dtype:
         if node.arg is not None:
-            old = _from_bits(UOp(Ops.LOAD, dtypes.uint16, src[:2]), dtype)
+            old = _from_bits(UOp(Ops.LOAD, bits.vec(src[2].dtype.lanes), src[:2]), dtype)
             total = _round(old.alu(node.arg, src[2]), dtype)
             return UOp(op, node.dtype, (*src[:2], _to_bits(total, dtype), *src[3:]))
         return UOp(op, node.dtype, (*src[:2], _to_bits(src[2], dtype), *src[3:]), node.arg)
@@ -211,7 +220,7 @@ def _held_wide(node: UOp, src: tuple[UOp, ...], dtype: DType) -> UOp:
         return node if src == node.src else UOp(op, node.dtype, src, node.arg)
     wide = dtypes.float32.vec(lanes)
     if op is Ops.BITCAST:
-        return _from_bits(src[0].bitcast(dtypes.uint16.vec(lanes)), dtype)
+        return _from_bits(src[0].bitcast(bits.vec(lanes)), dtype)
     if op is Ops.CAST:
         return _round(_single(src[0], dtype), dtype)
     made = UOp(op, wide, src, node.arg)
@@ -263,8 +272,10 @@ def _u32(lanes: int) -> DType:
 
 
 def _from_bits(bits: UOp, dtype: DType) -> UOp:
-    """The float32 with the value that 16 bits mean."""
+    """The float32 with the value that 16 or 8 bits mean."""
     lanes = bits.dtype.lanes
+    if dtype in dtypes.fp8s:
+        return float8.from_bits(bits, FORMATS[dtype.name])
     wide = bits.cast(dtypes.uint32)
     if dtype is dtypes.bfloat16:
         return (wide << 16).bitcast(dtypes.float32.vec(lanes))
@@ -278,8 +289,10 @@ def _from_bits(bits: UOp, dtype: DType) -> UOp:
 
 
 def _to_bits(value: UOp, dtype: DType) -> UOp:
-    """The 16 bits of a float32 that already is a value of `dtype`."""
+    """The bits of a float32 that already is a value of `dtype`."""
     lanes = value.dtype.lanes
+    if dtype in dtypes.fp8s:
+        return float8.to_bits(value, FORMATS[dtype.name])
     wide = value.bitcast(_u32(lanes))
     if dtype is dtypes.bfloat16:
         return (wide >> 16).cast(dtypes.uint16)
@@ -294,20 +307,17 @@ def _to_bits(value: UOp, dtype: DType) -> UOp:
 def _round(value: UOp, dtype: DType) -> UOp:
     """A float32 rounded to the nearest value of `dtype`, ties to even; NaN stays NaN."""
     if value.op is Ops.CONST:
-        return value
+        return UOp(Ops.CONST, value.dtype, (), truncate(value.arg, dtype))
+    if dtype in dtypes.fp8s:
+        return float8.rounded(value, FORMATS[dtype.name])
     lanes = value.dtype.lanes
     wide = value.bitcast(_u32(lanes))
     if dtype is dtypes.bfloat16:
         nearest = (wide + ((wide >> 16) & 1) + 0x7FFF) & 0xFFFF0000
         quiet = (wide & 0xFFFF0000) | 0x400000
         return value.ne(value).where(quiet, nearest).bitcast(value.dtype)
-    # half: adding and taking away a number whose last place is half's last place at this exponent
-    # rounds once.
-    exponent = wide & 0x7F800000
-    least = UOp.const(exponent.dtype, (127 - 14) << 23)
-    magic = ((exponent < least).where(least, exponent) + (13 << 23)).bitcast(value.dtype)
     magnitude = (wide & 0x7FFFFFFF).bitcast(value.dtype)
-    rounded = (magnitude + magic) + magic * -1.0
+    rounded = float8.to_digits(magnitude, 10, 15)
     limited = (rounded < 65520.0).where(rounded, UOp.const(value.dtype, float("inf")))
     chosen = magnitude.ne(magnitude).where(magnitude, limited).bitcast(_u32(lanes))
     return (chosen | (wide & 0x80000000)).bitcast(value.dtype)

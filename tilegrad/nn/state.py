@@ -160,6 +160,9 @@ def _check_pairs(pairs: list[tuple[str, Tensor, Tensor]]) -> None:
         )
 
 
+_BITS = {dtypes.bfloat16: dtypes.uint16, **dict.fromkeys(dtypes.fp8s, dtypes.uint8)}
+
+
 def safe_save(
     tensors: Mapping[str, Tensor],
     path: str | os.PathLike[str],
@@ -176,9 +179,9 @@ def safe_save(
                 fix="pass nn.state.get_state_dict(model)",
                 line=here(),
             )
-    # NumPy has no bfloat16: an array holds its bits.
+    # NumPy has no bfloat16 and no floats of 8 bits: an array holds their bits.
     plain = {
-        name: tensor.bitcast(dtypes.uint16) if tensor.dtype is dtypes.bfloat16 else tensor
+        name: tensor.bitcast(_BITS[tensor.dtype]) if tensor.dtype in _BITS else tensor
         for name, tensor in tensors.items()
     }
     if plain:
@@ -216,7 +219,7 @@ def safe_load(path: str | os.PathLike[str], device: str | None = None) -> dict[s
 
 def _tensor(entry: Entry, dtype: DType, device: str | None) -> Tensor:
     tensor = Tensor(entry.data, device=device)
-    return tensor.bitcast(dtype) if dtype is dtypes.bfloat16 else tensor
+    return tensor.bitcast(dtype) if dtype in _BITS else tensor
 
 
 def safe_load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from functools import cache
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.float8 import FORMATS, Float8
 from tilegrad.ir.op import Ops
 
 __all__ = [
@@ -37,9 +38,9 @@ _SHORT = struct.Struct("<H")
 CODES = {
     "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i",
     "uint32": "I", "int64": "q", "uint64": "Q", "float16": "H", "bfloat16": "H",
-    "float32": "f", "float64": "d", "index": "q",
+    "float32": "f", "float64": "d", "index": "q", **dict.fromkeys(FORMATS, "B"),
 }  # fmt: skip
-"""How memory holds each dtype, as a format of `memoryview`; half and bfloat16 as their bits."""
+"""How memory holds each dtype, as a format of `memoryview`; short floats as their bits."""
 
 
 @cache
@@ -68,7 +69,9 @@ def to_bfloat16(value: float) -> int:
 
 def encode(values: Sequence[Any], dtype: DType) -> bytes:
     """The bytes of values of a dtype, as memory holds them."""
-    if dtype is dtypes.float16:
+    if dtype in dtypes.fp8s:
+        values = [FORMATS[dtype.name].to_bits(value) for value in values]
+    elif dtype is dtypes.float16:
         values = [to_half(value) for value in values]
     elif dtype is dtypes.bfloat16:
         values = [to_bfloat16(value) for value in values]
@@ -78,6 +81,8 @@ def encode(values: Sequence[Any], dtype: DType) -> bytes:
 def decode(data: bytes, dtype: DType) -> tuple[Any, ...]:
     """The values that bytes hold."""
     found = struct.unpack(f"<{len(data) // dtype.itemsize}{CODES[dtype.name]}", data)
+    if dtype in dtypes.fp8s:
+        return tuple([FORMATS[dtype.name].values()[bits] for bits in found])
     if dtype is dtypes.float16:
         return tuple([half_values()[bits] for bits in found])
     if dtype is dtypes.bfloat16:
@@ -162,9 +167,15 @@ def arithmetic() -> dict[str, Any]:
         "fma_float16": fma_float16,
         "fma_bfloat16": fma_bfloat16,
         "fma_float64": _fma_float64,
+        **{name: kind.round for name, kind in FORMATS.items()},
+        **{f"fma_{name}": _fused(kind, odd_sum) for name, kind in FORMATS.items()},
         "inf": math.inf,
         "nan": math.nan,
     }
+
+
+def _fused(kind: Float8, odd_sum: Callable[[float, float], float]) -> Callable[..., float]:
+    return lambda x, y, z: kind.round(odd_sum(x * y, z))
 
 
 def _wrap(dtype: DType) -> Callable[[int], int]:

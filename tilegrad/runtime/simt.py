@@ -17,6 +17,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import CompileError, IndexBoundsError, InternalError, TilegradError
+from tilegrad.base.float8 import FORMATS
 from tilegrad.runtime.arithmetic import (
     CODES,
     arithmetic,
@@ -56,7 +57,10 @@ class Memory:
         self.size = size
         self.decode: Sequence[float] | None = None
         self.encode: Callable[[float], int] | None = None
-        if dtype is dtypes.float16:
+        if dtype in dtypes.fp8s:
+            kind = FORMATS[dtype.name]
+            self.decode, self.encode = kind.values(), kind.to_bits
+        elif dtype is dtypes.float16:
             self.decode, self.encode = half_values(), to_half
         elif dtype is dtypes.bfloat16:
             self.decode, self.encode = bfloat16_values(), to_bfloat16

@@ -14,6 +14,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType, as_const, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.float8 import FORMATS
 from tilegrad.tensor.sizes import here
 
 __all__ = [
@@ -28,7 +29,7 @@ __all__ = [
     "unpack",
 ]
 
-# The struct code of each dtype; bfloat16 goes through float32.
+# The struct code of each dtype; bfloat16 goes through float32, floats of 8 bits by tables.
 _CODES = {
     dtypes.bool: "?", dtypes.int8: "b", dtypes.uint8: "B", dtypes.int16: "h", dtypes.uint16: "H",
     dtypes.int32: "i", dtypes.uint32: "I", dtypes.int64: "q", dtypes.uint64: "Q",
@@ -92,6 +93,9 @@ def pack(values: Sequence[Any], dtype: DType) -> bytes:
 
     Raises DTypeError if an integer does not fit.
     """
+    if dtype in dtypes.fp8s:
+        to_bits = FORMATS[dtype.name].to_bits
+        return bytes([to_bits(as_const(value, dtype)) for value in values])
     if dtype is dtypes.bfloat16:
         words = struct.unpack(
             f"<{len(values)}I",
@@ -124,6 +128,9 @@ def _wider(value: int) -> DType:
 
 def unpack(data: memoryview, dtype: DType, count: int) -> tuple[Any, ...]:
     """`count` numbers from bytes."""
+    if dtype in dtypes.fp8s:
+        table = FORMATS[dtype.name].values()
+        return tuple([table[bits] for bits in data.cast("B")])
     if dtype is dtypes.bfloat16:
         words = struct.unpack(f"={count}H", data)
         return struct.unpack(
@@ -163,8 +170,8 @@ def array_parts(data: Any) -> tuple[bytes, DType, tuple[int, ...], Any]:
 
     array = numpy.asarray(data)
     name = array.dtype.name
-    known = next((dtype for dtype in dtypes.all if dtype.name == name), None)
-    if known is None:
+    known = getattr(dtypes, name, None)
+    if known not in dtypes.all:
         raise DTypeError(
             f"Tensor: no dtype for an array of {array.dtype}",
             known=", ".join(d.name for d in dtypes.all),
@@ -172,22 +179,27 @@ def array_parts(data: Any) -> tuple[bytes, DType, tuple[int, ...], Any]:
         )
     if array.dtype.byteorder not in ("=", "|", "<" if sys.byteorder == "little" else ">"):
         array = array.astype(array.dtype.newbyteorder("="))
-    number = (
-        array.astype(numpy.float64).item() if known is dtypes.bfloat16 and array.ndim == 0 else None
-    )
+    is_foreign = known is dtypes.bfloat16 or known in dtypes.fp8s
+    number = array.astype(numpy.float64).item() if is_foreign and array.ndim == 0 else None
     if array.ndim == 0 and number is None:
         number = array.item()
     return array.tobytes(), known, array.shape, number
 
 
 def format_of(dtype: DType) -> str:
-    """The code under which a memoryview knows `dtype`; bfloat16 is 16 bits to it."""
-    return _CODES.get(dtype, "H")
+    """The code under which a memoryview knows `dtype`; bfloat16 is 16 bits to it, and a float of 8
+    bits a byte.
+    """
+    return _CODES.get(dtype, "H" if dtype.itemsize == 2 else "B")
 
 
 def array_from(data: memoryview, dtype: DType, shape: Sequence[int]) -> Any:
-    """The bytes as a NumPy array, not copied; bfloat16 becomes float32."""
+    """The bytes as a NumPy array, not copied; bfloat16 and floats of 8 bits become float32."""
     import numpy
+
+    if dtype in dtypes.fp8s:
+        table = numpy.array(FORMATS[dtype.name].values(), numpy.float32)
+        return table[numpy.frombuffer(data, numpy.uint8)].reshape(shape)
 
     if dtype is dtypes.bfloat16:
         words = numpy.frombuffer(data, numpy.uint16).astype(numpy.uint32) << 16

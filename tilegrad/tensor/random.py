@@ -105,7 +105,7 @@ class Random(Loss):
         if wanted is dtypes.float64:
             high, low = cls.random_bits(2, *shape, device=device).unbind()
             return (high >> 5).cast(wanted) * 2.0**-27 + (low >> 6).cast(wanted) * 2.0**-53
-        bits = {dtypes.float16: 11, dtypes.bfloat16: 8}.get(wanted, 24)
+        bits: int = dtypes.finfo(wanted)[1] + 1
         words = cls.random_bits(*shape, device=device)
         return ((words >> (32 - bits)).cast(dtypes.float32) * 2.0**-bits).cast(wanted)
 

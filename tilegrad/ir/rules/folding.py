@@ -5,7 +5,7 @@ Float rules here are exact to the bit: `x + 0` is kept, as it turns -0.0 into 0.
 
 from __future__ import annotations
 
-from tilegrad.base.dtype import as_const, dtypes
+from tilegrad.base.dtype import as_const, can_lossless_cast, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat
 from tilegrad.ir.rules.terms import conjuncts
@@ -112,50 +112,10 @@ def fold_cast(node: UOp) -> UOp | None:
     if (
         value.op is Ops.CAST
         and value.src[0].dtype is node.dtype
-        and _holds(value.dtype.scalar, node.dtype.scalar)
+        and can_lossless_cast(node.dtype.scalar, value.dtype.scalar)
     ):
         return value.src[0]
     return None
-
-
-def _holds(wide: object, narrow: object) -> bool:
-    """Whether every value of `narrow` is a value of `wide`."""
-    pairs = {
-        dtypes.float64: (
-            dtypes.float32,
-            dtypes.float16,
-            dtypes.bfloat16,
-            dtypes.int32,
-            dtypes.uint32,
-        ),
-        dtypes.float32: (
-            dtypes.float16,
-            dtypes.bfloat16,
-            dtypes.int16,
-            dtypes.uint16,
-            dtypes.int8,
-            dtypes.uint8,
-        ),
-        dtypes.index: (
-            dtypes.int32,
-            dtypes.int16,
-            dtypes.int8,
-            dtypes.uint8,
-            dtypes.uint16,
-            dtypes.uint32,
-            dtypes.int64,
-        ),
-        dtypes.int64: (
-            dtypes.int32,
-            dtypes.int16,
-            dtypes.int8,
-            dtypes.uint8,
-            dtypes.uint16,
-            dtypes.uint32,
-        ),
-        dtypes.int32: (dtypes.int16, dtypes.int8, dtypes.uint8, dtypes.uint16),
-    }
-    return narrow in pairs.get(wide, ())  # type: ignore[call-overload]
 
 
 @FOLDING.rule("fold-gep", UPat(Ops.GEP, name="node"))
