@@ -361,6 +361,8 @@ def can_lossless_cast(source: DType, target: DType) -> bool:
     if not source.is_float:
         bits = source.bits - (source.kind == "int")
         return bits <= _digits(target) + 1 and bits < beyond
+    if target in dtypes.fp8s:
+        return False  # none holds all of another: digits, range, infinities or -0.0
     lowest, highest = _span(source)
     return _digits(source) <= _digits(target) and least <= lowest and highest <= beyond
 

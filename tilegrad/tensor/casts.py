@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.errors import DTypeError
+from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.core import as_dtype, cast_node, compute, describe
 from tilegrad.tensor.incoming import Incoming
@@ -51,6 +51,65 @@ class Casts(Incoming):
             return self
         is_back = node.op is Ops.BITCAST and node.src[0].dtype is dtype
         return self._like(node.src[0] if is_back else compute(Ops.BITCAST, dtype, (node,)))
+
+    def pack_int4(self) -> Self:
+        """Integers of 4 bits, two in a byte: the lowest 4 bits of each element of shape (..., 2 n),
+        as uint8 of shape (..., n), the even places in the lower halves of the bytes.
+
+        Signed values are -8 to 7, unsigned ones 0 to 15; others wrap around.
+
+        Raises DTypeError for floats, ShapeError if the last axis has an odd size.
+
+        >>> Tensor([1, 2, -1, 7]).pack_int4().tolist()
+        [33, 127]
+        """
+        node = self.uop
+        if not node.dtype.is_int:
+            raise DTypeError(
+                f"pack_int4: integers are needed, not {node.dtype.name}",
+                tensor=describe(node),
+                line=here(),
+            )
+        size = node.shape[-1] if node.shape else 1
+        if not isinstance(size, int) or size % 2:
+            raise ShapeError(
+                f"pack_int4: the last axis has {size} elements, which are not pairs",
+                tensor=describe(node),
+                line=here(),
+            )
+        halves: Any = self.cast(dtypes.uint8)
+        halves = (halves & 15).reshape(*node.shape[:-1], size // 2, 2)
+        packed: Self = halves[..., 0] | (halves[..., 1] << 4)
+        return packed
+
+    def unpack_int4(self, signed: bool = True) -> Self:
+        """What `pack_int4` packed: bytes of shape (..., n) as int8 of shape (..., 2 n), or as uint8
+        if not `signed`.
+
+        Raises DTypeError for another dtype than uint8.
+
+        >>> Tensor([33, 127], dtype="uint8").unpack_int4().tolist()
+        [1, 2, -1, 7]
+        """
+        node = self.uop
+        if node.dtype is not dtypes.uint8:
+            raise DTypeError(
+                f"unpack_int4: bytes are needed, not {node.dtype.name}",
+                tensor=describe(node),
+                line=here(),
+                remedy="cast or bitcast to uint8",
+            )
+        if not node.shape:
+            raise ShapeError(
+                "unpack_int4: a tensor without axes has no last axis to double", line=here()
+            )
+        x: Any = self
+        shifts = x.arange(2, dtype=dtypes.uint8, device=self.device) * 4
+        values = (x.unsqueeze(-1) >> shifts) & 15
+        if signed:
+            values = (values ^ 8).cast(dtypes.int8) - 8
+        unpacked: Self = values.reshape(*node.shape[:-1], node.shape[-1] * 2)
+        return unpacked
 
     def type(self, dtype: DType | str) -> Self:
         """As `cast`."""
