@@ -165,3 +165,12 @@ def test_indices_that_do_not_fit_raise() -> None:
         x[:, :, 0].gather(1, Tensor.zeros(9, 1, dtype=dtypes.int))
     with pytest.raises(DTypeError, match="gather: an index must be an integer, not float32"):
         x.gather(0, Tensor.zeros(1, 1, 1))
+
+
+def test_picked_rows_are_joined_and_padded() -> None:
+    """The index of a picked row is read where the row is: not beyond its end, in the border."""
+    table, index = numbers(5, 2), np.array([4, 0, 2])
+    ours, place = Tensor(table).realize(), Tensor(index).realize()
+    picked = table[index]
+    close(ours[place].pad(((1, 2), (0, 1))), np.pad(picked, ((1, 2), (0, 1))))
+    close(ours[place].cat(ours[place[:2]]), np.concatenate([picked, table[index[:2]]]))

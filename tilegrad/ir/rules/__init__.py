@@ -79,9 +79,21 @@ def simplify_under(node: UOp, condition: UOp, *, final: bool = False) -> UOp:
             bounded.append((expression, low, high))
     if not bounded:
         return node
+    # What is loaded is loaded whether or not the condition holds: its own index and gate stay.
+    loads = [part for part in node.toposort() if part.op is Ops.LOAD]
+    if any(not load.dtype.is_int for load in loads):
+        return node
+    kept = {
+        UOp.variable(f"load{number}", load.dtype.min, load.dtype.max, load.dtype): load
+        for number, load in enumerate(reversed(loads))
+    }
+    for stand_in, load in kept.items():
+        node = node.substitute({load: stand_in})
     best = _rewritten(node, bounded, _isolate)
     if final and _divisions(best):
         best = min(best, _rewritten(node, bounded, _eliminate), key=_divisions)
+    for stand_in, load in kept.items():
+        best = best.substitute({stand_in: load})
     return best
 
 
