@@ -3,6 +3,7 @@
     {"make": {"kind": ..., "sizes": ..., "engines": [...]}}    values and facts, by engine
     {"take": engine}                                           milliseconds of a call
     {"limits": true}                                           of the machine, by tilegrad
+    {"memory": true}                                           megabytes, the most so far
 
 An answer is a line of JSON too.
 """
@@ -14,6 +15,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import statistics
 import sys
 import time
@@ -60,6 +62,8 @@ class Server:
             return sample(self._ready[command["take"]])
         if "limits" in command:
             return importlib.import_module("models.with_tilegrad").limits()
+        if "memory" in command:
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         wanted = command["make"]
         self._ready.clear()
         gc.collect()

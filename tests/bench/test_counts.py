@@ -1,0 +1,143 @@
+"""Kernels of networks, and the bytes that they touch: they may fall, and never grow unseen.
+
+Only the schedule is made. Nothing is compiled or run, so that networks of their full width take
+little time; of equal layers there are two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from examples.models.gpt2 import GPT2, Decoder
+from examples.models.resnet import ResNet
+from examples.models.vit import ViT
+from tilegrad import Device, GlobalCounters, Tensor, nn
+from tilegrad.base.config import Context
+from tilegrad.base.dtype import dtypes
+from tilegrad.device.backend import Backend
+from tilegrad.device.null import NullRuntime
+from tilegrad.engine import pipeline, plans
+from tilegrad.engine.estimate import estimate
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.nn.state import get_parameters, get_state_dict
+from tilegrad.runtime.protocol import Runtime
+from tilegrad.target import Target
+
+# Kernels and megabytes of one call. A change that lowers a number lowers it here too.
+MOST = {
+    "resnet-18": (29, 1337.7),
+    "resnet-18 step": (393, 6942.4),
+    "gpt-2 token": (31, 214.8),
+    "gpt-2 prompt": (31, 295.5),
+    "vit": (25, 115.1),
+}
+
+
+# The same wherever the tests run: AVX-512, caches as of a server's core.
+TARGET = Target(
+    "counted",
+    vector_bytes=64,
+    registers=32,
+    threads=8,
+    cache_bytes=(32 << 10, 1 << 20, 32 << 20),
+    has_mask=True,
+    missing=frozenset({Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.RECIP}),
+    missing_dtypes=frozenset({dtypes.bfloat16}),
+    isa="avx512",
+)
+
+
+def device(name: str, runtime: Runtime | None = None) -> Backend:
+    return Backend(name, TARGET, lambda name, program: "", str.encode, runtime or NullRuntime())
+
+
+def scheduled(ast: UOp) -> pipeline.CompiledKernel:
+    """In place of a kernel: what is known of it before it is shaped."""
+    ops, mem = estimate(ast)
+    names = sorted({node.arg[0] for node in ast.toposort() if node.op is Ops.DEFINE_VAR})
+    one = (1, 1, 1)
+    kernel = pipeline.CompiledKernel(str(ast.key), "k", "k", "k", one, one, tuple(names), ops, mem)
+    return pipeline._remember(kernel, b"")
+
+
+@pytest.fixture(autouse=True)
+def schedule_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(plans, "_helpers", lambda graph, devices: nullcontext())
+    monkeypatch.setattr(
+        plans, "compile_kernels", lambda items, helpers: [scheduled(ast) for ast, _ in items]
+    )
+    monkeypatch.setattr(plans, "_recall", lambda key: None)
+    Device.register("COUNTED", device)
+    try:
+        with Context(DEVICE="COUNTED"):
+            yield
+    finally:
+        Device.unregister("COUNTED")
+
+
+def there(*shape: int, dtype: str = "float32") -> Tensor:
+    return Tensor.zeros(*shape, dtype=dtype).contiguous().realize()
+
+
+def realized(model: Any) -> Any:
+    """With memory for all of its tensors, so that none is made in the call that counts."""
+    Tensor.realize(*get_state_dict(model).values())
+    return model
+
+
+def step_of(model: Any, x: Tensor, y: Tensor) -> Callable[[], object]:
+    optimizer = realized(nn.optim.SGD(get_parameters(realized(model)), 0.01, momentum=0.9))
+
+    def step() -> Tensor:
+        with Tensor.train():
+            loss = model(x).sparse_categorical_crossentropy(y).backward()
+            optimizer.step()
+            return loss.realize()
+
+    return step
+
+
+def resnet() -> Callable[[], object]:
+    model, x = realized(ResNet(18)), there(8, 3, 64, 64)
+    return lambda: model(x).realize()
+
+
+def resnet_step() -> Callable[[], object]:
+    return step_of(ResNet(18), there(16, 3, 64, 64), there(16, dtype="int32"))
+
+
+def gpt2(tokens: int) -> Callable[[], object]:
+    decoder, words = Decoder(realized(GPT2(layers=2)), room=256), there(1, tokens, dtype="int32")
+    place = decoder._place.bind(128)
+    if tokens == 1:
+        return lambda: decoder._step(words, place)
+    return lambda: decoder.prefill(words)
+
+
+def vit() -> Callable[[], object]:
+    model, x = realized(ViT(layers=2)), there(4, 3, 224, 224)
+    return lambda: model(x).realize()
+
+
+MADE: dict[str, Callable[[], Callable[[], object]]] = {
+    "resnet-18": resnet,
+    "resnet-18 step": resnet_step,
+    "gpt-2 token": lambda: gpt2(1),
+    "gpt-2 prompt": lambda: gpt2(256),
+    "vit": vit,
+}
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_kernels_and_bytes_do_not_grow(name: str) -> None:
+    call = MADE[name]()
+    GlobalCounters.reset()
+    call()
+    kernels, megabytes = MOST[name]
+    found = GlobalCounters.kernel_count, round(GlobalCounters.global_mem / 1e6, 1)
+    assert found[0] <= kernels and found[1] <= megabytes, f"{name}: {found}, not {MOST[name]}"
