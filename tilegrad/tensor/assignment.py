@@ -18,8 +18,8 @@ from tilegrad.tensor import memory
 from tilegrad.tensor.core import check_devices, compute, describe, live
 from tilegrad.tensor.index import has_tensor
 from tilegrad.tensor.realized import owners
+from tilegrad.tensor.scatter import Scatter
 from tilegrad.tensor.sizes import here, merge, same_shape, show_shape
-from tilegrad.tensor.sort import Sorting
 
 __all__ = ["Assignment", "all_or_nothing"]
 
@@ -54,7 +54,7 @@ def all_or_nothing() -> Iterator[None]:
         _log.entries = None
 
 
-class Assignment(Sorting):
+class Assignment(Scatter):
     """Assignment, whole and in part, and Python's in-place operators."""
 
     __slots__ = ()

@@ -84,7 +84,7 @@ def simplify_under(node: UOp, condition: UOp, *, final: bool = False) -> UOp:
     if any(not load.dtype.is_int for load in loads):
         return node
     kept = {
-        UOp.variable(f"load{number}", load.dtype.min, load.dtype.max, load.dtype): load
+        UOp.variable(f"load{number}", int(load.dtype.min), int(load.dtype.max), load.dtype): load
         for number, load in enumerate(reversed(loads))
     }
     for stand_in, load in kept.items():
