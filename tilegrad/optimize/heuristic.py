@@ -9,6 +9,7 @@ neighbours in memory are neighbours in a vector.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
 from tilegrad.optimize.opts import apply_opt
 from tilegrad.optimize.overlap import dimensions
 from tilegrad.optimize.rows import rows_of_fold
+from tilegrad.optimize.stage import operand_of
 from tilegrad.target import Target
 
 __all__ = ["heuristic"]
@@ -43,6 +45,10 @@ _GATED = 0.7
 # What it costs to pack an element that is alone in memory, and to store one, in multiply-adds.
 _PACKED = 48
 _SCATTERED = 32
+# What it costs to copy an element to scratch, in multiply-adds.
+_COPIED = 16
+# What it costs, as a share, that chunks are too few for a slow core to hold up none.
+_UNEVEN = 0.5
 
 
 def heuristic(ast: UOp, target: Target) -> list[Opt]:
@@ -141,7 +147,7 @@ class _Shaper:
         rows pass over it there; a panel too large for the caches is cut along the fold.
         """
         limit = self.target.cache_bytes[1] // 2
-        moved = _loops_of_operand(self.ast, slot)
+        moved = _operand(self.ast, slot).ranges
         outputs = self.outputs()
         reused = int(prod(part.vmax + 1 for part in outputs if part not in moved))
         if reused < 4:
@@ -152,7 +158,7 @@ class _Shaper:
             if place is None:
                 return
         lanes_loop = next((part for part in outputs if part in moved), None)
-        if place is None and _packed_bytes(_load_of(self.ast, slot), []) <= limit // 2:
+        if place is None and _packed_bytes(_operand(self.ast, slot), []) <= limit // 2:
             lanes_loop = None
         if lanes_loop is not None:
             self.put_first([lanes_loop])
@@ -169,18 +175,28 @@ class _Shaper:
         """
         before = self.ast
         limit = self.target.cache_bytes[1] // 2
-        load = _load_of(self.ast, slot)
+        load = _operand(self.ast, slot)
         own = [part for part in self.outputs() if part in load.ranges]
+        # A fold that was cut runs around the outputs.
+        around = [
+            part
+            for part in itertools.takewhile(
+                lambda part: part.arg[1] is not Axis.LOOP, loop_order(self.ast)
+            )
+            if part in load.ranges
+        ]
         shared = {
             part
-            for each in dimensions(load, list(load.ranges))
+            for each in dimensions(
+                load, [part for part in loop_order(self.ast) if part in load.ranges]
+            )
             if each.is_window
             for part in each.times
         }
         outside = [part for part in own if part not in shared]
         for loop in (part for part in own if part in shared):
             extent = loop.src[0].arg
-            if _packed_bytes(load, outside) <= limit:
+            if _packed_bytes(load, [*around, *outside]) <= limit:
                 break
             # Rows of the window at a time, as the copy at a time shares their borders.
             fits = (
@@ -190,7 +206,7 @@ class _Shaper:
             )
             count = next(fits, None)
             if count is not None and self.move(OptOps.TILE, loop, count):
-                load = _load_of(self.ast, slot)
+                load = _operand(self.ast, slot)
                 own = [part for part in self.outputs() if part in load.ranges]
                 outside = [own[0], *(part for part in own if part in outside)]
                 break
@@ -199,7 +215,7 @@ class _Shaper:
             part for part in self.outputs() if part not in load.ranges and part in self.staged()
         ]
         self.put_first([*first, *outside])
-        if not self.stage(slot, outside[-1] if outside else None):
+        if not self.stage(slot, next(reversed([*around, *outside]), None)):
             self.ast = before
 
     def staged(self) -> set[UOp]:
@@ -360,13 +376,22 @@ class _Shaper:
         nests = {
             part for node in self.ast.toposort() if node.op is Ops.END for part in node.src[1:]
         }
-        candidates: list[tuple[int, int, UOp]] = []
+        copies = {
+            node.src[0]: int(prod(part.vmax + 1 for part in {*node.ranges, *node.src[1:]}))
+            for node in self.ast.toposort()
+            if node.op is Ops.END and node.src[0].op is Ops.STORE
+        }
+        candidates: list[tuple[float, int, UOp, int]] = []
         for place, loop in enumerate(loops):
             chunks = _chunks(loop.src[0].arg, self.target.threads)
             if loop not in nests and chunks > 1 and all(loop in fold.ranges for fold in folds):
-                candidates.append((-min(chunks, self.target.threads), place, loop))
-        for _, _, loop in sorted(candidates, key=lambda each: each[:2]):
-            if self.move(OptOps.THREAD, loop, _chunks(loop.src[0].arg, self.target.threads)):
+                # What a copy does not move with the loop is copied again in each chunk.
+                again = sum(each for store, each in copies.items() if loop not in store.ranges)
+                balance = min(chunks, self.target.threads) / self.target.threads
+                cost = (1 + _COPIED * again * (chunks - 1) / work) * (1 + _UNEVEN * (1 - balance))
+                candidates.append((cost, place, loop, chunks))
+        for _, _, loop, chunks in sorted(candidates, key=lambda each: each[:2]):
+            if self.move(OptOps.THREAD, loop, chunks):
                 return
 
 
@@ -424,7 +449,7 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
             ),
         )
         strided = [load for load in moves if _stride(load.src[1], lanes) != 1]
-        stage = _stageable(moves, loads)
+        stage = _name_of(fold, moves, loads, None)
         if strided:
             # Only a packed operand can be strided along the lanes, and packing takes many uses.
             others = [part for part in outputs if part not in strided[0].ranges]
@@ -441,30 +466,47 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
             reused = int(prod(part.src[0].arg for part in outputs if part not in strided[0].ranges))
             quality *= reused / (reused + _PACKED)
         quality *= min(row.src[0].arg, 8) / 8 * 0.5 + 0.5
-        gated = [load for load in [*stays, *strided] if len(load.src) == 4]
-        window = _stageable(gated, loads) if set(gated).isdisjoint(strided) else None
-        if gated and window is None:
-            # A gate for each element, where along neighbours a mask serves a whole vector.
+        # What is computed from loads, or gated, for each element, where along neighbours a vector
+        # serves: once, in a copy, or dearly.
+        dear = [] if _is_plain(fold, stays) else stays
+        window = _name_of(fold, dear, loads, lanes)
+        if dear and window is None:
             quality *= _GATED
         if best is None or quality > best[0] * 1.01:
             best = (quality, _Reuse(lanes, row, stage, window))
     return best[1] if best is not None else None
 
 
-def _stageable(moves: list[UOp], loads: list[UOp]) -> int | None:
-    """The parameter that the lanes move, if it is one and loaded at one place."""
-    if len(moves) != 1 or moves[0].src[0].op is not Ops.DEFINE_GLOBAL:
+def _is_plain(fold: UOp, loads: list[UOp]) -> bool:
+    """Whether `loads` are sides of the fold by themselves, without a gate."""
+    value = fold.src[0]
+    sides = [side.src[0] if side.op is Ops.CAST else side for side in value.src]
+    return all(load in sides and len(load.src) == 2 for load in loads)
+
+
+def _name_of(fold: UOp, wanted: list[UOp], loads: list[UOp], without: UOp | None) -> int | None:
+    """What STAGE calls the operand with the loads `wanted`: a parameter, or a side of the fold if
+    the other side has none of them; `without` is a range that must not move it.
+    """
+    if len(wanted) == 1 and wanted[0].src[0].op is Ops.DEFINE_GLOBAL:
+        memory = wanted[0].src[0]
+        if sum(load.src[0] is memory for load in loads) == 1:
+            return int(memory.arg)
+    value = fold.src[0]
+    if not wanted or not value.op.is_alu or len(value.src) != 2:
         return None
-    slot = moves[0].src[0].arg
-    return int(slot) if sum(load.src[0] is moves[0].src[0] for load in loads) == 1 else None
+    reads = [{node for node in side.toposort() if node.op is Ops.LOAD} for side in value.src]
+    for place, side in enumerate(value.src):
+        if reads[place].issuperset(wanted) and reads[1 - place].isdisjoint(wanted):
+            is_plain = all(node.op not in (Ops.REDUCE, Ops.AFTER) for node in side.toposort())
+            return -1 - place if is_plain and without not in side.ranges else None
+    return None
 
 
-def _load_of(ast: UOp, slot: int) -> UOp:
-    return next(
-        node
-        for node in ast.toposort()
-        if node.op is Ops.LOAD and node.src[0].op is Ops.DEFINE_GLOBAL and node.src[0].arg == slot
-    )
+def _operand(ast: UOp, name: int) -> UOp:
+    found = operand_of(ast, name)
+    assert found is not None
+    return found
 
 
 def _packed_bytes(load: UOp, outside: list[UOp], tile: tuple[UOp, int] | None = None) -> int:
@@ -472,20 +514,13 @@ def _packed_bytes(load: UOp, outside: list[UOp], tile: tuple[UOp, int] | None = 
     `tile` is the loop and how much of it.
     """
     total = load.dtype.itemsize
-    for each in dimensions(load, [part for part in load.ranges if part not in outside]):
+    inner = sorted(load.ranges.difference(outside), key=lambda part: part.arg[0])
+    for each in dimensions(load, inner):
         extent = each.extent
         if tile is not None and tile[0] in each.times:
             extent -= abs(each.times[tile[0]]) * int(tile[0].vmax + 1 - tile[1])
         total *= extent
     return total
-
-
-def _loops_of_operand(ast: UOp, slot: int) -> frozenset[UOp]:
-    found: frozenset[UOp] = frozenset()
-    for node in ast.toposort():
-        if node.op is Ops.LOAD and node.src[0].op is Ops.DEFINE_GLOBAL and node.src[0].arg == slot:
-            found |= node.ranges
-    return found
 
 
 def _stores(ast: UOp) -> list[UOp]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.rules import conjuncts, terms_of
+from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, prod
 
 __all__ = ["Dimension", "dimensions"]
@@ -36,11 +36,12 @@ class Dimension:
         """Whether different iterations of the ranges read the same place."""
         return bool(self.extent < prod(int(part.vmax) + 1 for part in self.times))
 
-    def moves(self, load: UOp) -> int | None:
-        """By how many elements of memory `load` moves from one place to the next."""
+    def is_contiguous(self, value: UOp) -> bool:
+        """Whether places next to each other are neighbours in the memory that `value` reads."""
         lead = next(part for part, times in self.times.items() if abs(times) == 1)
-        found = terms_of(load.src[1])
-        return None if found is None else found[0].get(lead, 0) * self.times[lead]
+        loads = (node for node in value.toposort() if node.op is Ops.LOAD)
+        found = (terms_of(load.src[1]) for load in loads)
+        return any(each is not None and each[0].get(lead) == self.times[lead] for each in found)
 
     @property
     def position(self) -> UOp:
@@ -86,13 +87,14 @@ def _joined(load: UOp, outer: Dimension, inner: Dimension) -> Dimension | None:
     loops = [*outer.times, *inner.times]
     if any(part.arg[1] in (Axis.UPCAST, Axis.UNROLL) for part in loops):
         return None
-    ones = [
-        next(part for part, times in each.times.items() if times == 1) for each in (outer, inner)
+    steps = [
+        next((part for part, times in each.times.items() if times == 1), None)
+        for each in (outer, inner)
     ]
-    moves = [_moves(load, part) for part in ones]
-    if moves[0] is None or moves[1] is None or outer.is_window:
+    if outer.is_window or steps[0] is None or steps[1] is None:
         return None
-    if moves[0] != tuple(move * inner.extent for move in moves[1]):
+    far, near = _moves(load, steps[0]), _moves(load, steps[1])
+    if far is None or near is None or far != tuple(move * inner.extent for move in near):
         return None
     return Dimension(
         {**{part: times * inner.extent for part, times in outer.times.items()}, **inner.times}
@@ -114,14 +116,16 @@ def _windows(times: Mapping[UOp, int]) -> Iterator[Dimension]:
             found.append({part: times[part]})
     for each in found:
         scale = math.gcd(*each.values())
+        # Upwards rather than downwards: as memory goes.
+        scale = scale if sum(each.values()) > 0 else -scale
         window = Dimension({part: move // scale for part, move in each.items()})
         if window.is_window and any(abs(move) == 1 for move in window.times.values()):
             yield window
 
 
 def _moves(load: UOp, part: UOp) -> tuple[int, ...] | None:
-    """By how much `part` moves the index and both sides of each comparison of the gate; None where
-    that is not a number, or where it moves nothing.
+    """By how much `part` moves each position on which `load` depends; None where that is not a
+    number, or where it moves nothing.
     """
     found = []
     for expression in _expressions(load):
@@ -132,7 +136,12 @@ def _moves(load: UOp, part: UOp) -> tuple[int, ...] | None:
     return tuple(found) if any(found) else None
 
 
-def _expressions(load: UOp) -> Iterable[UOp]:
-    yield load.src[1]
-    for condition in conjuncts(load.src[3]) if len(load.src) == 4 else ():
-        yield from condition.src if condition.op is Ops.CMPLT else (condition,)
+def _expressions(value: UOp) -> Iterable[UOp]:
+    """The positions on which `value` depends, and both sides of the comparisons of positions."""
+    for node in value.toposort():
+        if node.op is Ops.LOAD:
+            yield node.src[1]
+        elif node.dtype is not dtypes.index:
+            yield from (
+                each for each in node.src if each.dtype is dtypes.index and node.op is not Ops.RANGE
+            )

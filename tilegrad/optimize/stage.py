@@ -20,12 +20,12 @@ from tilegrad.optimize.overlap import Dimension, dimensions
 from tilegrad.optimize.split import next_number
 from tilegrad.target import Target
 
-__all__ = ["stage"]
+__all__ = ["operand_of", "stage"]
 
 
 def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
     """`Opt(STAGE, axis, operand)` or `Opt(STAGE, axis, (operand, order))`: copy what is read of
-    parameter number `operand` inside the loop `axis`. `order` names the packed dimensions, as
+    `operand` (`operand_of`) inside the loop `axis`. `order` names the packed dimensions, as
     positions among the inner ranges that the operand's index uses, outermost first; by default
     loops come before written-out axes.
 
@@ -43,39 +43,35 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
             f"shared memory",
             opt=opt,
         )
-    loads = [
-        node
-        for node in ast.toposort()
-        if node.op is Ops.LOAD
-        and node.src[0].op is Ops.DEFINE_GLOBAL
-        and node.src[0].arg == operand
-    ]
-    if len(loads) != 1:
+    load = operand_of(ast, operand)
+    if load is None:
         raise OptError(
-            f"stage: parameter {operand} is loaded at {len(loads)} places, not one", opt=opt
+            f"stage: no one value {operand}",
+            opt=opt,
+            names="a parameter that is loaded at one "
+            "place, or -1, -2 for what the largest fold combines",
         )
-    (load,) = loads
     loops = loop_order(ast)
     depth = -1 if opt.axis == -1 else loops.index(axes[opt.axis])
     used = load.ranges
     outer = [part for part in loops[: depth + 1] if part.arg[1] not in (Axis.UPCAST, Axis.UNROLL)]
     inner = [part for part in loops if part in used and part not in outer]
     if not inner:
-        raise OptError(f"stage: no loop inside axis {opt.axis} uses parameter {operand}", opt=opt)
+        raise OptError(f"stage: no loop inside axis {opt.axis} uses operand {operand}", opt=opt)
     if order is not None:
         if sorted(order) != list(range(len(inner))):
             raise OptError(
-                f"stage: {order} does not order the {len(inner)} inner ranges of parameter "
-                f"{operand}",
+                f"stage: {order} does not order the {len(inner)} inner ranges of operand {operand}",
                 opt=opt,
             )
         inner = [inner[place] for place in order]
     packed = [Dimension({part: 1}) for part in inner]
     if order is None:
         packed = dimensions(load, inner)
-    step = _step(packed[-1], load, target)
-    last = -(-packed[-1].extent // step) * step
-    size = int(prod(each.extent for each in packed[:-1])) * last
+    is_written = inner[-1].arg[1] in (Axis.UPCAST, Axis.UNROLL)
+    lanes = [_lanes(each, packed[-1], is_written, load, target) for each in packed]
+    extents = [-(-each.extent // count) * count for each, count in zip(packed, lanes, strict=True)]
+    size = int(prod(extents))
     if size * load.dtype.itemsize > target.cache_bytes[-1]:
         raise OptError(
             f"stage: {size * load.dtype.itemsize} bytes do not fit the caches of {target.name}",
@@ -88,45 +84,70 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
         tuple(part for part in outer if part in used),
         1 + max(numbers, default=-1),
     )
-    number, nest = next_number(ast), []
-    places: list[UOp] = []
-    is_written = inner[-1].arg[1] in (Axis.UPCAST, Axis.UNROLL)
-    for each in packed:
-        lanes = 1
-        if each is packed[-1]:
-            lanes = step if step > 1 else each.extent if is_written else 1
-        elif is_written and each.moves(load) == 1 and packed[-1].moves(load) != 1:
-            # Neighbours in memory are not neighbours in the copy: a tile of both is turned.
-            lanes = math.gcd(each.extent, target.lanes_of(load.dtype))
-        place, parts = _place(each.extent, lanes, number)
-        places.append(place)
-        nest += parts
-        number += 2
-    copied = load.substitute(
-        {
-            part: at
-            for each, place in zip(packed, places, strict=True)
-            for part, at in each.ranges_at(place).items()
-        }
-    )
-    if last != packed[-1].extent:
-        copied = gated_load(copied, places[-1] < packed[-1].extent)
-    position, filled_at, stride = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, 0), 1
-    for each, place in reversed(list(zip(packed, places, strict=True))):
-        position, filled_at = each.position * stride + position, place * stride + filled_at
-        stride *= last if each is packed[-1] else each.extent
+    number = next_number(ast)
+    nest: list[UOp] = []
+    position, filled_at = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, 0)
+    fresh: dict[UOp, UOp] = {}
+    outside: list[UOp] = []
+    for each, count, extent in zip(packed, lanes, extents, strict=True):
+        place, parts = _place(extent, count, number)
+        number, nest = number + 2, nest + parts
+        fresh |= each.ranges_at(place)
+        position, filled_at = position * extent + each.position, filled_at * extent + place
+        if extent != each.extent:
+            outside.append(place < each.extent)
+    copied = load.substitute(fresh)
+    for inside in outside:
+        loads = [node for node in copied.toposort() if node.op is Ops.LOAD]
+        copied = copied.substitute({node: gated_load(node, inside) for node in loads})
     filled = memory.store(simplify(filled_at), copied).end(*nest)
     read = memory.after(filled).load(simplify(position), dtype=load.dtype)
     return simplify(ast.substitute({load: read}))
 
 
-def _step(packed: Dimension, load: UOp, target: Target) -> int:
-    """How many elements of the last dimension are copied at once where it is a window: as many as a
-    vector holds; the window is rounded up to that.
+def operand_of(ast: UOp, name: int) -> UOp | None:
+    """The value that a number names: the load of a parameter, if there is one; -1 and -2 are the
+    sides of what the largest fold sums (or takes the maximum of, ...), loads and what is computed
+    from them.
     """
-    if not packed.is_window or not target.has_mask:
-        return 1
-    return min(target.lanes_of(load.dtype), 1 << (packed.extent - 1).bit_length())
+    nodes = ast.toposort()
+    if name >= 0:
+        loads = [
+            node
+            for node in nodes
+            if node.op is Ops.LOAD
+            and node.src[0].op is Ops.DEFINE_GLOBAL
+            and node.src[0].arg == name
+        ]
+        return loads[0] if len(loads) == 1 else None
+    folds = [node for node in nodes if node.op is Ops.REDUCE]
+    if not folds:
+        return None
+    value = max(folds, key=_iterations).src[0]
+    if not value.op.is_alu or len(value.src) != 2 or name < -2:
+        return None
+    side = value.src[-1 - name]
+    if any(node.op in (Ops.REDUCE, Ops.AFTER) for node in side.toposort()) or not side.ranges:
+        return None
+    return side
+
+
+def _iterations(fold: UOp) -> int:
+    loops = {*fold.ranges, *(part for part in fold.src[1:] if part.op is Ops.RANGE)}
+    return int(prod(part.vmax + 1 for part in loops))
+
+
+def _lanes(each: Dimension, last: Dimension, is_written: bool, value: UOp, target: Target) -> int:
+    """How many elements along a dimension are copied at once; its extent is rounded up to that."""
+    width = target.lanes_of(value.dtype)
+    if each is last:
+        if each.is_window and target.has_mask:
+            return min(width, 1 << (each.extent - 1).bit_length())
+        return each.extent if is_written else 1
+    if is_written and each.is_contiguous(value) and not last.is_contiguous(value):
+        # Neighbours in memory are not neighbours in the copy: a tile of both is turned.
+        return width if target.has_mask and each.extent >= width else math.gcd(each.extent, width)
+    return 1
 
 
 def _place(extent: int, lanes: int, number: int) -> tuple[UOp, list[UOp]]:

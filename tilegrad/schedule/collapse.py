@@ -55,16 +55,38 @@ def where_of_load(g: UOp, load: UOp) -> UOp | None:
 
 @COLLAPSE.rule("where-gives-zero", UPat(Ops.WHERE, src=(g, UPat(Ops.MUL, name="value"), zero)))
 def where_gives_zero(g: UOp, value: UOp) -> UOp | None:
-    """A product whose loads already give zero outside the gate is zero there by itself."""
+    """A product whose loads already give zero outside the gate is zero there by itself; else the
+    gate belongs to the factor that it is about.
+
+    before   WHERE(i + k < 9, LOAD(a, i + k) * LOAD(b, k), 0)
+    after    WHERE(i + k < 9, LOAD(a, i + k), 0) * LOAD(b, k)
+    """
     closed = {
         load: load.src[2]
         for load in value.toposort()
         if load.op is Ops.LOAD and len(load.src) == 4 and _covers(load.src[3], g)
     }
-    if not closed:
+    if closed and _is_zero(value.substitute(closed)):
+        return value
+    if not _is_of_indices(g):
         return None
-    outside = simplify(value.substitute(closed))
-    return value if outside.op is Ops.CONST and outside.arg == 0 else None
+    for factor, other in (value.src, value.src[::-1]):
+        # Zero times infinity is not zero. But where each condition moves without `other`, that
+        # factor counts inside the gate too, so that nothing it is shows outside alone.
+        if all(part.ranges - other.ranges for part in conjuncts(g)):
+            if not _is_zero(factor.substitute(closed)):
+                factor = g.where(factor, 0.0 if factor.dtype.is_float else 0)
+            return factor * other
+    return None
+
+
+def _is_zero(value: UOp) -> bool:
+    value = simplify(value)
+    return value.op is Ops.CONST and bool(value.arg == 0)
+
+
+def _is_of_indices(condition: UOp) -> bool:
+    return all(node.op is not Ops.LOAD for node in condition.toposort())
 
 
 def _covers(gate: UOp, condition: UOp) -> bool:
