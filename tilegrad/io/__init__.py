@@ -9,10 +9,14 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["gguf_load", "torch_load"]
+__all__ = ["gguf_load", "npy_load", "npy_save", "npz_load", "npz_save", "torch_load"]
 
 _HOME = {
     "gguf_load": "tilegrad.io.gguf",
+    "npy_load": "tilegrad.io.numpy_files",
+    "npy_save": "tilegrad.io.numpy_files",
+    "npz_load": "tilegrad.io.numpy_files",
+    "npz_save": "tilegrad.io.numpy_files",
     "torch_load": "tilegrad.io.torch_file",
 }
 

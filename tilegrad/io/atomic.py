@@ -9,11 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["atomic_write"]
+from tilegrad.base.errors import DataError
+
+__all__ = ["atomic_write", "not_written"]
 
 
 @contextlib.contextmanager
@@ -38,6 +41,23 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
             partial.unlink()
         raise
     _sync_folder(target.parent)
+
+
+def not_written(writer: str, file: str, error: OSError, size: int) -> DataError:
+    """The error for a file of `size` bytes that `writer` could not write."""
+    folder = Path(os.path.realpath(file)).parent
+    try:
+        free = f"{shutil.disk_usage(folder).free} bytes"
+    except OSError:
+        free = "unknown"
+    return DataError(
+        f"{writer}: cannot write the file: {error.strerror or error}",
+        file=file,
+        needed=f"{size} bytes",
+        free=free,
+        left="nothing new; a file that was there before is as it was",
+        fix="free space on the disk, or write to a folder that exists and that you may write to",
+    )
 
 
 def _sync_folder(folder: Path) -> None:

@@ -26,9 +26,8 @@ _MAX_BYTES = 1 << 62
 _SHOWN = 200
 
 _OTHER_NAMES = {
-    "float8_e4m3fn": ("float8_e4m3", "fp8e4m3"), "float8_e4m3": ("fp8e4m3",),
-    "float8_e5m2": ("fp8e5m2",),
-    "float8_e4m3fnuz": ("fp8e4m3fnuz",), "float8_e5m2fnuz": ("fp8e5m2fnuz",),
+    "float8_e4m3fn": "fp8e4m3", "float8_e5m2": "fp8e5m2",
+    "float8_e4m3fnuz": "fp8e4m3fnuz", "float8_e5m2fnuz": "fp8e5m2fnuz",
 }  # fmt: skip
 
 
@@ -61,12 +60,9 @@ def damaged(
 
 
 def dtype_called(name: str) -> DType | None:
-    """The dtype of tensors with this name, or one of its other names; None if there is none."""
-    for wanted in (name, *_OTHER_NAMES.get(name, ())):
-        for dtype in dtypes.all:
-            if dtype.name == wanted:
-                return dtype
-    return None
+    """The dtype of tensors with this name, or PyTorch's name for it; None if there is none."""
+    wanted = _OTHER_NAMES.get(name, name)
+    return next((dtype for dtype in dtypes.all if dtype.name == wanted), None)
 
 
 def is_sizes(values: object) -> bool:

@@ -15,7 +15,6 @@ import json
 import math
 import mmap
 import os
-import shutil
 import struct
 from collections import Counter
 from collections.abc import Mapping
@@ -24,12 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.errors import DataError, DTypeError
-from tilegrad.io.atomic import atomic_write
+from tilegrad.io.atomic import atomic_write, not_written
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Entry", "read_metadata", "read_safetensors", "write_safetensors"]
+__all__ = ["Entry", "read_metadata", "read_safetensors", "storage_of", "write_safetensors"]
 
 # The format's own limit for a header; and NumPy 1's for the number of axes.
 _MAX_HEADER_BYTES = 100_000_000
@@ -90,6 +89,12 @@ class _Place:
     shape: tuple[int, ...]
     begin: int
     end: int
+
+
+def storage_of(name: str) -> str | None:
+    """The NumPy type of the arrays that hold the dtype `name`; None if the format lacks it."""
+    format = _BY_NAME.get(name)
+    return None if format is None else format.storage
 
 
 def read_safetensors(path: str | os.PathLike[str]) -> dict[str, Entry]:
@@ -164,7 +169,7 @@ def write_safetensors(
             for name in order:
                 file.write(entries[name].data.reshape(-1).view("u1").data)
     except OSError as error:
-        raise _not_written(target, error, 8 + len(text) + end) from error
+        raise not_written("write_safetensors", target, error, 8 + len(text) + end) from error
 
 
 def _as_entry(file: str, name: str, tensor: Entry | npt.NDArray[Any]) -> Entry:
@@ -198,22 +203,6 @@ def _as_entry(file: str, name: str, tensor: Entry | npt.NDArray[Any]) -> Entry:
         )
     data = np.ascontiguousarray(given, format.storage).reshape(given.shape)
     return Entry(format.name, given.shape, data)
-
-
-def _not_written(file: str, error: OSError, size: int) -> DataError:
-    folder = Path(os.path.realpath(file)).parent
-    try:
-        free = f"{shutil.disk_usage(folder).free} bytes"
-    except OSError:
-        free = "unknown"
-    return DataError(
-        f"write_safetensors: cannot write the file: {error.strerror or error}",
-        file=file,
-        needed=f"{size} bytes",
-        free=free,
-        left="nothing new; a file that was there before is as it was",
-        fix="free space on the disk, or write to a folder that exists and that you may write to",
-    )
 
 
 def _open(path: str | os.PathLike[str]) -> tuple[mmap.mmap, dict[str, str], dict[str, _Place]]:

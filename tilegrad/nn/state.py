@@ -6,20 +6,20 @@ called by the way to them, as in "layers.0.weight". Those are PyTorch's names fo
 
 from __future__ import annotations
 
-import os
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DataError, DTypeError, ShapeError
-from tilegrad.io.safetensors import Entry, read_metadata, read_safetensors, write_safetensors
+from tilegrad.io.gguf import gguf_load
+from tilegrad.io.torch_file import torch_load
+from tilegrad.io.weights import safe_load, safe_load_metadata, safe_save
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "Unmatched", "get_parameters", "get_state_dict", "load_state_dict", "safe_load",
-    "safe_load_metadata", "safe_save",
+    "Unmatched", "get_parameters", "get_state_dict", "gguf_load", "load_state_dict", "safe_load",
+    "safe_load_metadata", "safe_save", "torch_load",
 ]  # fmt: skip
 
 
@@ -161,67 +161,3 @@ def _check_pairs(pairs: list[tuple[str, Tensor, Tensor]]) -> None:
 
 
 _BITS = {dtypes.bfloat16: dtypes.uint16, **dict.fromkeys(dtypes.fp8s, dtypes.uint8)}
-
-
-def safe_save(
-    tensors: Mapping[str, Tensor],
-    path: str | os.PathLike[str],
-    metadata: Mapping[str, str] | None = None,
-) -> None:
-    """Write `tensors` to a safetensors file, which appears whole or not at all.
-
-    Raises DataError if it cannot be written; an older file is then as it was.
-    """
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, Tensor):
-            raise DTypeError(
-                f"safe_save: {name!r} is a {type(tensor).__name__}, not a Tensor",
-                fix="pass nn.state.get_state_dict(model)",
-                line=here(),
-            )
-    # NumPy has no bfloat16 and no floats of 8 bits: an array holds their bits.
-    plain = {
-        name: tensor.bitcast(_BITS[tensor.dtype]) if tensor.dtype in _BITS else tensor
-        for name, tensor in tensors.items()
-    }
-    if plain:
-        Tensor.realize(*plain.values())
-    arrays = {name: tensor.numpy() for name, tensor in plain.items()}
-    entries = {
-        name: Entry(tensors[name].dtype.name, array.shape, array) for name, array in arrays.items()
-    }
-    write_safetensors(path, entries, metadata)
-
-
-def safe_load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, Tensor]:
-    """The tensors of a safetensors file by name, on `device`.
-
-    Raises DataError if the file is damaged, DTypeError for a dtype that tensors do not have.
-    """
-    entries = read_safetensors(path)
-    known = {dtype.name: dtype for dtype in dtypes.all}
-    unknown = [
-        f"{name}: {entry.dtype_name}"
-        for name, entry in entries.items()
-        if entry.dtype_name not in known
-    ]
-    if unknown:
-        raise DTypeError(
-            "safe_load: the file holds dtypes that tensors do not have",
-            file=os.fspath(path),
-            tensors=_listed(unknown),
-            known=", ".join(known),
-        )
-    return {
-        name: _tensor(entry, known[entry.dtype_name], device) for name, entry in entries.items()
-    }
-
-
-def _tensor(entry: Entry, dtype: DType, device: str | None) -> Tensor:
-    tensor = Tensor(entry.data, device=device)
-    return tensor.bitcast(dtype) if dtype in _BITS else tensor
-
-
-def safe_load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The texts that the writer of a safetensors file added to it."""
-    return read_metadata(path)

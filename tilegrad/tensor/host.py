@@ -7,6 +7,7 @@ tensor.
 
 from __future__ import annotations
 
+import functools
 import struct
 import sys
 from collections.abc import Sequence
@@ -186,10 +187,22 @@ def array_parts(data: Any) -> tuple[bytes, DType, tuple[int, ...], Any]:
     return array.tobytes(), known, array.shape, number
 
 
+@functools.cache
+def _knows_half() -> bool:
+    try:
+        cast: Any = memoryview(bytes(2)).cast
+        cast("e")
+    except ValueError:
+        return False
+    return True
+
+
 def format_of(dtype: DType) -> str:
-    """The code under which a memoryview knows `dtype`; bfloat16 is 16 bits to it, and a float of 8
-    bits a byte.
+    """The code under which a memoryview knows `dtype`; bfloat16 is 16 bits to it (and so is a half,
+    to those of older Pythons), and a float of 8 bits a byte.
     """
+    if dtype is dtypes.float16 and not _knows_half():
+        return "H"
     return _CODES.get(dtype, "H" if dtype.itemsize == 2 else "B")
 
 

@@ -1,0 +1,109 @@
+"""Tensors to safetensors files and back: one file, or several with an index.
+
+Loaded tensors are views of the mapped files: nothing is read before it is used, and a device that
+reaches the host's memory computes with the file's own pages.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import DTypeError
+from tilegrad.io.mapped import dtype_called, tensor_over
+from tilegrad.io.safetensors import (
+    Entry,
+    read_metadata,
+    read_safetensors,
+    storage_of,
+    write_safetensors,
+)
+from tilegrad.io.shards import INDEX, read_shards, write_shards
+from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["safe_load", "safe_load_metadata", "safe_save"]
+
+
+def safe_save(
+    tensors: Mapping[str, Tensor],
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, str] | None = None,
+    shard_bytes: int | None = None,
+) -> None:
+    """Write `tensors` to a safetensors file, which appears whole or not at all.
+
+    With `shard_bytes`, `path` is an index, `model.safetensors.index.json`, and files of at most so
+    many bytes beside it hold the tensors; the index is written last.
+
+    Raises DataError if it cannot be written (an older file is then as it was), DTypeError for what
+    is no tensor or of a dtype that the format lacks.
+
+    >>> safe_save(nn.state.get_state_dict(model), "model.safetensors")  # doctest: +SKIP
+    """
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise DTypeError(
+                f"safe_save: {name!r} is a {type(tensor).__name__}, not a Tensor",
+                fix="pass nn.state.get_state_dict(model)",
+                line=here(),
+            )
+    if tensors:
+        Tensor.realize(*tensors.values())
+    entries = {name: _entry(tensor) for name, tensor in tensors.items()}
+    if shard_bytes is None:
+        write_safetensors(path, entries, metadata)
+    else:
+        write_shards(path, entries, metadata, shard_bytes)
+
+
+def _entry(tensor: Tensor) -> Entry:
+    """The tensor's bytes, as the array that the format's writer takes."""
+    import numpy
+
+    name, shape = tensor.dtype.name, tensor._bound_shape()
+    storage = storage_of(name) or f"u{tensor.dtype.itemsize}"
+    return Entry(name, shape, numpy.frombuffer(tensor.data().cast("B"), storage).reshape(shape))
+
+
+def safe_load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, Tensor]:
+    """The tensors of a safetensors file by name, on `device`; `path` may be the index of a
+    checkpoint in several files (`*.index.json`). The files are mapped, and read as values are
+    needed.
+
+    Raises DataError if a file is damaged, DTypeError for a dtype that tensors do not have.
+
+    >>> weights = safe_load("model.safetensors")  # doctest: +SKIP
+    """
+    is_index = os.fspath(path).endswith(INDEX)
+    entries = read_shards(path) if is_index else read_safetensors(path)
+    unknown = [
+        f"{name}: {entry.dtype_name}"
+        for name, entry in entries.items()
+        if dtype_called(entry.dtype_name) is None
+    ]
+    if unknown:
+        shown = ", ".join(unknown[:8])
+        raise DTypeError(
+            "safe_load: the file holds dtypes that tensors do not have",
+            file=os.fspath(path),
+            tensors=shown if len(unknown) <= 8 else f"{shown}, and {len(unknown) - 8} more",
+            known=", ".join(dtype.name for dtype in dtypes.all),
+        )
+    return {name: _tensor(entry, device) for name, entry in entries.items()}
+
+
+def _tensor(entry: Entry, device: str | None) -> Tensor:
+    dtype = dtype_called(entry.dtype_name)
+    assert dtype is not None
+    raw = entry.data.reshape(-1).view("u1").data
+    return tensor_over(raw, dtype, entry.shape, device)
+
+
+def safe_load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The texts that the writer of a safetensors file added to it.
+
+    Raises DataError if the file is damaged.
+    """
+    return read_metadata(path)
