@@ -158,6 +158,3 @@ def _check_pairs(pairs: list[tuple[str, Tensor, Tensor]]) -> None:
             given=_listed(kinds),
             line=here(),
         )
-
-
-_BITS = {dtypes.bfloat16: dtypes.uint16, **dict.fromkeys(dtypes.fp8s, dtypes.uint8)}
