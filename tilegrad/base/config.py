@@ -38,6 +38,14 @@ class Config:
     )
     NOOPT: int = _switch(0, "1: the plain plan and no Opts", high=1, shapes_code=True)
     BEAM: int = _switch(0, "search width; 0 takes the heuristic", high=64, shapes_code=True)
+    IGNORE_BEAM_CACHE: int = _switch(
+        0, "1: search again, whatever was found before", high=1, shapes_code=True
+    )
+    BEAM_FILE: str = _switch(
+        "", "a text file of findings, read before a search and added to after", shapes_code=True
+    )
+    BEAM_SECONDS: int = _switch(60, "about how long a kernel is searched; 0: no limit", high=86_400)
+    SEARCH: str = _switch("beam", "the strategy of a search, by name", shapes_code=True)
     JIT: int = _switch(1, "0 off, 1 on, 2 capture without the graph runner", high=2)
     TC: int = _switch(1, "matrix units: 0 off, 1 on, 2 their shape only", high=2, shapes_code=True)
     VERIFY: int = _switch(1, "0 skips the checks between stages", high=1)
@@ -65,7 +73,20 @@ class Config:
 _FIELDS = {item.name: item for item in fields(Config)}
 # Names of our own carry a prefix in the environment, so that they cannot clash with other programs'
 # variables.
-_PREFIXED = frozenset({"DEVICE", "CACHE", "PARALLEL", "THREADS", "SPIN_US", "CPU_TARGET", "VERIFY"})
+_PREFIXED = frozenset(
+    {
+        "DEVICE",
+        "CACHE",
+        "PARALLEL",
+        "THREADS",
+        "SPIN_US",
+        "CPU_TARGET",
+        "VERIFY",
+        "BEAM_FILE",
+        "BEAM_SECONDS",
+        "SEARCH",
+    }
+)
 _CHOICES = {"CPU_TARGET": ("", "scalar", "avx2", "avx512")}
 
 
@@ -123,6 +144,22 @@ class _Reader:
     def current(self) -> Config:
         """All switches as one value; the same object as long as no context is entered or left."""
         return _current.get()
+
+    def environment(self, **values: object) -> dict[str, str]:
+        """The running thread's switches as environment variables, for a process of our own;
+        `values` are set otherwise.
+
+        Raises ConfigError for an unknown value.
+        """
+        current = replace(
+            _current.get(), **{name: _parse(name, value) for name, value in values.items()}
+        )
+        return {
+            (f"TILEGRAD_{name}" if name in _PREFIXED else name): str(getattr(current, name) or "")
+            if name == "NO_COLOR" or isinstance(item.default, str)
+            else str(getattr(current, name))
+            for name, item in _FIELDS.items()
+        }
 
     def code_key(self) -> tuple[object, ...]:
         """The values of all switches that shape generated code."""

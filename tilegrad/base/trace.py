@@ -17,8 +17,8 @@ __all__ = ["Counters", "GlobalCounters", "PassRecord", "Rewrite", "counters", "r
 
 @dataclass
 class Counters:
-    """Work of the compiler in this process: graphs rewritten, kernels rendered and compiled, and
-    nodes that walks and rewrites went through.
+    """Work of the compiler in this process: graphs rewritten, kernels rendered and compiled, nodes
+    that walks and rewrites went through, kernels searched, and candidates that were timed for them.
     """
 
     rewrites: int = 0
@@ -26,6 +26,8 @@ class Counters:
     renders: int = 0
     compiles: int = 0
     visits: int = 0
+    searches: int = 0
+    timings: int = 0
 
     def reset(self) -> None:
         self.__init__()  # type: ignore[misc]

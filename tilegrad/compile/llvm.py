@@ -23,7 +23,7 @@ import llvmlite.binding as binding
 
 from tilegrad.base.errors import CompileError
 
-__all__ = ["assembly", "compile_ir", "count_spills", "host_target"]
+__all__ = ["assembly", "compile_ir", "count_spills", "host_target", "inner_spills"]
 
 # Each was measured on five kernels of 29 to 850 lines: what it adds to the compile time, and how
 # much faster the code gets.
@@ -38,6 +38,10 @@ _PASSES = (
 # Tried and left out, as the code ran no faster: instruction_combine (+13 to 25%), new_gvn (+6 to
 # 13%), loop_rotate and loop_strength_reduce (+3%). The standard pipeline O1 (+105 to 150%) gained
 # 1.3 times on one kernel, by unrolling a scalar loop: the work of an Opt.
+
+
+# Bytes from which on a register holds a vector.
+_VECTOR = 16
 
 
 @dataclass(frozen=True)
@@ -135,3 +139,28 @@ def count_spills(text: str) -> int:
     values than registers.
     """
     return len(re.findall(r"-byte (?:Folded )?(?:Spill|Reload)\b", text))
+
+
+def inner_spills(text: str) -> int:
+    """How many vectors an `assembly` text moves to the stack and back inside its innermost loops.
+
+    There each of them costs as much as the arithmetic that the loop is for; outside, little. Single
+    numbers, which are addresses and counters, are no part of it: they are read from the stack as
+    operands.
+    """
+    count, is_inner = 0, False
+    heads: set[str] = set()
+    label = ""
+    for line in text.splitlines():
+        found = re.match(r"\.?L(BB\d+_\d+):|(?:#|//) %bb\.\d+:", line)
+        if found is not None:
+            label, is_inner = found[1] or "", False
+        if "This Inner Loop Header" in line:
+            heads.add(label)
+            is_inner = True
+        inside = re.search(r"in Loop: Header=(BB\d+_\d+)", line)
+        if inside is not None and inside[1] in heads:
+            is_inner = True
+        moved = re.search(r"(\d+)-byte (?:Folded )?(?:Spill|Reload)\b", line)
+        count += is_inner and moved is not None and int(moved[1]) >= _VECTOR
+    return count

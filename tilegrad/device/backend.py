@@ -34,6 +34,8 @@ class Backend:
         runtime: memory and launches.
         compiler: what `compile` depends on beside the source and the target (versions,
             processor), for cache keys.
+        spills: source text -> how many vectors its innermost loops move to the stack and back;
+            None where that cannot be told.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Backend:
     compile: Callable[[str], bytes]
     runtime: Runtime
     compiler: str = ""
+    spills: Callable[[str], int] | None = None
     _allocators: list[LRUAllocator] = field(default_factory=list, repr=False)
 
     @property

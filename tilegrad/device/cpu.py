@@ -105,7 +105,7 @@ def cpu_target(limit: str = "") -> Target:
         cache_bytes=_cache_sizes(),
         has_mask=isa in ("avx512", "avx2"),
         has_fma=isa in ("avx512", "avx2", "neon"),
-        missing=frozenset({Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.RECIP}),
+        missing=frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.RECIP}),
         # Before AVX, a conversion of a half is a call of a library that is not there.
         missing_dtypes=frozenset(
             {dtypes.bfloat16, dtypes.float16} if isa in ("sse", "scalar") else {dtypes.bfloat16}
@@ -228,18 +228,36 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
         renderer = LLVMRenderer(max(target.vector_bytes, 16), cache_bytes)
         return renderer.render(function, list(program))
 
-    def compile_source(text: str) -> bytes:
-        from tilegrad.compile.llvm import compile_ir, host_target
+    def processor() -> tuple[str, str, str]:
+        from tilegrad.compile.llvm import host_target
 
         triple, cpu, features = host_target()
         if target.isa == "avx2":
             cpu, features = "x86-64-v3", ""
         elif target.isa == "scalar" and not target.has_fma and "x86" in triple:
             cpu, features = "x86-64", ""
+        return triple, cpu, features
+
+    def compile_source(text: str) -> bytes:
+        from tilegrad.compile.llvm import compile_ir
+
+        triple, cpu, features = processor()
         return compile_ir(text, cpu=cpu, features=features, triple=triple)
 
+    def spills(text: str) -> int:
+        from tilegrad.compile.llvm import assembly, inner_spills
+
+        triple, cpu, features = processor()
+        return inner_spills(assembly(text, cpu=cpu, features=features, triple=triple))
+
     return Backend(
-        name, target, render, compile_source, runtime or CpuRuntime(), compiler=_identity()
+        name,
+        target,
+        render,
+        compile_source,
+        runtime or CpuRuntime(),
+        compiler=_identity(),
+        spills=spills,
     )
 
 

@@ -36,6 +36,8 @@ TARGET = replace(cuda_target("sm_80"), name="EMU", isa="")
 class EmulatorRuntime(HostMemory):
     """Memory that no host view reaches, and launches in Python."""
 
+    is_timed = False
+
     def __init__(self, target: Target):
         self.target = target
 

@@ -25,6 +25,8 @@ __all__ = ["NullRuntime", "backend"]
 class NullRuntime(Runtime):
     """Takes every request and does nothing. A handle is a serial number."""
 
+    is_timed = False
+
     def __init__(self) -> None:
         self._serial = 0
         self._lock = threading.Lock()

@@ -101,6 +101,11 @@ class Devices:
                     print(f"opened device {name} from pid {os.getpid()}", flush=True)
         return found
 
+    def is_built_in(self, name: str) -> bool:
+        """Whether any process finds the device `name`, without being told of it."""
+        kind = self.canonical(name).split(":")[0]
+        return kind in _BUILT_IN and kind not in self._factories
+
     def describe(self, name: str, runtime: Runtime) -> Backend:
         """The code generator of the device `name` over another runtime, without its hardware."""
         name = self.canonical(name)

@@ -98,7 +98,25 @@ def kernel_key(ast: UOp, backend: Backend) -> str:
 
 def backend_key(backend: Backend) -> str:
     """What the device, its compiler and the switches add to every key."""
-    return repr((backend.target, backend.compiler, config.code_key(), sources_digest()))
+    return repr(
+        (backend.target, backend.compiler, config.code_key(), sources_digest(), _findings_state())
+    )
+
+
+def _findings_state() -> str:
+    """The file of findings, if there is one, is part of every key."""
+    if not config.BEAM_FILE:
+        return ""
+    from tilegrad.engine.search import findings_state
+
+    return findings_state()
+
+
+def is_recalled() -> bool:
+    """Whether compiled code is taken from disk: not where how it is made is to be shown, nor where
+    what was found before is to be left.
+    """
+    return config.DEBUG < 3 and not (config.BEAM and config.IGNORE_BEAM_CACHE)
 
 
 def binary_of(key: str) -> bytes:
@@ -107,13 +125,11 @@ def binary_of(key: str) -> bytes:
 
 
 def recall_kernel(key: str) -> CompiledKernel | None:
-    """The kernel kept under `key`, in this process or on disk; DEBUG=3 and up shows how kernels are
-    made, and takes none from disk.
-    """
+    """The kernel kept under `key`, in this process or on disk."""
     found = _kernels.get(key)
     if found is not None:
         return found
-    kept = cache.get("kernels", key) if config.DEBUG < 3 else None
+    kept = cache.get("kernels", key) if is_recalled() else None
     if kept is None:
         return None
     head, _, binary = kept.partition(b"\n")
@@ -176,6 +192,10 @@ def make_kernel(
     from tilegrad.engine.stages import to_program
     from tilegrad.runtime.protocol import launch_dims, variable_names
 
+    if opts is None and (config.BEAM or config.BEAM_FILE):
+        from tilegrad.engine.search import best_opts
+
+        opts = best_opts(ast, backend)
     shaped, program = to_program(ast, backend.target, opts)
     name, display = shaped.names
     suffix = suffix_of(name)
@@ -212,7 +232,9 @@ def _keep(made: Made) -> CompiledKernel:
 
 
 def compile_kernel(ast: UOp, backend: Backend, opts: Sequence[Any] | None = None) -> CompiledKernel:
-    """`ast` as a binary for `backend`, by the Opts given or those the heuristic picks."""
+    """`ast` as a binary for `backend`, by the Opts given, found by a search (BEAM), or picked by
+    the heuristic.
+    """
     key = (
         kernel_key(ast, backend)
         if opts is None

@@ -27,6 +27,7 @@ from tilegrad.engine.pipeline import (
     Helpers,
     backend_key,
     compile_kernels,
+    is_recalled,
     recall_kernel,
 )
 from tilegrad.ir.args import BufferArg, RandArg
@@ -134,8 +135,7 @@ def plan_for(graph: Graph, sink: UOp, keep: Sequence[int] = ()) -> Plan:
         graph.key, Device.DEFAULT, repr(devices), *(backend_key(Device[name]) for name in devices)
     )
     found = _plans.get(key)
-    if found is None and config.DEBUG < 3:
-        # Kernels that are to be shown are made anew.
+    if found is None and is_recalled():
         found = _recall(key)
     if found is None:
         with _no_collection():

@@ -39,10 +39,13 @@ _START = "import sys; sys.path[:] = {!r}; from tilegrad.engine.worker import mai
 def count_of_helpers() -> int:
     """How many helpers there may be: one less than there are cores.
 
-    None where kernels are to be shown or recorded as they are made, where PARALLEL=0, and where
-    there is no interpreter to start: the executable of a frozen program is the program.
+    None where kernels are to be shown or recorded as they are made, where PARALLEL=0, where a
+    search decides (it has processes of its own, and must not be disturbed), and where there is no
+    interpreter to start: the executable of a frozen program is the program.
     """
     if not config.PARALLEL or config.DEBUG >= 3 or trace.get() is not None:
+        return 0
+    if config.BEAM or config.BEAM_FILE:
         return 0
     if not sys.executable or getattr(sys, "frozen", False):
         return 0

@@ -33,6 +33,9 @@ class Runtime(Protocol):
     keep_bytes: int = 1 << 31
     """How many freed bytes the allocator above may keep for reuse."""
 
+    is_timed: bool = True
+    """Whether the time of a launch tells how good a kernel is, so that search may measure it."""
+
     def allocate(self, nbytes: int) -> Any:
         """A handle to `nbytes` > 0 bytes, aligned for every dtype.
 

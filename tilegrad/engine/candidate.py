@@ -1,0 +1,256 @@
+"""What a child of a search does: reads requests, compiles candidates, runs them.
+
+Started by engine.children, with pipes as standard input and output. Everything here may die: a
+compiler that aborts or a kernel that runs wild ends this process only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tilegrad.base import cache
+from tilegrad.device.backend import Backend
+from tilegrad.device.registry import Device
+from tilegrad.device.trial import Loaded, Trial, parameters_of
+from tilegrad.engine.children import read_message, write_message
+from tilegrad.engine.estimate import estimate
+from tilegrad.engine.stages import to_program
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.ranges import replace_ranges
+from tilegrad.ir.text import parse
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.findings import parse_opts
+from tilegrad.optimize.opt import loop_order
+from tilegrad.optimize.opts import start
+from tilegrad.optimize.search import Opts, expand
+from tilegrad.runtime.protocol import launch_dims, variable_names
+
+__all__ = ["main"]
+
+# The plain kernel, one element at a time, is run for at most so many operations; of a larger one
+# the first and last parts of each axis are checked.
+_PLAIN_OPERATIONS = 1 << 27
+_LEAST_PART = 16
+_FUNCTION = "candidate"
+# Of a size in a symbolic kernel: what a draw's offset may be is no size.
+_LARGEST = 1 << 16
+# Samples of one candidate: enough for a least time, within a limit.
+_SAMPLES, _SAMPLE_SECONDS = 400, 0.12
+# A candidate that needs more than this, relative to the best, is given up.
+_GIVE_UP = 1.4
+_TURN_SECONDS, _TURNS_SECONDS, _LEAST_ROUNDS = 2e-3, 2.5, 5
+
+
+class _Bench:
+    """One kernel and its candidates."""
+
+    def __init__(self) -> None:
+        self.backend: Backend | None = None
+        self.trial: Trial | None = None
+        self.values: list[dict[str, int]] = []
+        self.loaded: dict[int, Loaded] = {}
+
+    def open(self, request: dict[str, Any], data: bytes) -> dict[str, Any]:
+        """Take a kernel on a device; the one before is forgotten."""
+        self.__init__()  # type: ignore[misc]
+        self.ast = parse(request["ast"])
+        self.backend = Device[request["device"]]
+        self.seed = request["seed"]
+        return {}
+
+    @property
+    def _device(self) -> Backend:
+        assert self.backend is not None
+        return self.backend
+
+    def expand(self, request: dict[str, Any], data: bytes) -> dict[str, Any]:
+        target = self._device.target
+        kernel = start(self.ast, target)
+        options = expand(kernel, parse_opts(request["opts"]), target)
+        return {"options": [[repr(list(o.opts)), o.key.hex(), o.cycles] for o in options]}
+
+    def build(self, request: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
+        return self._build(self.ast, parse_opts(request["opts"]), look=True)
+
+    def _build(self, ast: UOp, opts: Opts, *, look: bool = False) -> tuple[dict[str, Any], bytes]:
+        backend = self._device
+        _, program = to_program(ast, backend.target, opts)
+        source = backend.render(_FUNCTION, program)
+        largest = {node.arg[0]: node.arg[2] for node in program if node.op is Ops.DEFINE_VAR}
+        dims = launch_dims(program, largest)
+        facts = {
+            "variables": variable_names(program),
+            "global_size": dims.global_size,
+            "local_size": dims.local_size,
+            "text": cache.digest(source),
+            "spills": backend.spills(source) if look and backend.spills is not None else 0,
+        }
+        return facts, backend.compile(source)
+
+    def prepare(self, request: dict[str, Any], data: bytes) -> dict[str, Any]:
+        """Take memory, and find out what the kernel must compute. The default list is checked
+        against the plain kernel; where that would take too long, in part.
+        """
+        backend, ast = self._device, self.ast
+        variables = sorted(
+            {node.arg for node in ast.toposort() if node.op is Ops.DEFINE_VAR}, key=repr
+        )
+        self.values = [
+            {name: min(high, low + _LARGEST) for name, low, high in variables},
+            {name: min((low + high) // 2, low + 12345) for name, low, high in variables},
+        ]
+        if self.values[0] == self.values[1]:
+            self.values.pop()
+        self.trial = Trial(backend, parameters_of(ast), _depth(ast), self.seed)
+        plain, is_whole = _in_part(ast)
+        default = self._load(*self._build(ast, parse_opts(request["default"])))
+        wrong = None
+        if plain is not None:
+            reference = self._load(*self._build(plain, ()))
+            for values in self.values:
+                self.trial.expect(reference, values)
+                wrong = wrong or self.trial.difference(default, values, in_part=not is_whole)
+        if wrong is None and not is_whole:
+            for values in self.values:
+                self.trial.expect(default, values)
+        return {"wrong": wrong}
+
+    def _load(self, facts: dict[str, Any], binary: bytes) -> Loaded:
+        return Loaded(
+            self._device.runtime.load(_FUNCTION, binary),
+            tuple(facts["variables"]),
+            tuple(facts["global_size"]),
+            tuple(facts["local_size"]),
+        )
+
+    def load(self, request: dict[str, Any], data: bytes) -> dict[str, Any]:
+        self.loaded[request["number"]] = self._load(request, data)
+        return {}
+
+    def seconds(self, request: dict[str, Any], data: bytes) -> dict[str, Any]:
+        """Whether a candidate computes what is wanted, and the least time of a few launches."""
+        assert self.trial is not None
+        loaded = self._load(request, data)
+        self.loaded[request["number"]] = loaded
+        for values in self.values:
+            wrong = self.trial.difference(loaded, values)
+            if wrong is not None:
+                return {"wrong": wrong}
+        best, spent, count = math.inf, 0.0, 0
+        while count < 3 or (count < _SAMPLES and spent < _SAMPLE_SECONDS):
+            began = time.perf_counter()
+            best = min(best, self.trial.seconds(loaded, self.values[0]))
+            spent += time.perf_counter() - began
+            count += 1
+            if count >= 2 and best > _GIVE_UP * request["limit"]:
+                break
+        return {"taken": best, "samples": count}
+
+    def turns(self, request: dict[str, Any], data: bytes) -> dict[str, Any]:
+        """Samples of several candidates in turns, every second round backwards; of the short ones
+        the least of several launches.
+        """
+        trial, values = self.trial, self.values[0]
+        assert trial is not None
+        kernels = [self.loaded[number] for number in request["numbers"]]
+        once = min(trial.seconds(loaded, values) for loaded in kernels)
+        launches = max(1, min(int(_TURN_SECONDS / max(once, 1e-9)), 50))
+        samples: list[list[float]] = [[] for _ in kernels]
+        end = time.monotonic() + _TURNS_SECONDS
+        for turn in range(request["rounds"]):
+            if turn >= _LEAST_ROUNDS and time.monotonic() > end:
+                break
+            order = range(len(kernels))
+            for place in order if turn % 2 == 0 else reversed(order):
+                taken = [trial.seconds(kernels[place], values) for _ in range(launches)]
+                samples[place].append(min(taken))
+        return {"samples": samples}
+
+    def close(self, request: dict[str, Any], data: bytes) -> dict[str, Any]:
+        self.__init__()  # type: ignore[misc]
+        return {}
+
+
+def _depth(ast: UOp) -> int:
+    """How many values the deepest fold takes in."""
+    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    return max((int(prod(part.src[0].vmax for part in f.src[1:])) for f in folds), default=1)
+
+
+def _in_part(ast: UOp) -> tuple[UOp | None, bool]:
+    """The kernel, or where it does too much for code without vectors, the first and last iterations
+    of its longest loops; None where that is still too much. And whether it is the whole.
+    """
+    whole = ast
+    while estimate(ast)[0] + estimate(ast)[1] // 8 > _PLAIN_OPERATIONS:
+        loop = max(_cuttable(ast), key=lambda part: int(part.src[0].arg), default=None)
+        if loop is None or loop.src[0].arg <= _LEAST_PART:
+            return None, False
+        extent = loop.src[0].arg
+        count = max(_LEAST_PART, extent // 8 // 2 * 2)
+        part = UOp.range(count, loop.arg[0], loop.arg[1])
+        place = part + part // (count // 2) * (extent - count)
+        ast = replace_ranges(ast, {loop: (place, (part,))})
+    return ast, ast is whole
+
+
+def _cuttable(ast: UOp) -> list[UOp]:
+    """Output loops that nothing but indices depends on."""
+    nodes = ast.toposort()
+    named = {
+        part for n in nodes if n.op in (Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL) for part in n.src
+    }
+    stores = [
+        node for node in nodes if node.op is Ops.STORE and node.src[0].op is Ops.DEFINE_GLOBAL
+    ]
+    return [
+        part
+        for part in loop_order(ast)
+        if part.arg[1] in (Axis.LOOP, Axis.GLOBAL)
+        and part.src[0].op is Ops.CONST
+        and part not in named
+        and all(part in store.src[1].ranges for store in stores)
+    ]
+
+
+def _limit(seconds: float) -> None:
+    """The system ends this process when a request has taken that long, whatever it is doing."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    # What code prints must not mix with answers.
+    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    sys.stdin.close()
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    with contextlib.suppress(ImportError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    bench = _Bench()
+    handlers: dict[str, Callable[[dict[str, Any], bytes], Any]] = {
+        name: getattr(bench, name)
+        for name in ("open", "expand", "build", "prepare", "load", "seconds", "turns", "close")
+    }
+    while (message := read_message(source)) is not None:
+        request, data = message
+        _limit(request["seconds"] + 2)
+        try:
+            answer = handlers[request["do"]](request, data)
+        except Exception as error:
+            # The reason travels to the parent, which leaves the candidate out.
+            answer = {"error": f"{type(error).__name__}: {str(error)[:500]}"}
+        _limit(0)
+        fields, binary = answer if isinstance(answer, tuple) else (answer, b"")
+        write_message(sink, fields, binary)

@@ -1,0 +1,321 @@
+"""Search on this machine: candidates are compiled and run in children, findings are kept.
+
+`BEAM=n` makes the pipeline ask here for the Opts of a kernel. A finding is kept twice. On disk
+beside compiled code, by the kernel, the target, the machine, the heuristic's list, the width and
+the strategy: where any of these changes, the search is made again. And, if `TILEGRAD_BEAM_FILE`
+names one, in a text file (optimize.findings), by kernel, target and machine only: what a user put
+there holds for any width, and without BEAM too, so that a program can ship what was found.
+
+Time of children is this machine's: builds run in all of them at once, launches in one while the
+others wait.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from tilegrad.base import cache
+from tilegrad.base.config import config
+from tilegrad.base.errors import OptError
+from tilegrad.base.trace import counters
+from tilegrad.device.backend import Backend
+from tilegrad.device.cpu_native import core_count
+from tilegrad.device.registry import Device
+from tilegrad.engine.children import Child, ChildError, Children
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize.findings import Finding, line_of, parse_findings, parse_opts
+from tilegrad.optimize.heuristic import heuristic
+from tilegrad.optimize.name import kernel_name
+from tilegrad.optimize.opts import apply_opts, start
+from tilegrad.optimize.search import (
+    VERSION,
+    Built,
+    Found,
+    Measure,
+    Option,
+    Opts,
+    Strategy,
+    search,
+    strategy_of,
+)
+from tilegrad.target import Target
+
+__all__ = ["InChildren", "best_opts", "findings_state", "search_kernel"]
+
+_MOST_CHILDREN = 8
+_BUILD_SECONDS = 20.0
+_PREPARE_SECONDS = 90.0
+# A launch may take this, and so many times the default's time, before its process is killed.
+_RUN_SECONDS, _RUN_TIMES = 5.0, 200.0
+_SEED = 20
+_HEADER = "# tilegrad findings: key, kernel, Opts, microseconds of the default and of these Opts\n"
+
+_lock = threading.RLock()
+_children: Children | None = None
+_files: dict[str, tuple[str, dict[str, Finding]]] = {}
+_warned: set[str] = set()
+
+
+class InChildren(Measure):
+    """Measures the candidates of one kernel in child processes.
+
+    Raises ChildError where the default itself cannot be built and run, or computes other values
+    than the plain kernel.
+    """
+
+    def __init__(self, ast: UOp, backend: Backend, default: Sequence[object], children: Children):
+        self._children = children
+        opening = {"do": "open", "ast": str(ast), "device": backend.name, "seed": _SEED}
+        preparing = {"do": "prepare", "default": repr(list(default)), "seconds": _PREPARE_SECONDS}
+        children.open(opening)
+        # One more process, so that what a wild kernel did to its memory cannot reach a compiler.
+        self._runner = Child([opening])
+        found, _ = self._runner.call(preparing, seconds=_PREPARE_SECONDS)
+        self._runner.setup.append(preparing)
+        self._runner._ready.append(preparing)
+        if found["wrong"] is not None:
+            raise ChildError(f"search: the default differs from the plain kernel: {found['wrong']}")
+        self._count = 0
+
+    def expand(self, lists: Sequence[Opts]) -> list[list[Option]]:
+        requests = [{"do": "expand", "opts": repr(list(opts))} for opts in lists]
+        answers = self._children.map(requests, _BUILD_SECONDS)
+        return [
+            []
+            if isinstance(answer, ChildError)
+            else [
+                Option(parse_opts(opts), bytes.fromhex(key), cycles)
+                for opts, key, cycles in answer[0]["options"]
+            ]
+            for answer in answers
+        ]
+
+    def build(self, lists: Sequence[Opts]) -> list[Built | None]:
+        requests = [{"do": "build", "opts": repr(list(opts))} for opts in lists]
+        answers = self._children.map(requests, _BUILD_SECONDS)
+        found: list[Built | None] = []
+        for opts, answer in zip(lists, answers, strict=True):
+            if isinstance(answer, ChildError):
+                _refused(opts, answer.headline)
+                found.append(None)
+                continue
+            facts, binary = answer
+            self._count += 1
+            handle = (self._count, facts, binary)
+            found.append(Built(opts, facts["text"], facts["spills"], handle))
+        return found
+
+    def seconds(self, built: Built, limit: float) -> float | None:
+        counters.timings += 1
+        number, facts, binary = built.handle
+        at_most = min(limit, 1e6)
+        request = {**facts, "do": "seconds", "number": number, "limit": at_most}
+        patience = _RUN_SECONDS + (_RUN_TIMES * limit if limit < 1e6 else _PREPARE_SECONDS)
+        try:
+            answer, _ = self._runner.call(request, binary, seconds=patience)
+        except ChildError as error:
+            _refused(built.opts, error.headline)
+            return None
+        if "wrong" in answer:
+            _refused(built.opts, answer["wrong"])
+            return None
+        return float(answer["taken"])
+
+    def turns(self, kernels: Sequence[Built], rounds: int) -> list[list[float]]:
+        counters.timings += len(kernels)
+        numbers = []
+        try:
+            for number, facts, binary in (each.handle for each in kernels):
+                request = {**facts, "do": "load", "number": number}
+                self._runner.call(request, binary, seconds=_RUN_SECONDS)
+                numbers.append(number)
+            request = {"do": "turns", "numbers": numbers, "rounds": rounds}
+            answer, _ = self._runner.call(request, seconds=_PREPARE_SECONDS)
+        except ChildError:
+            return [[] for _ in kernels]
+        return [list(samples) for samples in answer["samples"]]
+
+    def close(self) -> None:
+        """End the process that ran candidates; those that compile are kept."""
+        self._runner.kill()
+
+
+def _refused(opts: Opts, reason: str) -> None:
+    if config.DEBUG >= 3:
+        print(f"   refused     {list(opts)}: {reason}")
+
+
+def search_kernel(
+    ast: UOp,
+    backend: Backend,
+    *,
+    width: int = 4,
+    seconds: float = 60.0,
+    strategy: str | Strategy = "beam",
+) -> Found:
+    """Search the Opts of one kernel graph on a device, and keep nothing.
+
+    Args:
+        width: how many lists of Opts are followed at once, as in `BEAM=width`.
+        seconds: about how long the search may take.
+        strategy: a name that `optimize.search.register_strategy` knows, or the function itself.
+
+    Raises ChildError where the kernel cannot be run in a child, ConfigError for an unknown
+    strategy.
+    """
+    chosen = strategy_of(strategy) if isinstance(strategy, str) else strategy
+    kernel = start(ast, backend.target)
+    default = heuristic(kernel, backend.target)
+    began = time.monotonic()
+    with _lock:
+        counters.searches += 1
+        measure = InChildren(ast, backend, default, _processes())
+        try:
+            found = search(
+                kernel,
+                backend.target,
+                measure,
+                default,
+                width=width,
+                seconds=seconds,
+                strategy=chosen,
+                report=print if config.DEBUG >= 3 else None,
+            )
+        finally:
+            measure.close()
+    if config.DEBUG >= 2:
+        name = kernel_name(apply_opts(kernel, found.opts, backend.target))[0]
+        print(
+            f"search {name}: {found.options} options, {found.built} built, {found.timed} timed, "
+            f"{found.refused} refused; {found.default_seconds * 1e6:.1f} -> "
+            f"{found.seconds * 1e6:.1f} us ({found.gain:.2f}x) in {time.monotonic() - began:.1f} s"
+        )
+    return found
+
+
+def _processes() -> Children:
+    """The compiling children, kept from kernel to kernel; a forked process has its own."""
+    global _children
+    if _children is None or _children.owner != os.getpid():
+        _children = Children(max(1, min(core_count(), _MOST_CHILDREN)))
+        atexit.register(_children.close)
+    return _children
+
+
+# findings
+
+
+def best_opts(ast: UOp, backend: Backend) -> Opts | None:
+    """The Opts for a kernel by what was found before, or by a search now if BEAM asks for one;
+    None where there are none, and the heuristic's hold.
+    """
+    if config.NOOPT:
+        return None
+    target = backend.target
+    kernel = start(ast, target)
+    shared = _shared_key(ast, backend)
+    if config.BEAM_FILE and not config.IGNORE_BEAM_CACHE:
+        finding = _file()[1].get(shared)
+        if finding is not None and _is_legal(kernel, finding, target):
+            return finding.opts
+    if not config.BEAM or not backend.runtime.is_timed or not Device.is_built_in(backend.name):
+        return None
+    default = heuristic(kernel, target)
+    key = cache.digest(shared, repr(default), str(config.BEAM), str(config.SEARCH))
+    kept = None if config.IGNORE_BEAM_CACHE else cache.get("findings", key)
+    if kept is not None:
+        (finding,) = parse_findings([kept.decode()]).values()
+        if _is_legal(kernel, finding, target):
+            return finding.opts
+    strategy = strategy_of(config.SEARCH)
+    try:
+        found = search_kernel(
+            ast,
+            backend,
+            width=config.BEAM,
+            seconds=config.BEAM_SECONDS or float("inf"),
+            strategy=strategy,
+        )
+    except ChildError as error:
+        _warn(shared, f"{error.headline}; the heuristic's Opts are taken")
+        return None
+    name = kernel_name(apply_opts(kernel, found.opts, target))[0]
+    finding = Finding(shared, name, found.opts, found.default_seconds, found.seconds)
+    cache.put("findings", key, line_of(finding).encode())
+    if config.BEAM_FILE:
+        _append(finding)
+    return finding.opts
+
+
+def _shared_key(ast: UOp, backend: Backend) -> str:
+    """The key of a kernel in a file: what the machine computes and what it is, not how tilegrad
+    got there.
+    """
+    from tilegrad.compile.llvm import host_target
+
+    machine = (host_target()[1], backend.compiler, core_count(), config.THREADS)
+    return cache.digest(ast.key, repr(backend.target), repr(machine), str(VERSION))
+
+
+def _is_legal(kernel: UOp, finding: Finding, target: Target) -> bool:
+    try:
+        apply_opts(kernel, finding.opts, target)
+    except OptError as error:
+        _warn(
+            finding.key,
+            f"the Opts found for {finding.name} are not legal any more ({error.headline}); "
+            "they are left out",
+        )
+        return False
+    return True
+
+
+def _warn(key: str, text: str) -> None:
+    if key not in _warned:
+        _warned.add(key)
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def findings_state() -> str:
+    """What the file of findings adds to the keys of compiled code: its content as this process
+    first saw it.
+    """
+    return _file()[0] if config.BEAM_FILE else ""
+
+
+def _file() -> tuple[str, dict[str, Finding]]:
+    """(digest, findings) of the file, read once in a process.
+
+    Raises DataError where a line does not read.
+    """
+    path = str(config.BEAM_FILE)
+    with _lock:
+        if path not in _files:
+            try:
+                text = Path(path).read_text(encoding="utf-8")
+            except FileNotFoundError:
+                text = ""
+            digest = hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+            _files[path] = (digest, parse_findings(text.splitlines()))
+        return _files[path]
+
+
+def _append(finding: Finding) -> None:
+    """Add a line to the file; one that cannot be written costs the line only."""
+    path = Path(config.BEAM_FILE)
+    with _lock:
+        _file()[1][finding.key] = finding
+        try:
+            is_new = not path.exists()
+            with path.open("ab", buffering=0) as file:
+                text = (_HEADER if is_new else "") + line_of(finding) + "\n"
+                file.write(text.encode())
+        except OSError as error:
+            _warn(str(path), f"{path} cannot be written ({error.strerror}): findings are not added")

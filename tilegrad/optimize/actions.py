@@ -1,0 +1,211 @@
+"""The moves that may be made next: every legal Opt on a kernel, of the amounts that make sense.
+
+Amounts are divisors: small ones, whole vectors, and the whole axis. What does not divide takes two
+moves, PADTO and the split, so those pairs are offered as one step beside the single Opts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tilegrad.base.errors import OptError
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
+from tilegrad.optimize.opts import apply_opts
+from tilegrad.target import Target
+
+__all__ = ["actions", "canonical", "edits", "steps"]
+
+_SMALL = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
+_BLOCKS = (2, 3, 4, 8, 13, 16, 29, 32)
+_TILES = (8, 16, 32, 64, 128, 256, 512)
+_CHUNKS = (2, 4, 8, 16, 32)
+# An axis of at most so many iterations may be written out as a whole.
+_WHOLE = 16
+_GRID = (Axis.LOOP, Axis.GLOBAL)
+
+
+def actions(ast: UOp, target: Target) -> list[Opt]:
+    """Every legal single Opt on `ast`, in a fixed order.
+
+    `ast` is a kernel graph as `optimize.opts.start` or earlier Opts left it. Each of the Opts may
+    be given to `apply_opt`, and none changes what the kernel computes.
+    """
+    return [
+        opt
+        for opt in dict.fromkeys(_possible(ast, target))
+        if _after(ast, [opt], target) is not None
+    ]
+
+
+def steps(ast: UOp, target: Target) -> list[tuple[Opt, ...]]:
+    """What one step of a search may add: `actions`, and splits of axes that must be padded first,
+    legal or not.
+    """
+    found: list[tuple[Opt, ...]] = [(opt,) for opt in dict.fromkeys(_possible(ast, target))]
+    width = _width(ast, target)
+    axes, folds = axes_of(ast), reduce_axes(ast)
+    for place, axis in enumerate(axes):
+        extent = axis.src[0]
+        if extent.op is not Ops.CONST or axis.arg[1] not in (*_GRID, Axis.REDUCE):
+            continue
+        for amount in dict.fromkeys((4, 6, 8, width, 2 * width)):
+            if amount > 1 and extent.arg % amount and amount < 4 * extent.arg:
+                pad = Opt(OptOps.PADTO, place, amount)
+                if axis.arg[1] is Axis.REDUCE:
+                    found.append((pad, Opt(OptOps.UNROLL, folds.index(axis), amount)))
+                else:
+                    found.append((pad, Opt(OptOps.UPCAST, place, amount)))
+    return found
+
+
+def edits(ast: UOp, opts: Sequence[Opt], target: Target) -> Iterator[tuple[Opt, ...]]:
+    """Lists one change away from `opts` on the kernel `ast`, legal or not: one Opt left out,
+    another amount for one Opt, two Opts in the other order, one step more.
+    """
+    opts = tuple(opts)
+    for place, opt in enumerate(opts):
+        before, after = opts[:place], opts[place + 1 :]
+        yield (*before, *after)
+        for changed in _variants(opt):
+            yield (*before, changed, *_padded_alike(opt, changed, after))
+        if after:
+            yield (*before, after[0], opt, *after[1:])
+    shaped = _after(ast, opts, target)
+    if shaped is None:
+        return
+    cut = next((place for place, opt in enumerate(opts) if opt.op is OptOps.THREAD), None)
+    for step in steps(shaped, target):
+        yield (*opts, *step)
+    if cut is not None:
+        # Axes count from the chunks on once there are chunks: moves are easier to make before.
+        shaped = _after(ast, opts[:cut], target)
+        if shaped is not None:
+            for step in steps(shaped, target):
+                if step[0].op is not OptOps.THREAD:
+                    yield (*opts[:cut], *step, *opts[cut:])
+
+
+def canonical(ast: UOp) -> bytes:
+    """A key that two shaped kernels share if they differ in nothing but the way that led there."""
+    numbers = {loop.arg[0]: place for place, loop in enumerate(loop_order(ast))}
+    ranges = [node for node in ast.toposort() if node.op is Ops.RANGE]
+    for loop in ranges:
+        numbers.setdefault(loop.arg[0], len(numbers))
+    # Twice, as the new numbers may be old ones of other ranges.
+    far = 1 + max(numbers, default=0) + len(numbers)
+    info = ast.arg
+    plain = ast.replace(arg=type(info)(info.name, tuple(range(len(info.order))), ()))
+    away = {loop: loop.replace(arg=(numbers[loop.arg[0]] + far, *loop.arg[1:])) for loop in ranges}
+    moved = plain.substitute(away)
+    back = {
+        node: node.replace(arg=(node.arg[0] - far, *node.arg[1:]))
+        for node in moved.toposort()
+        if node.op is Ops.RANGE
+    }
+    return moved.substitute(back).key
+
+
+def _after(ast: UOp, opts: Sequence[Opt], target: Target) -> UOp | None:
+    try:
+        return apply_opts(ast, opts, target)
+    except OptError:
+        return None
+
+
+def _width(ast: UOp, target: Target) -> int:
+    """Lanes of a vector of the widest dtype here."""
+    widths = [target.lanes_of(node.dtype) for node in ast.toposort() if node.op is Ops.LOAD]
+    return min(widths, default=target.lanes_of(_stores(ast)[0].src[2].dtype))
+
+
+def _stores(ast: UOp) -> list[UOp]:
+    return [node for node in ast.toposort() if node.op is Ops.STORE]
+
+
+def _amounts(extent: UOp, wanted: Sequence[int]) -> list[int]:
+    """Those of `wanted` that divide and are less than the whole."""
+    divisor, most = extent.divisor, extent.vmax
+    return [n for n in dict.fromkeys(wanted) if 1 < n < most and divisor % n == 0]
+
+
+def _possible(ast: UOp, target: Target) -> Iterator[Opt]:
+    width = _width(ast, target)
+    vectors = [count * width for count in (1, 2, 4) if width > 1]
+    for place, axis in enumerate(axes_of(ast)):
+        extent, kind = axis.src[0], axis.arg[1]
+        whole = [0] if extent.op is Ops.CONST and 1 < extent.arg <= _WHOLE else []
+        if kind in (*_GRID, Axis.LOCAL):
+            for amount in _amounts(extent, [*_SMALL, *vectors]) + whole:
+                yield Opt(OptOps.UPCAST, place, amount)
+        if kind is Axis.GLOBAL:
+            for amount in _amounts(extent, _BLOCKS) + whole:
+                yield Opt(OptOps.LOCAL, place, amount)
+        if kind in (Axis.LOOP, Axis.REDUCE):
+            for amount in _amounts(extent, _TILES):
+                yield Opt(OptOps.TILE, place, amount)
+        if kind is Axis.LOOP and target.threads:
+            for chunks in _amounts(extent, _CHUNKS) + ([0] if 1 < extent.vmax <= 32 else []):
+                yield Opt(OptOps.THREAD, place, chunks)
+        if kind in (*_GRID, Axis.REDUCE):
+            for other in range(place):
+                if axes_of(ast)[other].arg[1] is kind:
+                    yield Opt(OptOps.SWAP, place, other)
+            for amount in dict.fromkeys((4, 8, width)):
+                if amount > 1 and extent.op is Ops.CONST and extent.arg % amount:
+                    yield Opt(OptOps.PADTO, place, amount)
+    for place, axis in enumerate(reduce_axes(ast)):
+        extent = axis.src[0]
+        whole = [0] if extent.op is Ops.CONST and 1 < extent.arg <= _WHOLE else []
+        if axis.arg[1] in (Axis.REDUCE, Axis.GROUP):
+            for amount in _amounts(extent, [*_SMALL, *vectors]) + whole:
+                yield Opt(OptOps.UNROLL, place, amount)
+        if axis.arg[1] is Axis.REDUCE and target.has_locals:
+            for amount in _amounts(extent, [*_BLOCKS, 64]) + whole:
+                yield Opt(OptOps.GROUP, place, amount)
+                yield Opt(OptOps.GROUPTOP, place, amount)
+    if not target.has_locals:
+        yield from _stagings(ast)
+    for choice in range(len(target.matrix_units)):
+        yield Opt(OptOps.TC, choice, (0, 2))
+
+
+def _stagings(ast: UOp) -> Iterator[Opt]:
+    loads = [
+        node
+        for node in ast.toposort()
+        if node.op is Ops.LOAD and node.src[0].op is Ops.DEFINE_GLOBAL
+    ]
+    slots = [load.src[0].arg for load in loads]
+    for slot in sorted(slot for slot in slots if slots.count(slot) == 1):
+        yield Opt(OptOps.STAGE, -1, slot)
+        for place, axis in enumerate(axes_of(ast)):
+            if axis.arg[1] in (Axis.LOOP, Axis.REDUCE):
+                yield Opt(OptOps.STAGE, place, slot)
+
+
+def _variants(opt: Opt) -> Iterator[Opt]:
+    """The same move by another amount or on the axis beside."""
+    if opt.op is OptOps.STAGE:
+        for axis in range(-1, 5):
+            if axis != opt.axis:
+                yield Opt(opt.op, axis, opt.arg)
+        return
+    if opt.op in (OptOps.SWAP, OptOps.TC) or not isinstance(opt.arg, int) or opt.axis is None:
+        return
+    amount = opt.arg
+    for other in dict.fromkeys((amount * 2, amount // 2, amount + 1, amount - 1, amount + 2,
+                                amount - 2, amount * 4, amount // 4, 0)):  # fmt: skip
+        if other != amount and (other > 1 or (other == 0 and opt.op is not OptOps.PADTO)):
+            yield Opt(opt.op, opt.axis, other)
+    for axis in (opt.axis + 1, opt.axis - 1):
+        if axis >= 0:
+            yield Opt(opt.op, axis, amount)
+
+
+def _padded_alike(opt: Opt, changed: Opt, after: Sequence[Opt]) -> Sequence[Opt]:
+    """The Opts after a changed PADTO: a split by the old amount becomes one by the new."""
+    if opt.op is not OptOps.PADTO or not after or after[0].arg != opt.arg:
+        return after
+    return (Opt(after[0].op, after[0].axis, changed.arg), *after[1:])

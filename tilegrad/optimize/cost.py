@@ -1,0 +1,290 @@
+"""What a shaped kernel costs, from static facts: a model to order shapes by, without timing.
+
+Three things take time. Instructions: every node runs once per iteration of the loops that it needs,
+as vectors where its written-out axes run as lanes, one element at a time where memory does not
+allow that; a fold also waits for itself, unless enough accumulators take turns. Bytes: what the
+loops inside some depth touch is loaded once if it fits a cache, so the deepest loops that fit
+decide how much comes from the level beyond. Registers: accumulators beyond those that exist move to
+the stack and back in the inner loop.
+
+The figures are cycles of no machine in particular. They order two shapes of one kernel; they
+are no forecast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import terms_of
+from tilegrad.ir.uop import UOp, element_of, prod
+from tilegrad.optimize.opt import axes_of, loop_order
+from tilegrad.target import Target
+
+__all__ = ["Cost", "cost_of"]
+
+_WRITTEN = (Axis.UPCAST, Axis.UNROLL)
+_LANES = (Axis.LOCAL, Axis.GROUP)
+_LINE = 64
+# Cycles of an instruction; two of the plain ones run at once.
+_PLAIN, _DIVISION, _SERIES = 0.5, 4.0, 8.0
+_DEAR = {
+    Ops.FDIV: _DIVISION, Ops.RECIP: _DIVISION, Ops.SQRT: _DIVISION, Ops.FLOORDIV: _DIVISION,
+    Ops.FLOORMOD: _DIVISION, Ops.EXP2: _SERIES, Ops.LOG2: _SERIES, Ops.SIN: _SERIES,
+}  # fmt: skip
+# How long a fold's step waits for the one before; what an iteration of a loop costs by itself.
+_LATENCY, _LOOP = 4.0, 1.0
+# Cycles for a byte from each level beyond the first: the second, the last, and memory.
+_BYTE = (1 / 32, 1 / 12, 1 / 6)
+# A launch that is split over threads, in cycles, and how well threads add up.
+_LAUNCH, _PARALLEL = 4000.0, 0.9
+# Moving a value that found no register to the stack and back.
+_SPILL = 2.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A kernel's work, as one thread would do it but for `cycles`.
+
+    Attributes:
+        flops: operations on values.
+        instructions: of these and of loads and stores, vectors counted once.
+        vector_use: the share of operations done by whole vectors, from 0 to 1.
+        traffic: bytes from the second cache, the last, and memory.
+        registers: vectors that the innermost loop keeps at once.
+        cycles: the estimate, over all threads.
+    """
+
+    flops: int
+    instructions: int
+    vector_use: float
+    traffic: tuple[int, ...]
+    registers: int
+    cycles: float
+
+
+def cost_of(ast: UOp, target: Target) -> Cost:
+    """The cost of a kernel graph after its Opts.
+
+    >>> from tilegrad.base.dtype import dtypes
+    >>> from tilegrad.ir import Axis, UOp
+    >>> from tilegrad.ir.op import Ops
+    >>> from tilegrad.ir.args import KernelInfo
+    >>> from tilegrad.target import Target
+    >>> i = UOp.range(UOp.const(dtypes.index, 1024), 0, Axis.LOOP)
+    >>> a, b = (UOp(Ops.DEFINE_GLOBAL, dtypes.float.ptr(1024), (), slot) for slot in (0, 1))
+    >>> ast = UOp(Ops.SINK, arg=KernelInfo("E", (0,)), src=(a.store(i, b.load(i) * 2.0),))
+    >>> found = cost_of(ast, Target("cpu", vector_bytes=32))
+    >>> found.flops, found.vector_use
+    (1024, 0.0)
+    """
+    return _Counter(ast, target).run()
+
+
+class _Counter:
+    def __init__(self, ast: UOp, target: Target):
+        self.ast, self.target = ast, target
+        self.nodes = ast.toposort()
+        self.loops = [part for part in loop_order(ast) if part.arg[1] not in _WRITTEN]
+        self.place = {loop: depth for depth, loop in enumerate(self.loops)}
+        self.accesses = [node for node in self.nodes if node.op in (Ops.LOAD, Ops.STORE)]
+        self.lanes = self._lane_axes()
+        closed = {part for node in self.nodes if node.op is Ops.END for part in node.src[1:]}
+        # Loops around everything, and what runs in a nest that fills memory.
+        self.outer = frozenset(
+            part for part in self.loops if part not in closed and part.arg[1] is not Axis.REDUCE
+        )
+        self.nested = frozenset(node for node in self.accesses if closed & node.ranges)
+
+    def run(self) -> Cost:
+        flops, instructions, vectors = 0, 0.0, 0.0
+        busy = moved = stalled = 0.0
+        live = 0
+        trips = 0.0
+        for node in self.nodes:
+            if node.op in (Ops.LOAD, Ops.STORE):
+                count = self._steps(node) * self._moves(node)
+                instructions += count
+                moved += count * (1.0 if node.op is Ops.STORE else 0.5)
+                continue
+            if not (node.op is Ops.REDUCE or _is_arithmetic(node)):
+                continue
+            ranges = node.ranges | frozenset(node.src[1:] if node.op is Ops.REDUCE else ())
+            steps, written = _split(ranges)
+            width = self._width(node, written)
+            count = steps * -(-written // width)
+            flops += steps * written
+            instructions += count
+            vectors += steps * written if width > 1 else 0
+            busy += count * _DEAR.get(node.op, _PLAIN)
+            trips = max(trips, steps)
+            if node.op is Ops.REDUCE:
+                accumulators = -(-_split(ranges)[1] // width)
+                stalled += steps * max(_LATENCY - accumulators * _PLAIN, 0.0)
+                live = max(live, accumulators + self._operands(node))
+        spilled = max(live - self.target.registers, 0) * _SPILL * trips
+        compute = max(busy, moved) + stalled + spilled + trips * _LOOP
+        traffic = self._traffic()
+        waits = [nbytes * cycles for nbytes, cycles in zip(traffic, _BYTE, strict=True)]
+        alone = max(compute, *waits) + 0.2 * (compute + sum(waits) - max(compute, *waits))
+        return Cost(
+            flops,
+            int(instructions),
+            vectors / flops if flops else 0.0,
+            traffic,
+            live,
+            self._spread(alone),
+        )
+
+    def _spread(self, cycles: float) -> float:
+        """The time of the launch over chunks or lanes; a slow last chunk is waited for."""
+        chunks = [part.src[0].vmax for part in self.loops if part.arg[1] is Axis.THREAD]
+        if chunks:
+            at_once: int = max(min(chunks[0], self.target.threads // 4), 1)
+            rounds = -(-chunks[0] // at_once)
+            return float(cycles * rounds / chunks[0] / _PARALLEL + _LAUNCH)
+        lanes = prod(part.src[0].vmax for part in axes_of(self.ast) if part.arg[1] in _LANES)
+        grid = prod(part.src[0].vmax for part in self.loops if part.arg[1] is Axis.GLOBAL)
+        return cycles / min(max(int(lanes), 1), 256) / min(max(int(grid), 1), 64)
+
+    # lanes
+
+    def _lane_axes(self) -> frozenset[UOp]:
+        """Written-out axes that run as lanes: those along which memory is contiguous more often
+        than not, no two of which meet.
+        """
+        if not self.target.has_vectors:
+            return frozenset()
+        score: dict[UOp, float] = {}
+        for node in self.accesses:
+            folds = sum(part.arg[1] is Axis.REDUCE for part in node.ranges)
+            for axis in node.src[1].ranges:
+                if axis.arg[1] in _WRITTEN:
+                    gain = 1.0 if _stride(node.src[1], axis) == 1 else -1.5
+                    score[axis] = score.get(axis, 0.0) + gain * 8 ** min(folds, 3)
+        most = min(self.target.lanes_of(node.dtype.scalar) for node in self.accesses if node.src)
+        # A vector half as wide is worth half.
+        worth = {axis: score[axis] * _power(axis, most) for axis in score}
+        chosen: list[UOp] = []
+        for axis in sorted(score, key=lambda axis: (-worth[axis], axis.arg[0])):
+            if worth[axis] > score[axis] > 0 and not any(
+                axis in node.ranges and other in node.ranges
+                for other in chosen
+                for node in self.accesses
+            ):
+                chosen.append(axis)
+        return frozenset(chosen)
+
+    def _width(self, node: UOp, written: int) -> int:
+        """Lanes of the vectors that compute `node`."""
+        own = node.ranges | frozenset(node.src[1:] if node.op is Ops.REDUCE else ())
+        most = self.target.lanes_of(node.dtype.scalar)
+        return max((_power(axis, most) for axis in self.lanes & own), default=1)
+
+    def _moves(self, node: UOp) -> float:
+        """Loads or stores in one step: whole vectors along a lane, single elements elsewhere."""
+        index = node.src[1]
+        width = self._width(node, 1)
+        count = 1.0
+        for axis in index.ranges:
+            if axis.arg[1] not in _WRITTEN:
+                continue
+            extent = axis.src[0].vmax
+            if axis in self.lanes and width > 1:
+                # A lane that is not contiguous is loaded alone and put into its place.
+                count *= extent / width if _stride(index, axis) == 1 else 2.0 * extent
+            else:
+                count *= extent
+        return count * (1.5 if len(node.src) == 4 else 1.0)
+
+    def _operands(self, fold: UOp) -> int:
+        """Vectors that a step of the fold loads for many uses, and one for what it broadcasts."""
+        found = 1
+        for load in fold.src[0].toposort():
+            if load.op is Ops.LOAD and self.lanes & load.src[1].ranges:
+                found += int(min(self._moves(load), 4))
+        return found
+
+    # memory
+
+    def _steps(self, node: UOp) -> float:
+        return float(_split(node.ranges)[0])
+
+    def _traffic(self) -> tuple[int, ...]:
+        """Bytes from the second cache, the last, and memory."""
+        caches = self.target.cache_bytes
+        levels = [caches[0], caches[min(1, len(caches) - 1)], caches[-1]] if caches else [0, 0, 0]
+        return tuple(self._from_beyond(size // 2) for size in levels)
+
+    def _from_beyond(self, size: int) -> int:
+        """Bytes that a cache of `size` has to fetch."""
+        depth = 0
+        while depth < len(self.loops) and self._together(depth) > size:
+            depth += 1
+        total = 0
+        for node in self.accesses:
+            reach = self._reach(node, depth)
+            if node.src[0].op is not Ops.DEFINE_GLOBAL and depth == 0:
+                continue
+            outside = [
+                loop
+                for loop in self.loops[:depth]
+                if loop in node.ranges or (loop in self.outer and node not in self.nested)
+            ]
+            # What the loops just outside do not move is still there in their next iteration.
+            while outside and outside[-1] not in node.ranges and reach <= size // 2:
+                outside.pop()
+            total += reach * int(prod(loop.src[0].vmax for loop in outside))
+        return total
+
+    def _together(self, depth: int) -> int:
+        return sum(self._reach(node, depth) for node in self.accesses)
+
+    def _reach(self, node: UOp, depth: int) -> int:
+        """Bytes that an access touches in the loops from `depth` inward, by whole cache lines."""
+        index, element = node.src[1], element_of(_memory(node)).itemsize
+        inner = [part for part in index.ranges if self.place.get(part, depth) >= depth]
+        count = int(prod(part.src[0].vmax for part in inner))
+        run = int(prod(part.src[0].vmax for part in inner if _stride(index, part) == 1))
+        nbytes = count * element
+        # The loop just outside goes along the lines that are here already.
+        is_next = depth > 0 and _stride(index, self.loops[depth - 1]) == 1
+        if run * element < _LINE and not is_next:
+            nbytes = count // run * _LINE
+        whole = getattr(_memory(node).dtype, "size", -1) * element
+        return min(nbytes, whole) if whole > 0 else nbytes
+
+
+def _power(axis: UOp, most: int) -> int:
+    """Lanes along a written-out axis: the largest power of two that divides it."""
+    width = 1
+    while width * 2 <= most and axis.src[0].arg % (2 * width) == 0:
+        width *= 2
+    return width
+
+
+def _memory(access: UOp) -> UOp:
+    pointer = access.src[0]
+    return pointer.src[0] if pointer.op is Ops.AFTER else pointer
+
+
+def _split(ranges: frozenset[UOp] | Sequence[UOp]) -> tuple[int, int]:
+    """(iterations of loops, copies that are written out) of a node in `ranges`."""
+    parts = [part for part in ranges if part.op is Ops.RANGE]
+    loops = prod(part.src[0].vmax for part in parts if part.arg[1] not in _WRITTEN)
+    written = prod(part.src[0].vmax for part in parts if part.arg[1] in _WRITTEN)
+    return int(loops), int(written)
+
+
+def _is_arithmetic(node: UOp) -> bool:
+    return node.op.is_alu and node.dtype.scalar not in (dtypes.index, dtypes.bool)
+
+
+def _stride(index: UOp, loop: UOp) -> int | None:
+    found = terms_of(index)
+    if found is None or any(loop in factor.ranges for factor in found[0] if factor is not loop):
+        return None
+    terms: Mapping[UOp, int] = found[0]
+    return terms.get(loop, 0)

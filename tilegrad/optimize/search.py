@@ -1,0 +1,374 @@
+"""A better list of Opts by measuring.
+
+What measures is passed in, as this stage knows no device: a `Measure` compiles lists, times them
+and says which are wrong. What is proposed is the work of a strategy, a function registered by name
+or passed. In between stands `Task`, which proves legality, keeps equal shapes from being tried
+twice, orders proposals by the cost model, and remembers what was measured. So a strategy can be
+slow or foolish but not wrong: the heuristic's list is always among those tried, and only a list
+that beats it by a margin, run in turns with it, takes its place.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tilegrad.base.errors import ConfigError
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize.actions import canonical, edits
+from tilegrad.optimize.cost import cost_of
+from tilegrad.optimize.opt import Opt
+from tilegrad.optimize.opts import apply_opts
+from tilegrad.target import Target
+
+__all__ = [
+    "VERSION",
+    "Built",
+    "Found",
+    "Measure",
+    "Option",
+    "Opts",
+    "Strategy",
+    "Task",
+    "expand",
+    "option_of",
+    "register_strategy",
+    "search",
+    "strategies",
+    "strategy_of",
+]
+
+VERSION = 1
+"""Changes with the meaning of the Opts' text or of what is kept, so that old findings are left."""
+
+Opts = tuple[Opt, ...]
+
+# A list takes the default's place if it needs at most this share of its time.
+_MARGIN = 0.97
+_FINALISTS = 3
+_ROUNDS = 15
+# A proposal that the model puts so far behind the best is not built.
+_HOPELESS = 4.0
+# A round must gain this much, or the next one may be the last.
+_GAIN = 0.99
+
+
+@dataclass(frozen=True)
+class Option:
+    """A legal list of Opts: a key that equal shapes share, and the cost model's cycles."""
+
+    opts: Opts
+    key: bytes
+    cycles: float
+
+
+@dataclass(frozen=True)
+class Built:
+    """A compiled list. Equal `text`, equal program; `spills` are vectors that its innermost loops
+    move to the stack and back; `handle` is what the measure knows it by.
+    """
+
+    opts: Opts
+    text: str
+    spills: int
+    handle: Any = None
+
+
+class Measure(Protocol):
+    """What a search asks of a device."""
+
+    def expand(self, lists: Sequence[Opts]) -> list[list[Option]]:
+        """`expand` of this module for each list."""
+        ...
+
+    def build(self, lists: Sequence[Opts]) -> list[Built | None]:
+        """Each list compiled; None where the compiler refused, crashed or took too long."""
+        ...
+
+    def seconds(self, built: Built, limit: float) -> float | None:
+        """The least time of some launches; of few if they take longer than `limit`. None where the
+        kernel crashed, hung, or computed other values than the plain one.
+        """
+        ...
+
+    def turns(self, kernels: Sequence[Built], rounds: int) -> list[list[float]]:
+        """Times of all kernels, launched in turns; a list is empty where that failed."""
+        ...
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search came to: the list to take, its time and the default's, and what was done."""
+
+    opts: Opts
+    default_seconds: float
+    seconds: float
+    options: int = 0
+    built: int = 0
+    timed: int = 0
+    refused: int = 0
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast as the default."""
+        return self.default_seconds / self.seconds if self.seconds else 1.0
+
+
+class Task:
+    """One kernel to be searched, as a strategy sees it.
+
+    Attributes:
+        kernel: the graph before any Opt.
+        target: what the hardware can do.
+        default: the heuristic's list.
+        width: how many lists to keep, as in `BEAM=width`.
+    """
+
+    def __init__(
+        self,
+        kernel: UOp,
+        target: Target,
+        measure: Measure,
+        default: Sequence[Opt],
+        width: int,
+        seconds: float,
+        report: Callable[[str], None] | None = None,
+    ):
+        self.kernel, self.target, self.width = kernel, target, width
+        self.default: Opts = tuple(default)
+        self._measure = measure
+        self._end = time.monotonic() + seconds
+        self._report = report
+        self._options: dict[Opts, Option] = {}
+        self._keys: dict[bytes, Opts] = {}
+        self._texts: dict[str, Opts] = {}
+        self._times: dict[Opts, float] = {}
+        self._built: dict[Opts, Built] = {}
+        self._expanded: set[Opts] = set()
+        self.num_built = self.num_timed = self.num_refused = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time for this kernel is used up."""
+        return time.monotonic() >= self._end
+
+    @property
+    def times(self) -> dict[Opts, float]:
+        """The seconds of every list that was timed and is right."""
+        return {opts: taken for opts, taken in self._times.items() if taken < math.inf}
+
+    def best(self, count: int = 1) -> list[Opts]:
+        """The fastest lists so far, fastest first."""
+        return sorted(self.times, key=lambda opts: (self._times[opts], repr(opts)))[:count]
+
+    def neighbours(self, lists: Iterable[Opts]) -> list[Opts]:
+        """Legal lists one change away from `lists`, which were timed; none twice; most promising
+        first.
+
+        The model says by what factor a change helps; where it starts is measured.
+        """
+        fresh = [opts for opts in dict.fromkeys(lists) if opts not in self._expanded]
+        self._expanded.update(fresh)
+        promise: dict[Opts, float] = {}
+        for opts, options in zip(fresh, self._measure.expand(fresh)):
+            own = self._options.get(opts)
+            scale = self._times.get(opts, math.inf) / own.cycles if own is not None else math.inf
+            for option in options:
+                if self._keys.setdefault(option.key, option.opts) != option.opts:
+                    continue
+                self._options[option.opts] = option
+                promise[option.opts] = min(
+                    promise.get(option.opts, math.inf), scale * option.cycles
+                )
+        limit = _HOPELESS * min(self._times.values(), default=math.inf)
+        kept = [opts for opts in promise if promise[opts] <= limit and opts not in self._times]
+        return sorted(kept, key=lambda opts: (promise[opts], repr(opts)))
+
+    def evaluate(self, lists: Iterable[Sequence[Opt]]) -> list[float]:
+        """The seconds of each list; inf for one that is not legal, does not compile, spills in its
+        innermost loops where the default does not, or computes other values.
+        """
+        wanted = [tuple(opts) for opts in lists]
+        fresh = []
+        for opts in dict.fromkeys(wanted):
+            if opts in self._times:
+                continue
+            option = self._options.get(opts) or option_of(self.kernel, opts, self.target)
+            if option is None:
+                self._times[opts] = math.inf
+                continue
+            self._options[opts] = option
+            same = self._keys.setdefault(option.key, opts)
+            if same != opts and same in self._times:
+                self._times[opts] = self._times[same]
+            else:
+                fresh.append(opts)
+        for opts, built in zip(fresh, self._measure.build(fresh)):
+            self._times[opts] = self._time(opts, built)
+        return [self._times[opts] for opts in wanted]
+
+    def _time(self, opts: Opts, built: Built | None) -> float:
+        if built is None:
+            self.num_refused += 1
+            return math.inf
+        self.num_built += 1
+        self._built[opts] = built
+        same = self._texts.setdefault(built.text, opts)
+        if same in self._times:
+            return self._times[same]
+        default = self._built.get(self.default)
+        if built.spills > (default.spills if default is not None else 0) and opts != self.default:
+            self.num_refused += 1
+            return math.inf
+        self.num_timed += 1
+        taken = self._measure.seconds(built, min(self._times.values(), default=math.inf))
+        if taken is None:
+            self.num_refused += 1
+            return math.inf
+        self.say(f"{taken * 1e6:10.1f} us  {list(opts)}")
+        return taken
+
+    def say(self, text: str) -> None:
+        """Show progress to who asked for it."""
+        if self._report is not None:
+            self._report(text)
+
+    def finish(self) -> Found:
+        """The fastest list, if it still beats the default when both run in turns."""
+        default = self._times.get(self.default, math.inf)
+        if default == math.inf:
+            return self._found(self.default, 0.0, 0.0)
+        # Lists whose program is that of another gain nothing.
+        others = [
+            opts
+            for opts in self.best(len(self._times))
+            if self._times[opts] < default and self._is_own_program(opts)
+        ][:_FINALISTS]
+        if not others:
+            return self._found(self.default, default, default)
+        kernels = [self._built[opts] for opts in (self.default, *others)]
+        base, *rest = self._measure.turns(kernels, _ROUNDS)
+        if not base:
+            return self._found(self.default, default, default)
+        chosen, share, default = self.default, _MARGIN, statistics.median(base)
+        taken = default
+        for opts, samples in zip(others, rest):
+            if len(samples) != len(base):
+                continue
+            ratio = statistics.median(one / other for one, other in zip(samples, base))
+            # The least times must agree: noise makes medians differ, seldom both.
+            if ratio < share and min(samples) < min(base):
+                chosen, share, taken = opts, ratio, default * ratio
+        return self._found(chosen, default, taken)
+
+    def _is_own_program(self, opts: Opts) -> bool:
+        built = self._built.get(opts)
+        return opts != self.default and built is not None and self._texts[built.text] == opts
+
+    def _found(self, opts: Opts, default: float, taken: float) -> Found:
+        options, counts = len(self._options), (self.num_built, self.num_timed, self.num_refused)
+        return Found(opts, default, taken, options, *counts)
+
+
+Strategy = Callable[[Task], None]
+"""Calls `task.evaluate` with lists until it has no more, or `task.is_over`."""
+
+
+def option_of(kernel: UOp, opts: Opts, target: Target) -> Option | None:
+    """`opts` as an option, or None where they are not legal.
+
+    A move that fails in another way than by OptError is a defect. It must not end a search, as one
+    of a compiler does not: the list is left out.
+    """
+    try:
+        shaped = apply_opts(kernel, opts, target)
+        return Option(opts, canonical(shaped), cost_of(shaped, target).cycles)
+    except Exception:
+        return None
+
+
+def expand(kernel: UOp, opts: Opts, target: Target) -> list[Option]:
+    """The legal lists one change away from `opts`, one for each shape."""
+    found: dict[bytes, Option] = {}
+    for changed in dict.fromkeys(edits(kernel, opts, target)):
+        option = option_of(kernel, changed, target)
+        if option is not None:
+            found.setdefault(option.key, option)
+    return list(found.values())
+
+
+def beam(task: Task) -> None:
+    """Keep the `width` fastest lists, try what is one change away from them, until two rounds gain
+    nothing.
+    """
+    idle, best = 0, min(task.evaluate([task.default, ()]))
+    while not task.is_over and idle < 2:
+        fresh = task.neighbours(task.best(task.width))
+        if not fresh:
+            return
+        for start in range(0, 3 * task.width, task.width):
+            if task.is_over:
+                break
+            task.evaluate(fresh[start : start + task.width])
+        now = min(task.times.values(), default=math.inf)
+        idle = 0 if now < _GAIN * best else idle + 1
+        best = min(now, best)
+        task.say(f"best of {len(task.times)}: {best * 1e6:.1f} us")
+
+
+_strategies: dict[str, Strategy] = {"beam": beam}
+
+
+def register_strategy(name: str, strategy: Strategy) -> None:
+    """Make `strategy` known as `name`, for the switch SEARCH; a known name is replaced.
+
+    >>> def only_plain(task):
+    ...     task.evaluate([()])
+    >>> register_strategy("only_plain", only_plain)
+    >>> "only_plain" in strategies()
+    True
+    """
+    _strategies[name] = strategy
+
+
+def strategies() -> list[str]:
+    """The names that SEARCH may take."""
+    return sorted(_strategies)
+
+
+def strategy_of(name: str) -> Strategy:
+    """The strategy called `name`.
+
+    Raises ConfigError for an unknown name.
+    """
+    found = _strategies.get(name)
+    if found is None:
+        raise ConfigError(f"SEARCH: unknown strategy {name!r}", known=", ".join(strategies()))
+    return found
+
+
+def search(
+    kernel: UOp,
+    target: Target,
+    measure: Measure,
+    default: Sequence[Opt],
+    *,
+    width: int = 4,
+    seconds: float = 60.0,
+    strategy: Strategy = beam,
+    report: Callable[[str], None] | None = None,
+) -> Found:
+    """The fastest list of Opts that `strategy` finds for a kernel graph, at least as good as
+    `default`.
+
+    The kernel is as `optimize.opts.start` left it. The search ends after about `seconds`.
+    """
+    task = Task(kernel, target, measure, default, width, seconds, report)
+    task.evaluate([task.default])
+    if task.times:
+        strategy(task)
+    return task.finish()
