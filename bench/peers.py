@@ -35,7 +35,7 @@ import select
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -239,6 +239,7 @@ class Suite:
 
     Attributes:
         chosen: patterns of peers, all if empty.
+        limits: the best that was seen of the machine, by threads.
     """
 
     workers: Workers
@@ -248,6 +249,7 @@ class Suite:
     installed: list[str]
     chosen: str = ""
     patience: float = _PATIENCE_S
+    limits: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def engines_of(self, row: Row) -> list[str]:
         return [
@@ -334,10 +336,17 @@ class Suite:
             found = self.workers.of(OWN, row.threads).ask(limits=True)
         except Gone:
             return None
-        if row.unit not in found["flops"]:
+        best = self.limits.setdefault(row.threads, found)
+        for unit, rate in found["flops"].items():
+            best["flops"][unit] = max(best["flops"][unit], rate)
+        best["copies"] = [
+            (size, max(old, new)) for (size, old), (_, new) in zip(best["copies"], found["copies"])
+        ]
+        if row.unit not in best["flops"]:
             return None
-        least = max(flops / found["flops"][row.unit], row.nbytes / found["memory"])
-        return round(least * 1e3, 4)
+        copies = best["copies"]
+        speed = next((rate for size, rate in copies if row.nbytes <= size), copies[-1][1])
+        return round(max(flops / best["flops"][row.unit], row.nbytes / speed) * 1e3, 4)
 
     def _keep_slow(self, row: Row, engines: dict[str, dict[str, Any]]) -> None:
         theirs = {

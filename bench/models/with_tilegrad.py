@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dots import rates
 from models import nets
 from models.inputs import some
 from models.library import LEARNING_RATES, STEPS, Library, Made
@@ -21,10 +22,10 @@ __all__ = ["Tilegrad", "limits"]
 
 def limits() -> dict[str, Any]:
     """What the machine reaches with this process's threads: operations a second by what they are
-    made on, and bytes a second.
+    made on, and bytes a second by how many are touched.
     """
     found = ceilings("CPU")
-    return {"flops": {"float32": found.flops}, "memory": found.memory}
+    return {"flops": {"float32": found.flops, **rates()}, "copies": found.copies}
 
 
 class Mlp:
