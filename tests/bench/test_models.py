@@ -143,7 +143,9 @@ def gpt2(w: nets.Weights) -> GPT2:
     return filled(GPT2(layers=1, heads=2, width=8, context=5, tokens=11), w)
 
 
+@pytest.mark.row("M4.15")
 def test_gpt2_by_whole_and_by_token() -> None:
+    """One capture serves every place, and gives what the model gives for all tokens at once."""
     w, words = nets.decoder_weights(SMALL), [1, 5, 10, 0, 3]
     model = gpt2(w)
     expected = nets.decoder(Ops(), values(w), SMALL, np.array([words])).data
@@ -155,6 +157,7 @@ def test_gpt2_by_whole_and_by_token() -> None:
     found += [decoder.step(Tensor([[words[place]]]), place) for place in (2, 3, 4)]
     for place, each in enumerate(found, 1):
         np.testing.assert_allclose(each.numpy(), expected[:, place], rtol=2e-5, atol=2e-5)
+    assert decoder._next.captures == 1
 
 
 def test_gpt2_continues_and_loads_what_is_published() -> None:
