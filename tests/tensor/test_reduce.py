@@ -157,3 +157,12 @@ def test_folds_of_nothing_are_the_identity() -> None:
 def test_reducing_no_axis_changes_nothing() -> None:
     check(lambda x: x.sum(()), lambda x: x.sum(()), X)
     assert Tensor(3.0).sum().item() == 3
+
+
+def test_folds_of_what_repeats() -> None:
+    """A fold over axes that are expanded and then flattened with others counts every copy."""
+    row = Tensor([2.0, 1.0, 3.0]).realize()
+    assert row.expand(4, 3).flatten().sum().item() == 24
+    assert row.expand(5, 3).flatten().prod().item() == 6**5
+    assert row.expand(4, 3).flatten().max().item() == 3
+    assert (row > 1).expand(200, 3).flatten().sum().item() == 400

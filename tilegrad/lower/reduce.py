@@ -34,6 +34,11 @@ def fold_to_accumulator(fold: UOp, ctx: _Context) -> UOp:
     """
     loops = tuple(part for part in fold.src if part.op is Ops.RANGE)
     values = [part for part in fold.src if part.op is not Ops.RANGE]
+    idle = next((loop for loop in loops if _is_idle(fold, loop, values)), None)
+    if idle is not None:
+        # What does not change with a loop would not stand in it.
+        once = fold.replace(src=tuple(part for part in fold.src if part is not idle))
+        return _repeated(fold_to_accumulator(once, ctx), idle.src[0], fold.arg)
     if not loops:
         total = values[0]
         for value in values[1:]:
@@ -48,6 +53,25 @@ def fold_to_accumulator(fold: UOp, ctx: _Context) -> UOp:
         total = _step(fold, total, value, ctx)
     assigned = UOp(Ops.ASSIGN, fold.dtype, (accumulator, total))
     return accumulator.after(assigned.end(*loops))
+
+
+def _is_idle(fold: UOp, loop: UOp, values: list[UOp]) -> bool:
+    times = loop.src[0]
+    is_known = fold.arg is Ops.ADD or (times.op is Ops.CONST and times.arg > 0)
+    return is_known and all(loop not in value.ranges for value in values)
+
+
+def _repeated(value: UOp, times: UOp, function: Ops) -> UOp:
+    """`value` folded with itself, so that it stands there `times` times; once at least."""
+    if function is Ops.ADD:
+        return value * times.cast(value.dtype.scalar).broadcast(value.dtype.lanes)
+    if function is Ops.MUL:
+        product = value
+        for bit in bin(times.arg)[3:]:
+            product = product * product
+            product = product * value if bit == "1" else product
+        return product
+    return value
 
 
 def _step(fold: UOp, total: UOp, value: UOp, ctx: _Context) -> UOp:
