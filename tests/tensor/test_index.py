@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tensor.helpers import close, numbers
@@ -132,11 +132,157 @@ def test_scatter_add(axis: int) -> None:
     close(Tensor(base).scatter_add(axis, Tensor(index), Tensor(values)), expected)
 
 
-def test_masked_select_has_the_size_that_is_asked_for() -> None:
-    x = Tensor([5, 1, 7, 3])
-    assert x.masked_select(x > 2, 3).tolist() == [5, 7, 3]
-    assert x.masked_select(x > 2, 2).tolist() == [5, 7]
-    assert x.masked_select(x > 2, 5, -1).tolist() == [5, 7, 3, -1, -1]
+@st.composite
+def keys(draw: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Any index of an array of `shape`: numbers, slices, None, Ellipsis, integer arrays that
+    broadcast, masks of one or two axes.
+    """
+    length, axis = draw(st.integers(1, 3)), 0
+    parts: list[Any] = []
+    dotted = False
+    while axis < len(shape) and len(parts) < 6:
+        size = shape[axis]
+        kind = draw(st.sampled_from(["number", "slice", "none", "array", "mask", "dots", "end"]))
+        if kind == "end":
+            break
+        if kind == "none":
+            parts.append(None)
+            continue
+        if kind == "dots" and not dotted:
+            dotted = True
+            skipped = draw(st.integers(0, len(shape) - axis))
+            parts.append((Ellipsis, skipped))
+            axis += skipped
+            continue
+        if kind in ("number", "array") and size:
+            index = st.integers(-size, size - 1)
+            if kind == "number":
+                parts.append(draw(index))
+            else:
+                count = draw(st.sampled_from([1, length]))
+                parts.append(np.array(draw(st.lists(index, min_size=count, max_size=count))))
+        elif kind == "mask" and not any(isinstance(part, np.ndarray) for part in parts):
+            depth = draw(st.integers(1, min(2, len(shape) - axis)))
+            sizes = shape[axis : axis + depth]
+            bits = draw(st.lists(st.booleans(), min_size=1, max_size=1)) * int(np.prod(sizes))
+            mask = np.array(bits, bool).reshape(sizes)
+            # One true, or all: such masks go with every array beside them.
+            if mask.size and length == 1:
+                mask[:] = False
+                mask.flat[draw(st.integers(0, mask.size - 1))] = True
+            elif any(isinstance(part, np.ndarray) for part in parts) or not mask.size:
+                continue
+            else:
+                length = int(mask.sum()) or 1
+            parts.append(mask)
+            axis += depth
+            continue
+        else:
+            bound = st.none() | st.integers(-size - 2, size + 2)
+            step = draw(st.integers(-3, 3).filter(bool))
+            parts.append(slice(draw(bound), draw(bound), step))
+        axis += 1
+    if not dotted:
+        parts.append((Ellipsis, len(shape) - axis))
+    else:
+        # What Ellipsis stands for is what is left.
+        at = next(place for place, part in enumerate(parts) if isinstance(part, tuple))
+        parts[at] = (Ellipsis, parts[at][1] + len(shape) - axis)
+    return tuple(parts)
+
+
+def in_two_steps(key: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """An index as one by numbers and slices, and then one by arrays: PyTorch's order."""
+    first: list[Any] = []
+    second: list[Any] = []
+    for part in key:
+        if isinstance(part, tuple):
+            first += [slice(None)] * part[1]
+            second += [slice(None)] * part[1]
+        elif isinstance(part, np.ndarray):
+            first += [slice(None)] * (part.ndim if part.dtype == bool else 1)
+            second.append(part)
+        else:
+            first.append(part)
+            second += [] if isinstance(part, int) else [slice(None)]
+    # With Ellipsis a view even of one element.
+    return (*first, Ellipsis), tuple(second)
+
+
+def check_any_index(data: st.DataObject) -> None:
+    """Reading and writing by any index is what NumPy does."""
+    shape = tuple(data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=3)))
+    key = data.draw(keys(shape))
+    array = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
+    first, second = in_two_steps(key)
+    try:
+        expected = array[first][second]
+    except IndexError:
+        return
+    as_tensors = data.draw(st.booleans())
+    ours = tuple(
+        Ellipsis if isinstance(part, tuple)
+        else Tensor(part) if isinstance(part, np.ndarray) and as_tensors
+        else part
+        for part in key
+    )  # fmt: skip
+    x = Tensor(array)
+    close(x[ours], expected)
+    values = -1 - np.arange(expected.size, dtype=np.int32).reshape(expected.shape)
+    array[first][second] = values
+    x[ours] = Tensor(values)
+    close(x, array)
+    array[first][second] = 7
+    x[ours] = 7
+    close(x, array)
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def test_any_index(data: st.DataObject) -> None:
+    check_any_index(data)
+
+
+@pytest.mark.nightly
+@settings(max_examples=100)
+@given(data=st.data())
+def test_any_index_often(data: st.DataObject) -> None:
+    check_any_index(data)
+
+
+def test_masks_pick_and_write() -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
+    x = Tensor(array)
+    close(x[x > 0], array[array > 0])
+    close(x[x > 100], array[array > 100])
+    rows = np.array([True, False, True])
+    close(x[Tensor(rows)], array[rows])
+    close(x[rows, 1:], array[rows, 1:])
+    close(x[[True, False, True], [0, 3]], array[rows, [0, 3]])
+    x[x < 0] = Tensor([10.0, 20.0, 30.0, 40.0, 50.0])
+    array[array < 0] = [10, 20, 30, 40, 50]
+    close(x, array)
+    x[Tensor(rows)] = Tensor([[1.0, 2.0, 3.0, 4.0]])
+    array[rows] = [[1, 2, 3, 4]]
+    close(x, array)
+    x[Tensor(rows), 2] += 1
+    array[rows, 2] += 1
+    close(x, array)
+
+
+def test_an_index_outside_writes_nothing() -> None:
+    x = Tensor([[1, 2], [3, 4]]).realize()
+    x[Tensor([0, 2]), Tensor([1, 0])] = Tensor([7, 8])
+    assert x.tolist() == [[1, 7], [3, 4]]
+    x[Tensor([-3])] = 9
+    assert x.tolist() == [[1, 7], [3, 4]]
+
+
+def test_a_gradient_goes_where_an_element_was_picked() -> None:
+    x = Tensor(numbers(3, 4))
+    mask = x > 0
+    (found,) = (x[mask] * 2).sum().gradient(x)
+    close(found, mask.numpy() * np.float32(2))
 
 
 def test_indices_that_do_not_fit_raise() -> None:
@@ -155,8 +301,18 @@ def test_indices_that_do_not_fit_raise() -> None:
         x["a"]
     with pytest.raises(DTypeError, match="an index must be an integer, not float32"):
         x[Tensor([0.5])]
-    with pytest.raises(DTypeError, match="a bool mask would give a size that only its values tell"):
-        x[x > 3]
+    with pytest.raises(IndexBoundsError, match="index 5 is out of range for axis 1 of size 5"):
+        x[:, [0, 5]]
+    with pytest.raises(IndexBoundsError, match="index -5 is out of range for axis 0 of size 4"):
+        x[np.array([[1, -5]])]
+    with pytest.raises(IndexBoundsError, match="a mask of size 4 does not fit axis 1 of size 5"):
+        x[:, [True, False, True, False]]
+    with pytest.raises(IndexBoundsError, match="a mask of size 3 does not fit axis 0 of size 4"):
+        x[Tensor([True, False, True])] = 0
+    with pytest.raises(DTypeError, match=r"an index must be an integer, not 0\.5"):
+        x[[0.5]]
+    with pytest.raises(DTypeError, match="a bool is no index"):
+        x[True]
     with pytest.raises(ShapeError, match=r"getitem: shapes do not broadcast: \(2,\) and \(3,\)"):
         x[Tensor([0, 1]), Tensor([0, 1, 2])]
     with pytest.raises(

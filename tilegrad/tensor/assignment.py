@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from tilegrad.base.errors import DTypeError, ShapeError, TilegradError
+from tilegrad.device.disk import is_file
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor import memory
+from tilegrad.tensor import files, memory
 from tilegrad.tensor.core import check_devices, compute, describe, live
 from tilegrad.tensor.index import has_tensor
 from tilegrad.tensor.realized import owners
-from tilegrad.tensor.scatter import Scatter
+from tilegrad.tensor.select import Selecting
 from tilegrad.tensor.sizes import here, merge, same_shape, show_shape
 
 __all__ = ["Assignment", "all_or_nothing"]
@@ -54,7 +55,7 @@ def all_or_nothing() -> Iterator[None]:
         _log.entries = None
 
 
-class Assignment(Scatter):
+class Assignment(Selecting):
     """Assignment, whole and in part, and Python's in-place operators."""
 
     __slots__ = ()
@@ -71,6 +72,7 @@ class Assignment(Scatter):
         A tensor that is memory is written in place when it is realized, after everything that still
         needs its old value. A window of a realized tensor (`x[1:3].assign(v)`) is written at once,
         and changes that tensor. Any other tensor has no memory yet, and takes the value as its own.
+        A tensor in a file is written at once, by a value from any device.
 
         Raises ShapeError, DTypeError or DeviceError unless `value` has this tensor's shape, dtype
         and device.
@@ -78,6 +80,10 @@ class Assignment(Scatter):
         other = self._assignable(value)
         node = self.uop
         if other.uop is node:
+            return self
+        if is_file(self.device):
+            if self._has_elements():
+                files.write(self, ..., other)
             return self
         if _log.entries is not None:
             _log.entries.append((self, node, self._variables, self._previous, self._is_shared))
@@ -122,7 +128,7 @@ class Assignment(Scatter):
                 line=here(),
                 remedy=f"cast the value: .cast({self.dtype!r})",
             )
-        if not value.uop.is_constant:
+        if not value.uop.is_constant and not is_file(self.device):
             check_devices("assign", [self, value])
         return value
 
@@ -160,6 +166,9 @@ class Assignment(Scatter):
                 "setitem: a tensor that requires a gradient cannot be written in part", line=here()
             )
         if not self._has_elements():
+            return
+        if is_file(self.device):
+            files.write(self, key, self._as_tensor(value).cast(self.dtype))
             return
         if has_tensor(key):
             with all_or_nothing():

@@ -1,10 +1,14 @@
-"""Picking elements: `x[...]` with numbers, slices, None, Ellipsis and integer tensors; `gather`,
-`take` and kin.
+"""Picking elements: `x[...]` with numbers, slices, None, Ellipsis, integer tensors and masks;
+`gather`, `take` and kin.
 
 Numbers and slices are movement. Integer tensors pick through one op, GATHER, which takes rows of a
 table: the indexed axes are moved to the front and joined into one, the indices become one position
 in it. Only the rows that are picked are read. An index that lies outside, found in data when a
-kernel runs, picks zeros; one that Python knows raises.
+kernel runs, picks zeros and writes nothing; one that Python knows raises.
+
+A mask stands for the places where it is true, one integer tensor for each of its axes. How many
+there are only its values tell, so a mask that is a tensor is computed when it indexes; a list or an
+array of bools is known.
 
 Where NumPy and PyTorch differ (a number and a tensor separated by a slice), PyTorch is followed:
 the number picks first.
@@ -23,6 +27,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.core import Core, check_devices, compute, describe
 from tilegrad.tensor.creation import Creation
+from tilegrad.tensor.host import flatten
 from tilegrad.tensor.sizes import (
     NO_VARIABLES,
     Variables,
@@ -30,9 +35,11 @@ from tilegrad.tensor.sizes import (
     as_int,
     as_size,
     here,
+    is_one,
     is_zero,
     merge,
     multiply,
+    same,
     show_shape,
     simple,
 )  # fmt: skip
@@ -46,14 +53,21 @@ class Indexing(Creation):
     __slots__ = ()
 
     def __getitem__(self, key: Any) -> Self:
-        """The elements that `key` picks.
+        """The elements that `key` picks: by numbers, slices of any step, None for a new axis,
+        Ellipsis, symbolic integers, integer tensors, lists and arrays, masks, or a tuple of these.
 
-        Raises IndexBoundsError for a number outside its axis, ShapeError for too many indices,
-        DTypeError for an index of another kind. A bool mask has a result whose size only its values
-        tell: use `where` or `masked_fill`.
+        A mask that is a tensor is computed at once, as its values tell the size of the result;
+        `masked_select` with a size, `where` and `masked_fill` compute nothing.
 
-        >>> Tensor([[1, 2], [3, 4]])[:, ::-1].tolist()
+        Raises IndexBoundsError for an index that is known to lie outside its axis, for too many
+        indices, and for a mask of other sizes than its axes; DTypeError for an index of another
+        kind; ShapeError if integer tensors do not broadcast.
+
+        >>> x = Tensor([[1, 2], [3, 4]])
+        >>> x[:, ::-1].tolist()
         [[2, 1], [4, 3]]
+        >>> x[x > 2].tolist()
+        [3, 4]
         """
         viewed, tensors = self._viewed(key)
         return viewed._picked(tensors) if tensors else viewed
@@ -87,7 +101,7 @@ class Indexing(Creation):
         dots = [at for at, part in enumerate(keys) if part is Ellipsis]
         if len(dots) > 1:
             raise IndexBoundsError("getitem: more than one Ellipsis", line=here())
-        used = sum(part is not None and part is not Ellipsis for part in keys)
+        used = sum(_axes_of(part) for part in keys)
         if used > self.ndim:
             raise IndexBoundsError(
                 f"getitem: {used} indices for {self.ndim} axes",
@@ -95,34 +109,81 @@ class Indexing(Creation):
                 line=here(),
             )
         at = dots[0] if dots else len(keys)
-        return [*keys[:at], *[slice(None)] * (self.ndim - used), *keys[at + 1 :]]
+        whole = [*keys[:at], *[slice(None)] * (self.ndim - used), *keys[at + 1 :]]
+        completed: list[Any] = []
+        axis = 0
+        for part in whole:
+            completed += self._by_axis(part, axis)
+            axis += _axes_of(part)
+        return completed
 
     def _as_index(self, part: Any) -> Any:
-        """An index as a number, slice, None, Ellipsis or integer tensor."""
+        """An index as a number, slice, None, Ellipsis, tensor or array."""
         if part is None or part is Ellipsis or isinstance(part, (slice, UOp)) or type(part) is int:
             return part
         if isinstance(part, (list, range)):
-            part = type(self)(
-                list(part), device=self.device, dtype=dtypes.default_int if not len(part) else None
-            )
+            part = _Known(*flatten(list(part)))
         elif hasattr(part, "__array__") and not isinstance(part, Core):
-            part = type(self)(part, device=self.device)
+            if getattr(part, "shape", None) == () and part.dtype.kind in "iu":
+                return int(part)
+            part = _Known(part.reshape(-1).tolist(), tuple(part.shape))
+        if isinstance(part, _Known):
+            for value in part.values:
+                if not isinstance(value, int):
+                    raise DTypeError(
+                        f"getitem: an index must be an integer, not {value!r}", line=here()
+                    )
+            return part
         if not isinstance(part, Core):
             if isinstance(part, bool):
                 raise DTypeError("getitem: a bool is no index", line=here())
             return as_int("getitem", "an index", part)
-        if part.dtype is dtypes.bool:
-            raise DTypeError(
-                "getitem: a bool mask would give a size that only its values tell",
-                mask=describe(part.uop),
-                line=here(),
-                remedy="mask.where(x, 0), x.masked_fill(mask, 0), or x.masked_select(mask, size)",
-            )
+        if part.dtype is dtypes.bool and not part.ndim:
+            raise DTypeError("getitem: a bool is no index", mask=describe(part.uop), line=here())
         if part.dtype.is_float:
             raise DTypeError(
                 f"getitem: an index must be an integer, not {part.dtype.name}", line=here()
             )
         return part
+
+    def _by_axis(self, part: Any, axis: int) -> list[Any]:
+        """An index, whose first axis is `axis`, as one for each axis: masks become integers."""
+        if not isinstance(part, (_Known, Core)):
+            return [part]
+        shape = part.shape
+        is_mask = part.dtype is dtypes.bool
+        if is_mask:
+            for place, size in enumerate(shape):
+                if not same(size, self.shape[axis + place]):
+                    raise IndexBoundsError(
+                        f"getitem: a mask of size {show_shape((size,))[1:-2]} does not fit axis "
+                        f"{axis + place} of size {show_shape((self.shape[axis + place],))[1:-2]}",
+                        tensor=describe(self.uop),
+                        line=here(),
+                    )
+        if isinstance(part, Core):
+            mask: Any = part
+            return list(mask.nonzero().realize().unbind(1)) if is_mask else [part]
+        if is_mask:
+            return [
+                type(self)(list(places), device=self.device, dtype=dtypes.int32)
+                for places in part.places_of_true()
+            ]
+        size = self.shape[axis]
+        limit = size if isinstance(size, int) else int(size.vmax)
+        outside = next((each for each in part.values if not -limit <= each < limit), None)
+        if outside is not None:
+            raise self._outside(outside, axis)
+        kind = _index_dtype((2 * limit,))
+        return [type(self)(part.values, device=self.device, dtype=kind).reshape(part.shape)]
+
+    def _outside(self, index: int, axis: int) -> IndexBoundsError:
+        return IndexBoundsError(
+            f"getitem: index {index} is out of range for axis {axis} of size "
+            f"{show_shape((self.shape[axis],))[1:-2]}",
+            tensor=describe(self.uop),
+            line=here(),
+        )
 
     def _at(self, axis: int, index: Any) -> Self:
         """Axis `axis` cut to one element."""
@@ -137,12 +198,7 @@ class Indexing(Creation):
             )
         limit = size if isinstance(size, int) else int(size.vmax)
         if not -limit <= index < limit:
-            raise IndexBoundsError(
-                f"getitem: index {index} is out of range for axis {axis} of size "
-                f"{show_shape((size,))[1:-2]}",
-                tensor=describe(self.uop),
-                line=here(),
-            )
+            raise self._outside(index, axis)
         start = index if index >= 0 else simple(size + index)
         return self._window(axis, start, simple(start + 1))
 
@@ -337,24 +393,6 @@ class Indexing(Creation):
         """Rows of this table, for integers of any shape; only those rows are read."""
         return self[index]
 
-    @composed
-    def masked_select(self, mask: Self, size: int, fill_value: Any = 0) -> Self:
-        """The first `size` elements where `mask` is true, in order, then `fill_value`.
-
-        The size is given, so that the shape is known before anything runs.
-        """
-        test = mask.cast(dtypes.bool).expand(self.shape).flatten()
-        flat = self.flatten()
-        # Each chosen element is added at its rank; the others go outside.
-        rank = test.where(test.cast(dtypes.int32).cumsum(0) - 1, -1)
-        rank = (rank < size).where(rank, -1)
-        zeros = flat._like(UOp.const(flat.dtype, 0)).expand(size)
-        picked = zeros._added_at(rank, flat)
-        if self.dtype is dtypes.bool:
-            fill_value = bool(fill_value)
-        is_filled = self._places(size) < test.sum()
-        return is_filled.where(picked, fill_value)
-
     # writing
 
     @composed
@@ -362,37 +400,70 @@ class Indexing(Creation):
         """This tensor with `value` at the places that `key` names, for keys with integer tensors or
         a mask.
         """
-        value = value if isinstance(value, Core) else self._operand("setitem", value)
-        new: Any = (
-            value.cast(self.dtype)
-            if isinstance(value, type(self))
-            else self._like(value.uop).cast(self.dtype)
-        )
-        if isinstance(key, Core) and key.dtype is dtypes.bool:
+        given: Any = self._as_tensor(value)
+        new = self._of(given.uop, given.device, given._variables).cast(self.dtype)
+        check_devices("setitem", [self, new])
+        if isinstance(key, Core) and key.dtype is dtypes.bool and not new.ndim:
             test: Any = key
-            mask = test.reshape(*test.shape, *[1] * (self.ndim - test.ndim))
-            chosen: Self = mask.where(new, self)
+            self._by_axis_fits(test)
+            chosen: Self = test.reshape(*test.shape, *[1] * (self.ndim - test.ndim)).where(
+                new, self
+            )
             return chosen
-        places = self._places(multiply(self.shape)).reshape(self.shape)
-        flat = places[key].flatten()
-        (count,) = flat._sizes
-        values = new.expand(places[key].shape).flatten()
-        # Of several writes to one place the last counts.
-        order = self._places(count)
-        is_overwritten = (
-            flat.reshape(count, 1).eq(flat.reshape(1, count))
-            & (order.reshape(1, count) > order.reshape(count, 1))
-        ).any(1)
-        target = is_overwritten.where(-1, flat)
-        base = self.flatten()
+        # Once, as masks are computed.
+        keys = tuple(self._completed(key))
+        places = self._places(multiply(self.shape)).reshape(self.shape)[keys]
+        # Axes of size 1 in front of the picked ones are no matter.
+        while new.ndim > places.ndim and is_one(new.shape[0]):
+            new = new.reshape(new.shape[1:])
+        values = new.expand(places.shape).flatten()
+        if not places._has_elements():
+            return self
+        # An index outside picks place 0, which is not meant: there is nothing inside.
+        inside = self._like(UOp.const(dtypes.bool, True)).expand(self.shape)[keys]
+        target: Any = inside.where(places, -1).flatten()
+        base: Any = self.flatten()
+        written: Self = base._folded_into(target, values, None).reshape(self.shape)
+        return written
 
-        def scattered(rows: Self) -> Self:
-            zeros = rows._like(UOp.const(rows.dtype, 0)).expand(base.shape)
-            return zeros._added_at(target, rows)
+    def _by_axis_fits(self, mask: Self) -> None:
+        """Raise IndexBoundsError unless the first axes have the sizes of `mask`."""
+        if mask.ndim > self.ndim:
+            raise IndexBoundsError(
+                f"getitem: {mask.ndim} indices for {self.ndim} axes",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        known = _Known([True] * int(math.prod(mask._sizes)), mask._sizes)
+        self._by_axis(known, 0)
 
-        is_hit = scattered(values._like(UOp.const(dtypes.int32, 1)).expand(count)).ne(0)
-        written: Self = is_hit.where(scattered(values), base)
-        return written.reshape(self.shape)
+
+class _Known:
+    """A list or an array as an index: its values in row-major order, integers or all of them bools,
+    and its shape.
+    """
+
+    def __init__(self, values: list[Any], shape: tuple[int, ...]):
+        self.values, self.shape = values, shape
+        is_mask = bool(values) and all(isinstance(value, bool) for value in values)
+        self.dtype = dtypes.bool if is_mask else dtypes.int32
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def places_of_true(self) -> list[list[int]]:
+        """For each axis, the indices along it of what is true."""
+        flat = [place for place, value in enumerate(self.values) if value]
+        steps = [math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim)]
+        return [[place // step % size for place in flat] for step, size in zip(steps, self.shape)]
+
+
+def _axes_of(part: Any) -> int:
+    """How many axes an index stands for."""
+    if part is None or part is Ellipsis:
+        return 0
+    return part.ndim if isinstance(part, (Core, _Known)) and part.dtype is dtypes.bool else 1
 
 
 def _index_dtype(sizes: Sequence[Any]) -> DType:

@@ -1,0 +1,150 @@
+"""Choosing elements by their values: `nonzero`, `masked_select`, `unique`.
+
+How many there are only the values tell. With `size` the caller says how many to give, and nothing
+is computed until the result is needed: what is missing is filled up, what is too much is left out.
+Without it the number is computed at once, and no capture can hold that.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.origin import composed
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.scatter import Scatter
+from tilegrad.tensor.sizes import as_sizes
+
+__all__ = ["Selecting"]
+
+
+class Selecting(Scatter):
+    """Selecting methods."""
+
+    __slots__ = ()
+
+    @composed
+    def nonzero(self, size: int | None = None, fill_value: int = 0) -> Self:
+        """The indices of all elements that are not zero, in row-major order: a row for each, with
+        one column for each axis, as int32.
+
+        With `size` there are that many rows, filled up with `fill_value`; without it they are
+        counted now.
+
+        Raises ShapeError for a negative or symbolic size.
+
+        >>> Tensor([[0, 5], [7, 0]]).nonzero().tolist()
+        [[0, 1], [1, 0]]
+        >>> Tensor([0, 5, 0]).nonzero(size=2, fill_value=-1).tolist()
+        [[1], [-1]]
+        """
+        test = self.cast(dtypes.bool).flatten()
+        count = test._count_true() if size is None else as_sizes("nonzero", (size,))[0][0]
+        assert isinstance(count, int)
+        sizes = self._sizes
+        if not self.ndim or not count:
+            return (
+                type(self)
+                .zeros(count, self.ndim, device=self.device, dtype=dtypes.int32)
+                ._holding(self._variables)
+            )
+        places, is_filled = test._true_places(count)
+        columns = [
+            places // math.prod(sizes[axis + 1 :]) % max(extent, 1)
+            for axis, extent in enumerate(sizes)
+        ]
+        rows = columns[0].stack(*columns[1:], dim=1)
+        return is_filled.reshape(count, 1).where(rows, fill_value).contiguous()
+
+    @composed
+    def masked_select(self, mask: Self, size: int | None = None, fill_value: Any = 0) -> Self:
+        """The elements where `mask` is true, in row-major order.
+
+        With `size` there are that many, filled up with `fill_value`; without it they are counted
+        now.
+
+        Raises ShapeError if `mask` does not stretch to this tensor's shape.
+
+        >>> x = Tensor([5, 1, 7])
+        >>> x.masked_select(x > 2).tolist()
+        [5, 7]
+        >>> x.masked_select(x > 2, size=4, fill_value=-1).tolist()
+        [5, 7, -1, -1]
+        """
+        test = mask.cast(dtypes.bool).expand(self.shape).flatten()
+        count = test._count_true() if size is None else as_sizes("masked_select", (size,))[0][0]
+        assert isinstance(count, int)
+        flat = self.flatten()
+        if not count or not self._has_elements():
+            return self._like(UOp.const(self.dtype, fill_value)).expand(count)
+        places, is_filled = test._true_places(count)
+        if self.dtype is dtypes.bool:
+            fill_value = bool(fill_value)
+        return is_filled.where(flat._rows(places), fill_value)
+
+    def _count_true(self) -> int:
+        return int(self.sum().item()) if self._has_elements() else 0
+
+    def _true_places(self, count: int) -> tuple[Self, Self]:
+        """The first `count` places where this mask of one axis is true, and how many of them there
+        are: for each, whether it is one.
+        """
+        number = self._sizes[0]
+        if not number:
+            nowhere = self._places(count) * 0
+            return nowhere, nowhere.ne(0)
+        # Each place is added at its rank; the others go outside.
+        rank = self.where(self.cast(dtypes.int32).cumsum(0) - 1, -1)
+        rank = (rank < count).where(rank, -1)
+        zeros = self._places(count) * 0
+        return zeros._added_at(rank, self._places(number)), self._places(count) < self.sum()
+
+    @composed
+    def unique(
+        self,
+        sorted: bool = True,
+        return_inverse: bool = False,
+        return_counts: bool = False,
+        size: int | None = None,
+        fill_value: Any = 0,
+    ) -> Any:
+        """The different values, in order. NaN counts as one value, the last.
+
+        With `return_inverse` also, for each element, the place of its value among them, and with
+        `return_counts` how often each occurs; both as int32. With `size` there are that many
+        values, filled up with `fill_value` and counts of 0; without it they are counted now.
+        They are in order whatever `sorted` says. No gradient flows.
+
+        Raises ShapeError for a negative or symbolic size.
+
+        >>> values, counts = Tensor([3, 1, 3]).unique(return_counts=True)
+        >>> values.tolist(), counts.tolist()
+        ([1, 3], [1, 2])
+        """
+        flat = self.detach().flatten()
+        number = flat._sizes[0]
+        if not number:
+            count = 0 if size is None else size
+            values = flat._like(UOp.const(self.dtype, fill_value)).expand(count)
+            none = self._places(count) * 0
+            extra = [self.cast(dtypes.int32)] * return_inverse + [none] * return_counts
+            return (values, *extra) if extra else values
+        ordered, order = flat.sort()
+        before = ordered.roll(1, 0)
+        is_first = ordered.ne(before) & (ordered.isnan() & before.isnan()).logical_not()
+        is_first = is_first | self._places(number).eq(0)
+        group = is_first.cast(dtypes.int32).cumsum(0) - 1
+        values = ordered.masked_select(is_first, size, fill_value)
+        made = [values]
+        if return_inverse:
+            made.append(self._places(number)._sent_to(order, group).reshape(self.shape))
+        if return_counts:
+            ones = self._places(number) * 0 + 1
+            zeros = self._places(values._sizes[0]) * 0
+            made.append(zeros._added_at(group, ones) if values._sizes[0] else zeros)
+        return tuple(made) if len(made) > 1 else values
+
+    def _sent_to(self, places: Self, values: Self) -> Self:
+        """`values`, each at its of `places`, which name every place of this vector once."""
+        return (self * 0)._added_at(places, values)
