@@ -133,6 +133,7 @@ def _amounts(extent: UOp, wanted: Sequence[int]) -> list[int]:
 def _possible(ast: UOp, target: Target) -> Iterator[Opt]:
     width = _width(ast, target)
     vectors = [count * width for count in (1, 2, 4) if width > 1]
+    movable = _movable(ast)
     for place, axis in enumerate(axes_of(ast)):
         extent, kind = axis.src[0], axis.arg[1]
         whole = [0] if extent.op is Ops.CONST and 1 < extent.arg <= _WHOLE else []
@@ -142,15 +143,16 @@ def _possible(ast: UOp, target: Target) -> Iterator[Opt]:
         if kind is Axis.GLOBAL:
             for amount in _amounts(extent, _BLOCKS) + whole:
                 yield Opt(OptOps.LOCAL, place, amount)
-        if kind in (Axis.LOOP, Axis.REDUCE):
+        if axis in movable:
             for amount in _amounts(extent, _TILES):
                 yield Opt(OptOps.TILE, place, amount)
         if kind is Axis.LOOP and target.threads:
             for chunks in _amounts(extent, _CHUNKS) + ([0] if 1 < extent.vmax <= 32 else []):
                 yield Opt(OptOps.THREAD, place, chunks)
         if kind in (*_GRID, Axis.REDUCE):
-            for other in range(place):
-                if axes_of(ast)[other].arg[1] is kind:
+            # Loops of nests that follow one another cannot change places.
+            for other, beside in enumerate(axes_of(ast)[:place]):
+                if beside.arg[1] is kind and {axis, beside} <= movable:
                     yield Opt(OptOps.SWAP, place, other)
             for amount in dict.fromkeys((4, 8, width)):
                 if amount > 1 and extent.op is Ops.CONST and extent.arg % amount:
@@ -169,6 +171,22 @@ def _possible(ast: UOp, target: Target) -> Iterator[Opt]:
         yield from _stagings(ast)
     for choice in range(len(target.matrix_units)):
         yield Opt(OptOps.TC, choice, (0, 2))
+
+
+def _movable(ast: UOp) -> set[UOp]:
+    """Loops that may stand elsewhere in the order: those around everything, and those of the fold
+    if there is one only. Several folds or nests follow one another inside their loops.
+    """
+    nodes = ast.toposort()
+    folds = [node for node in nodes if node.op is Ops.REDUCE]
+    closed = {
+        part
+        for node in nodes
+        if node.op is Ops.END or (node.op is Ops.REDUCE and len(folds) > 1)
+        for part in node.src[1:]
+    }
+    kinds = (*_GRID, Axis.REDUCE)
+    return {part for part in loop_order(ast) if part.arg[1] in kinds and part not in closed}
 
 
 def _stagings(ast: UOp) -> Iterator[Opt]:
