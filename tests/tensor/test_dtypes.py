@@ -12,7 +12,7 @@ import pytest
 
 from tilegrad import Tensor, dtypes
 from tilegrad.base.dtype import promote, sum_dtype
-from tilegrad.base.errors import DTypeError
+from tilegrad.base.errors import DTypeError, ShapeError
 
 PAGE = Path(__file__).parents[2] / "docs" / "dtypes.md"
 SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64", "bool": "bool"}
@@ -114,8 +114,26 @@ def test_sums_widen() -> None:
 def test_operands_of_other_kinds_raise() -> None:
     with pytest.raises(DTypeError, match="add: cannot use a str as an operand"):
         Tensor([1]) + "a"
-    with pytest.raises(DTypeError, match="bitcast: float32 has 4 bytes, int64 has 8"):
+    with pytest.raises(ShapeError, match="bitcast: int64 takes 2 elements of float32"):
         Tensor([1.0]).bitcast(dtypes.int64)
+    with pytest.raises(ShapeError, match="bitcast: int64 takes 8 elements of bool"):
+        Tensor(True).bitcast(dtypes.int64)
+    with pytest.raises(ShapeError, match="cannot become several of int16"):
+        Tensor(1.0).bitcast(dtypes.int16)
+
+
+@pytest.mark.parametrize("name", ["uint8", "int16", "float32", "int64", "float64"])
+def test_bits_of_neighbours_are_wider_elements(name: str) -> None:
+    bits = np.random.default_rng(5).integers(0, 256, (3, 16), dtype=np.uint8)
+    narrow, wide = bits, bits.view(name)
+    found = Tensor(narrow).bitcast(name)
+    assert (found.shape, found.dtype.name) == (wide.shape, name)
+    assert found.numpy().tobytes() == bits.tobytes()
+    for other in ("uint8", "float16", "int32"):
+        if np.dtype(other).itemsize <= wide.itemsize:
+            back = Tensor(wide).bitcast(other)
+            assert back.shape == wide.view(other).shape
+            assert back.numpy().tobytes() == bits.tobytes()
 
 
 def test_numpy_operands_stand_on_either_side() -> None:

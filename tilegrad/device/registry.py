@@ -28,6 +28,7 @@ _BUILT_IN = {
     "CPU": "tilegrad.device.cpu",
     "EMU": "tilegrad.device.emulator",
     "HOST": "tilegrad.device.host",
+    "DISK": "tilegrad.device.disk",
     "NULL": "tilegrad.device.null",
 }
 
@@ -43,10 +44,13 @@ class Devices:
 
     @staticmethod
     def canonical(name: str) -> str:
-        """One spelling per device: upper case, and no `:0`.
+        """One spelling per device: upper case, and no `:0`; of a file, its whole path.
 
         Raises DeviceError if `name` is not a device's name at all.
         """
+        before, _, path = name.partition(":")
+        if before.upper() == "DISK" and path:
+            return f"DISK:{os.path.abspath(path)}"
         kind, *rest = name.upper().split(":")
         parts = [str(int(part)) if part.isdecimal() else part for part in rest]
         if not kind.isidentifier() or not all(parts):
@@ -152,7 +156,7 @@ class Devices:
             return self._default[0]
         if config.DEVICE == "CPU":
             for kind in self:
-                if os.environ.get(kind) == "1" and kind != "HOST":
+                if os.environ.get(kind) == "1" and kind not in ("HOST", "DISK"):
                     return kind
         return self.canonical(config.DEVICE)
 

@@ -31,26 +31,62 @@ class Casts(Incoming):
         return self._like(cast_node(self.uop, as_dtype(dtype)))
 
     def bitcast(self, dtype: DType | str) -> Self:
-        """The same bits read as another dtype of the same width.
+        """The same bits read as another dtype. Of a wider one each element takes several neighbours
+        of the last axis, the first of them lowest; of a narrower one it becomes several.
 
-        Raises DTypeError if the widths differ.
+        Raises ShapeError if the last axis has no whole number of wider elements.
 
         >>> Tensor([1.0]).bitcast(dtypes.int32).tolist()
         [1065353216]
+        >>> Tensor([1, 1, 0, 0]).cast(dtypes.uint8).bitcast(dtypes.int32).tolist()
+        [257]
         """
         dtype, node = as_dtype(dtype), self.uop
-        if dtype.itemsize != node.dtype.itemsize:
-            raise DTypeError(
-                f"bitcast: {node.dtype.name} has {node.dtype.itemsize} bytes, "
-                f"{dtype.name} has {dtype.itemsize}",
-                tensor=describe(node),
-                line=here(),
-                rule="both dtypes must have the same width",
-            )
+        if dtype.itemsize > node.dtype.itemsize:
+            return self._joined_bits(dtype)
+        if dtype.itemsize < node.dtype.itemsize:
+            return self._split_bits(dtype)
         if dtype is node.dtype:
             return self
         is_back = node.op is Ops.BITCAST and node.src[0].dtype is dtype
         return self._like(node.src[0] if is_back else compute(Ops.BITCAST, dtype, (node,)))
+
+    def _joined_bits(self, dtype: DType) -> Self:
+        """`bitcast` to a wider dtype."""
+        narrow, wide = (dtypes.from_name(f"uint{8 * d.itemsize}") for d in (self.dtype, dtype))
+        count = dtype.itemsize // self.dtype.itemsize
+        *rest, last = self.uop.shape or (1,)
+        if not self.uop.shape or not isinstance(last, int) or last % count:
+            raise ShapeError(
+                f"bitcast: {dtype.name} takes {count} elements of {self.dtype.name} from the last "
+                f"axis, which has {last}",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        parts: Any = self.bitcast(narrow).cast(wide)
+        parts = parts.reshape(*rest, last // count, count)
+        joined = parts[..., 0]
+        for place in range(1, count):
+            joined = joined | parts[..., place] << (8 * narrow.itemsize * place)
+        found: Self = joined.bitcast(dtype)
+        return found
+
+    def _split_bits(self, dtype: DType) -> Self:
+        """`bitcast` to a narrower dtype."""
+        wide, narrow = (dtypes.from_name(f"uint{8 * d.itemsize}") for d in (self.dtype, dtype))
+        if not self.uop.shape:
+            raise ShapeError(
+                f"bitcast: a tensor without axes cannot become several of {dtype.name}",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        count = self.dtype.itemsize // dtype.itemsize
+        bits: Any = self.bitcast(wide)
+        steps = type(bits).arange(count, dtype=wide, device=self.device) * (8 * dtype.itemsize)
+        *rest, last = self.uop.shape
+        parts = (bits.unsqueeze(-1) >> steps).cast(narrow).reshape(*rest, last * count)
+        found: Self = parts.bitcast(dtype)
+        return found
 
     def pack_int4(self) -> Self:
         """Integers of 4 bits, two in a byte: the lowest 4 bits of each element of shape (..., 2 n),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilegrad.device.disk import is_file
 from tilegrad.device.registry import Device
 
 __all__ = ["canonical"]
@@ -24,5 +25,7 @@ def canonical(name: str | None) -> str:
             from tilegrad.base.errors import DeviceError
 
             raise DeviceError(f"device: {name!r} is unknown", known=known)
-        _names[name] = found
+        if not is_file(found):
+            # What a path means depends on the folder of the moment.
+            _names[name] = found
     return found

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.device.disk import is_file
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor import host, memory
+from tilegrad.tensor import files, host, memory
 from tilegrad.tensor.core import (
     Core,
     as_dtype,
     cast_node,
-    compute,
     describe,
     number_dtype,
 )
@@ -37,9 +38,12 @@ class Incoming(Core):
         dtype: DType | str | None = None,
         requires_grad: bool | None = None,
     ):
-        name = canonical(
-            device if device is not None or not isinstance(data, Core) else data.device
-        )
+        if device is None:
+            if isinstance(data, Core):
+                device = data.device
+            elif isinstance(data, os.PathLike):
+                device = f"DISK:{os.fspath(data)}"
+        name = canonical(device)
         wanted = None if dtype is None else as_dtype(dtype)
         node, variables = _node_of(type(self), data, name, wanted)
         self._set(node, name, variables, None, leaf=True)
@@ -71,7 +75,9 @@ class Incoming(Core):
         """`value`, or what it makes on this tensor's device and in its dtype."""
         if isinstance(value, Core):
             return value  # type: ignore[return-value]  # every tensor is a Tensor
-        return type(self)(value, device=self.device, dtype=self.dtype)
+        # A file makes nothing: what is to be written there is made on the default device.
+        device = None if is_file(self.device) else self.device
+        return type(self)(value, device=device, dtype=self.dtype)
 
     def _has_elements(self) -> bool:
         return not any(is_zero(size) for size in self.shape)
@@ -110,8 +116,10 @@ def _node_of(cls: Any, data: Any, device: str, dtype: DType | None) -> tuple[UOp
         return (
             node
             if data.device == device or node.is_constant
-            else compute(Ops.COPY, node.dtype, (node,), device)
+            else files.moved(node, data.device, device)
         ), data._variables
+    if isinstance(data, os.PathLike):
+        return _from_file(os.fspath(data), device, dtype), NO_VARIABLES
     if isinstance(data, UOp):
         free, variables = data.unbound()
         if free.dtype is dtypes.index:
@@ -138,8 +146,25 @@ def _node_of(cls: Any, data: Any, device: str, dtype: DType | None) -> tuple[UOp
     raise DTypeError(
         f"Tensor: cannot make a tensor of a {type(data).__name__}",
         line=here(),
-        rule="numbers, lists, bytes or an array",
+        rule="numbers, lists, bytes, an array or a path",
     )
+
+
+def _from_file(path: str, device: str, dtype: DType | None) -> UOp:
+    """The file's bytes as a row of `dtype`, in the file or on their way to another device."""
+    leaf = files.leaf_of(os.path.abspath(path))
+    kind = dtype or dtypes.uint8
+    if leaf is None:
+        return _filled(UOp.const(kind, 0), (0,))
+    if leaf.arg.size % kind.itemsize:
+        raise ShapeError(
+            f"Tensor: {leaf.arg.size} bytes are no whole number of {kind.name}",
+            file=path,
+            line=here(),
+        )
+    if kind is not dtypes.uint8:
+        leaf = files.retyped(leaf, kind)
+    return leaf if device == leaf.arg.device else files.moved(leaf, leaf.arg.device, device)
 
 
 def _from_list(

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
+from tilegrad.device.disk import is_file
+from tilegrad.device.registry import Device
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor import host, memory
+from tilegrad.tensor import files, host, memory
 from tilegrad.tensor.attention import Attention
 from tilegrad.tensor.core import as_dtype, compute, describe
 from tilegrad.tensor.device import canonical
@@ -59,7 +61,7 @@ class Realized(Attention):
         if self.uop.is_constant:
             return self._of(self.uop, name, self._variables, self._requires_grad)
         return self._of(
-            compute(Ops.COPY, self.dtype, (self.uop,), name),
+            files.moved(self.uop, self.device, name),
             name,
             self._variables,
             self._requires_grad,
@@ -90,6 +92,9 @@ class Realized(Attention):
             return memoryview(b"")
         if self.uop.op is Ops.CONST:
             return memoryview(host.pack([self.uop.arg], self.dtype))
+        if is_file(self.device) and not memory.is_row_major(self.uop):
+            if memory.stored_below(self.uop, self.device).op is not Ops.COPY:
+                return self.to(None)._bytes(read)
         node = memory.fixed(self.realize().uop, self._variables)
         if not memory.is_row_major(node):
             (node,) = memory.run([UOp(Ops.CONTIGUOUS, node.dtype, (node,))], NO_VARIABLES)
@@ -214,6 +219,15 @@ def _realize(tensors: Sequence[Realized]) -> None:
     for tensor in pending:
         variables = merge(variables, tensor._variables)
     roots = [memory.stored_below(tensor.uop, tensor.device) for tensor in pending]
+    for tensor, root in zip(pending, roots):
+        if is_file(tensor.device) and root.op is not Ops.COPY:
+            raise DeviceError(
+                "realize: a file computes nothing",
+                tensor=describe(tensor.uop),
+                device=tensor.device,
+                line=here(),
+                fix=f"move it first: .to({Device.DEFAULT!r})",
+            )
     for tensor, root, stored in zip(pending, roots, memory.run(roots, variables)):
         node, base = tensor.uop, memory.base_of(stored)
         # A constant graph was wrapped to say its device: then it is not below the node.

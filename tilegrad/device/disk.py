@@ -1,0 +1,107 @@
+"""A file as a device: `DISK:path`.
+
+    render, compile   none: a file holds values, and is copied to a device that computes
+    run               the mapped file
+
+Memory on this device is the file itself, from its first byte: to write a tensor to it is to write
+the file, which is made, or made longer, when a tensor asks for more bytes than it has. Nothing is
+ever cut off. Two tensors of one file see the same bytes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilegrad.base.dtype import DType
+from tilegrad.base.errors import DataError, DeviceError
+from tilegrad.device.backend import Backend
+from tilegrad.device.host import HostMemory
+from tilegrad.ir.uop import UOp
+from tilegrad.runtime.buffer import Buffer
+from tilegrad.runtime.protocol import Runtime
+from tilegrad.target import Target
+
+__all__ = ["FileBackend", "FileMemory", "backend", "is_file", "mapped"]
+
+_KIND = "DISK"
+
+
+def is_file(name: str) -> bool:
+    """Whether a device is a file."""
+    return name.startswith(f"{_KIND}:")
+
+
+def mapped(path: str, nbytes: int | None = None) -> memoryview:
+    """The file at `path` as memory: all of it to read, or its first `nbytes` to write as well.
+
+    Raises DataError if the file cannot be opened, or there is no room for it.
+    """
+    try:
+        if nbytes is None:
+            with open(path, "rb") as file:
+                if not os.fstat(file.fileno()).st_size:
+                    return memoryview(b"")
+                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+        try:
+            if os.fstat(handle).st_size < nbytes:
+                if hasattr(os, "posix_fallocate"):
+                    # A full disk is told now, not by the kernel when a page is first touched.
+                    os.posix_fallocate(handle, 0, nbytes)
+                else:
+                    os.ftruncate(handle, nbytes)
+            return memoryview(mmap.mmap(handle, nbytes, access=mmap.ACCESS_WRITE))
+        finally:
+            os.close(handle)
+    except (OSError, ValueError, OverflowError) as error:
+        raise DataError(
+            f"{_KIND}: cannot open the file: {getattr(error, 'strerror', None) or error}",
+            file=path,
+            bytes="all" if nbytes is None else nbytes,
+        ) from error
+
+
+class FileMemory(HostMemory):
+    """The mapped file; a handle is a memoryview."""
+
+    def host_view(self, handle: memoryview, nbytes: int) -> memoryview | None:
+        # What may still be written is copied for those who look at it.
+        return handle[:nbytes] if handle.readonly else None
+
+
+@dataclass(frozen=True, eq=False)
+class FileBackend(Backend):
+    """A device whose buffers are the file."""
+
+    path: str = ""
+
+    def buffer(self, size: int, dtype: DType) -> Buffer:
+        """The first `size` elements of the file, which is made if it is not there."""
+        return Buffer.from_memory(self.allocator, mapped(self.path, size * dtype.nbytes), dtype)
+
+    def whole(self, dtype: DType) -> Buffer | None:
+        """All of the file, to read; None if it is empty."""
+        memory = mapped(self.path)
+        return Buffer.from_memory(self.allocator, memory, dtype) if memory.nbytes else None
+
+
+def _render(name: str, program: Sequence[UOp]) -> str:
+    raise DeviceError(
+        f"{_KIND}: {name} cannot run in a file",
+        remedy="move the tensor first: .to('CPU')",
+    )
+
+
+def _compile(source: str) -> bytes:
+    raise DeviceError(f"{_KIND}: a file runs nothing")
+
+
+def backend(name: str, runtime: Runtime | None = None) -> Backend:
+    """The file that `name` gives behind the colon."""
+    if not is_file(name):
+        raise DeviceError(f"{_KIND}: a file is needed", rule=f"{_KIND}:path")
+    memory = runtime or FileMemory()
+    return FileBackend(name, Target("file"), _render, _compile, memory, path=name.partition(":")[2])

@@ -1,0 +1,179 @@
+"""Tensors in files, on a device `DISK:path`: reading and writing without a kernel.
+
+A file computes nothing. So what is made of a tensor in a file is made where the result goes: on the
+way to another device, the graph's leaves are copied and the rest is computed there. Of a leaf only
+the window that is needed is copied. A write goes to the file at once, after everything that still
+needs the old bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import DeviceError, IndexBoundsError, ShapeError
+from tilegrad.device.disk import FileBackend, is_file
+from tilegrad.device.registry import Device
+from tilegrad.engine import memory as store
+from tilegrad.engine.realize import readers_of
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor import memory
+from tilegrad.tensor.core import Core, compute, describe, live
+from tilegrad.tensor.sizes import here
+
+__all__ = ["leaf_of", "moved", "retyped", "write"]
+
+
+def leaf_of(path: str) -> UOp | None:
+    """All bytes of the file, as a leaf that can be read; None if there are none."""
+    backend = Device[f"DISK:{path}"]
+    assert isinstance(backend, FileBackend)
+    buffer = backend.whole(dtypes.uint8)
+    return None if buffer is None else store.leaf(buffer)
+
+
+def retyped(leaf: UOp, dtype: DType) -> UOp:
+    """The bytes of a leaf as elements of another dtype, of which they hold a whole number."""
+    buffer = store.buffer_of(leaf)
+    return store.leaf(buffer.view(0, buffer.nbytes // dtype.itemsize, dtype))
+
+
+def moved(node: UOp, source: str, device: str) -> UOp:
+    """`node`, which is on the device `source`, on `device`."""
+    if not is_file(source):
+        return compute(Ops.COPY, node.dtype, (node,), device)
+    replaced: dict[UOp, UOp] = {}
+    stack, seen = [node], {node}
+    while stack:
+        part = stack.pop()
+        window = _window(part)
+        if window is not None:
+            replaced[part] = _copied(part, *window, device)
+            continue
+        if part.op is Ops.COPY:
+            # It is on its way to the file, and is read from there.
+            replaced[part] = compute(Ops.COPY, part.dtype, (part,), device)
+            continue
+        fresh = [source for source in part.src if source not in seen]
+        seen.update(fresh)
+        stack += fresh
+    return node.substitute(replaced)
+
+
+def _window(node: UOp) -> tuple[UOp, int, int] | None:
+    """(leaf, first element, elements) if `node` is a row of neighbours in a file, in any shape."""
+    if node.op is Ops.BUFFER:
+        return (node, 0, node.arg.size) if is_file(node.arg.device) else None
+    if node.op not in (Ops.RESHAPE, Ops.SHRINK, Ops.DETACH):
+        return None
+    if any(not isinstance(size, int) for size in node.shape):
+        return None
+    below = _window(node.src[0])
+    if below is None or node.op is not Ops.SHRINK:
+        return below
+    leaf, first, _ = below
+    begin, step, is_cut = 0, 1, False
+    # From the last axis on: behind the first axis that is cut, all in front of it must be single.
+    for (low, high), size in reversed(list(zip(node.arg, node.src[0].shape))):
+        if is_cut and high - low != 1:
+            return None
+        is_cut = is_cut or high - low != size
+        begin += low * step
+        step *= size
+    return leaf, first + begin, math.prod(node.shape)
+
+
+def _copied(node: UOp, leaf: UOp, first: int, count: int, device: str) -> UOp:
+    """`count` elements of the file's leaf on `device`, in the shape of `node`: the file itself,
+    where it is only read and the device reaches it.
+    """
+    buffer = store.buffer_of(leaf)
+    size, dtype = buffer.dtype.itemsize, buffer.dtype
+    data = buffer.handle[first * size : (first + count) * size]
+    if data.readonly and not is_file(device):
+        return memory.over(device, dtype, data, node.shape)
+    part = leaf if count == buffer.size else store.leaf(buffer.view(first * size, count))
+    copied = compute(Ops.COPY, dtype, (part,), device)
+    if copied.shape != node.shape:
+        copied = UOp(Ops.RESHAPE, dtype, (copied,), node.shape)
+    return copied
+
+
+def write(tensor: Any, key: Any, value: Any) -> None:
+    """Write `value`, a tensor of the tensor's dtype and on any device, that stretches to the shape
+    of `tensor[key]`, to that part of the file, after everything that still needs the old bytes.
+
+    Raises DeviceError for a file that was opened to be read, ShapeError for what is no part of it,
+    IndexBoundsError for an index outside.
+    """
+    import numpy
+
+    node = memory.place_of(tensor.uop)
+    leaf = memory.base_of(node)
+    place = _array(node) if memory.is_view(node) and not memory.has_assignment(node) else None
+    if place is None:
+        raise ShapeError(
+            "assign: this is computed from a file, and no part of it that can be written",
+            tensor=describe(tensor.uop),
+            line=here(),
+        )
+    if not place.flags.writeable:
+        name = leaf.arg.device
+        raise DeviceError(
+            "assign: this file was opened to be read",
+            file=name.partition(":")[2],
+            fix=f"open it by Tensor.empty(shape, dtype=dtype, device={name!r})",
+            line=here(),
+        )
+    key = _plain(key)
+    try:
+        shape = place[key].shape
+    except IndexError as error:
+        raise IndexBoundsError(f"setitem: {error}", line=here()) from error
+    raw = value.expand(shape)._bytes()
+    everyone: list[Any] = list(live())
+    lookers = [other for other in everyone if memory.looks_at(other.uop, leaf)]
+    for other in everyone:
+        if not memory.is_stored(other.uop) and readers_of([leaf], [other.uop]):
+            # It gets the old bytes; what was left in the file to be computed moves for that.
+            kept = other.to(None).realize() if is_file(other.device) else other.realize()
+            other.uop, other.device = kept.uop, kept.device
+    place[key] = numpy.frombuffer(raw, place.dtype).reshape(shape)
+    fresh = store.overwrite(leaf)
+    for other in lookers:
+        other.uop = other.uop.substitute({leaf: fresh})
+        other._previous = ()
+
+
+def _plain(key: Any) -> Any:
+    """An index with arrays in the place of tensors."""
+    if isinstance(key, tuple):
+        return tuple([_plain(part) for part in key])
+    if isinstance(key, Core):
+        array: Any = key
+        return array.numpy()
+    return key
+
+
+def _array(node: UOp) -> Any:
+    """The view `node` of a file as an array of its bits; None if it is no view of NumPy's too."""
+    import numpy
+
+    chain = []
+    while node.op is not Ops.BUFFER:
+        chain.append(node)
+        node = node.src[0]
+    whole = numpy.frombuffer(store.buffer_of(node).handle, f"u{node.dtype.itemsize}")
+    place = whole
+    for step in reversed(chain):
+        if step.op is Ops.RESHAPE:
+            place = place.reshape(step.arg)
+        elif step.op is Ops.PERMUTE:
+            place = place.transpose(step.arg)
+        elif step.op is Ops.SHRINK:
+            place = place[tuple(slice(low, high) for low, high in step.arg)]
+        elif step.op is Ops.FLIP:
+            place = place[tuple(slice(None, None, -1 if turned else 1) for turned in step.arg)]
+    return place if numpy.shares_memory(place, whole) else None
