@@ -151,7 +151,7 @@ def clang_target(vector_bytes: int = 16) -> Target:
         "CLANG",
         vector_bytes=vector_bytes,
         has_fma=False,
-        missing=_NO_FLOOR | {Ops.EXP2, Ops.LOG2, Ops.SIN},
+        missing=_NO_FLOOR | {Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS},
         missing_dtypes=frozenset({dtypes.bfloat16}),
     )
 

@@ -621,7 +621,9 @@ def test_an_integer_becomes_the_nearest_float(value: int) -> None:
     assert found == rounded(Fraction(value), *FORMATS[FLOAT])
 
 
-_UNARY = (Ops.NEG, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIP, Ops.TRUNC)
+_UNARY = (
+    Ops.NEG, Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.SQRT, Ops.RECIP, Ops.TRUNC,
+)  # fmt: skip
 _BINARY = (Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.MAX, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ)
 _INTEGER = (
     Ops.FLOORDIV,

@@ -23,9 +23,11 @@ Array = npt.NDArray[Any]
 
 _UNARY: dict[Ops, Callable[..., Any]] = {
     Ops.NEG: np.negative,
+    Ops.EXP: np.exp,
     Ops.EXP2: np.exp2,
     Ops.LOG2: np.log2,
     Ops.SIN: np.sin,
+    Ops.COS: np.cos,
     Ops.SQRT: np.sqrt,
     Ops.RECIP: lambda x: 1.0 / x,
     Ops.TRUNC: np.trunc,

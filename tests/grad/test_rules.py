@@ -43,7 +43,9 @@ def test_every_op_of_the_tensor_graph_is_decided_upon() -> None:
 
 
 @pytest.mark.parametrize(
-    "op", [Ops.NEG, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIP], ids=lambda op: op.name
+    "op",
+    [Ops.NEG, Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.SQRT, Ops.RECIP],
+    ids=lambda op: op.name,
 )
 def test_one_number_in(op: Ops) -> None:
     x = leaf(2, 3)

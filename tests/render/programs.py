@@ -290,7 +290,8 @@ def scatter_add() -> Program:
 def scalar_math() -> Program:
     out, rows, index = data(0), data(1), special("gidx0", 16)
     value = load(rows, index)
-    for op in (Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIP, Ops.TRUNC, Ops.NEG):
+    functions = (Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.SQRT)
+    for op in (*functions, Ops.RECIP, Ops.TRUNC, Ops.NEG):
         value = value.alu(op)
     value = value.alu(Ops.MULACC, load(rows, index), value).maximum(0.0)
     return [out, rows, index, value, out.store(index, value)]

@@ -31,12 +31,6 @@ LN2 = math.log(2.0)
 _GROUP = 16
 
 
-def _cosine(x: UOp) -> UOp:
-    """cos(x) = 1 - 2 sin(x/2)^2. Halving is exact; adding pi/2 would round off a large x."""
-    half_sine = UOp(Ops.SIN, x.dtype, (x * 0.5,))
-    return half_sine * half_sine * -2.0 + 1.0
-
-
 def _maximum(y: UOp, g: UOp) -> tuple[UOp, UOp]:
     """The larger side takes all; equal ones take half each."""
     a, b = y.src
@@ -117,9 +111,11 @@ DERIVATIVES: dict[Ops, Derivative] = {
     # one number in
     Ops.CAST: lambda y, g: (g.cast(y.src[0].dtype),),
     Ops.NEG: lambda y, g: (-g,),
+    Ops.EXP: lambda y, g: (g * y,),
     Ops.EXP2: lambda y, g: (g * y * LN2,),
     Ops.LOG2: lambda y, g: (g / (y.src[0] * LN2),),
-    Ops.SIN: lambda y, g: (g * _cosine(y.src[0]),),
+    Ops.SIN: lambda y, g: (g * y.src[0].alu(Ops.COS),),
+    Ops.COS: lambda y, g: (-(g * y.src[0].alu(Ops.SIN)),),
     Ops.SQRT: lambda y, g: (g / (y * 2.0),),
     Ops.RECIP: lambda y, g: (-(g * y * y),),
     # two and three

@@ -93,6 +93,13 @@ def _exp2(x: float) -> float:
         return math.inf
 
 
+def _exp(x: float) -> float:
+    try:
+        return math.exp(x)
+    except OverflowError:
+        return math.inf
+
+
 def _log2(x: float) -> float:
     if x > 0:
         return math.log2(x)
@@ -101,6 +108,10 @@ def _log2(x: float) -> float:
 
 def _sin(x: float) -> float:
     return math.sin(x) if math.isfinite(x) else math.nan
+
+
+def _cos(x: float) -> float:
+    return math.cos(x) if math.isfinite(x) else math.nan
 
 
 def _divide(x: float, y: float) -> float:
@@ -237,9 +248,11 @@ class Ops(Enum):
     )
     BITCAST = op(1, "The same bits read as another dtype of the same width.")
     NEG = op(1, "-x.", evaluate=operator.neg, symbol="-")
+    EXP = op(1, "e to the power x.", evaluate=_exp, symbol="exp")
     EXP2 = op(1, "2 to the power x.", evaluate=_exp2, symbol="exp2")
     LOG2 = op(1, "Logarithm to base 2; NaN below zero.", evaluate=_log2, symbol="log2")
     SIN = op(1, "Sine of x in radians.", evaluate=_sin, symbol="sin")
+    COS = op(1, "Cosine of x in radians.", evaluate=_cos, symbol="cos")
     SQRT = op(
         1, "Square root.", evaluate=lambda x: math.sqrt(x) if x >= 0 else math.nan, symbol="sqrt"
     )

@@ -438,6 +438,9 @@ _any_integer = _arithmetic(_INTEGERS)
 _float_only = _arithmetic(("float",))
 _bits_only = _arithmetic(("bool", *_INTEGERS))
 
+_FUNCTIONS = (
+    Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.SQRT, Ops.RECIP, Ops.FDIV,
+)  # fmt: skip
 # The same at every stage.
 CHECKS: dict[Ops, Check] = {
     Ops.CONST: _const,
@@ -445,7 +448,7 @@ CHECKS: dict[Ops, Check] = {
     Ops.CAST: _cast,
     Ops.BITCAST: _bitcast,
     **dict.fromkeys((Ops.NEG, Ops.TRUNC, Ops.ADD, Ops.SUB, Ops.MUL, Ops.MAX), _any_number),
-    **dict.fromkeys((Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.SQRT, Ops.RECIP, Ops.FDIV), _float_only),
+    **dict.fromkeys(_FUNCTIONS, _float_only),
     **dict.fromkeys((Ops.FLOORDIV, Ops.FLOORMOD, Ops.IDIV, Ops.MOD), _any_integer),
     **dict.fromkeys((Ops.SHL, Ops.SHR), _any_integer),
     **dict.fromkeys((Ops.AND, Ops.OR, Ops.XOR), _bits_only),

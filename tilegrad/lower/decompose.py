@@ -49,7 +49,7 @@ def decompose(ast: UOp, target: Target) -> UOp:
             ast = _without(ast, dtype)
     if dtypes.float64 in target.missing_dtypes:
         _refuse(ast, dtypes.float64, target)
-    if Ops.SIN in target.missing:
+    if Ops.SIN in target.missing or Ops.COS in target.missing:
         ast = _without_sines(ast, target)
     ast = graph_rewrite(ast, _functions(target), name="lower.decompose")
     if not target.has_mask:
@@ -65,6 +65,7 @@ def _refuse(ast: UOp, dtype: DType, target: Target) -> None:
 # functions
 
 _BUILDERS: dict[Ops, Callable[[UOp], UOp]] = {
+    Ops.EXP: transcendental.exp,
     Ops.EXP2: transcendental.exp2,
     Ops.LOG2: transcendental.log2,
 }
@@ -83,19 +84,20 @@ def _wide_enough(build: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
 
 
 def _without_sines(ast: UOp, target: Target) -> UOp:
-    """Sines as polynomials; those that stand in the same loops and do not need each other reduce
-    their arguments together. Without fused multiply-adds float32 would miss its bound, and float64
-    is as fast where arithmetic is scalar.
+    """Sines and cosines as polynomials; those that stand in the same loops and do not need each
+    other reduce their arguments together. Without fused multiply-adds float32 would miss its bound,
+    and float64 is as fast where arithmetic is scalar.
     """
     least = dtypes.float32 if target.has_fma else dtypes.float64
+    sought = {Ops.SIN, Ops.COS} & target.missing
     while True:
         nodes = ast.toposort()
         needs: dict[UOp, bool] = {}
-        groups: dict[tuple[DType, frozenset[UOp]], list[UOp]] = {}
+        groups: dict[tuple[Ops, DType, frozenset[UOp]], list[UOp]] = {}
         for node in nodes:
-            needs[node] = any(needs[source] or source.op is Ops.SIN for source in node.src)
-            if node.op is Ops.SIN and not needs[node]:
-                groups.setdefault((node.dtype, node.ranges), []).append(node)
+            needs[node] = any(needs[source] or source.op in sought for source in node.src)
+            if node.op in sought and not needs[node]:
+                groups.setdefault((node.op, node.dtype, node.ranges), []).append(node)
         if not groups:
             return ast
         # A number of a loop that there was may still stand in the order of loops.
@@ -104,15 +106,20 @@ def _without_sines(ast: UOp, target: Target) -> UOp:
         taken += [node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL]
         number = 1 + max(taken)
         made: dict[UOp, UOp] = {}
-        for (dtype, _), sines in groups.items():
+        for (op, dtype, _), sines in groups.items():
             wide = dtype if dtype.itemsize >= least.itemsize else least
             values = [node.src[0].cast(wide) for node in sines]
             # No half is far.
             is_half = dtype.scalar is dtypes.float16
-            angles = [near(x) for x in values] if is_half else reduced_together(values, number)
+            is_cosine = op is Ops.COS
+            if is_half:
+                angles = [near(x, is_cosine) for x in values]
+            else:
+                angles = reduced_together(values, number, is_cosine)
             number += 2
+            build = transcendental.cos if is_cosine else transcendental.sin
             for node, x, angle in zip(sines, values, angles, strict=True):
-                made[node] = transcendental.sin(x, angle).cast(dtype)
+                made[node] = build(x, angle).cast(dtype)
         ast = ast.substitute(made)
 
 

@@ -1,5 +1,5 @@
-"""exp2, log2 and sin as polynomials: arithmetic, casts of bits and choices only, so that whole
-vectors run through them.
+"""exp, exp2, log2, sin and cos as polynomials: arithmetic, casts of bits and choices only, so that
+whole vectors run through them.
 
 Each function reduces its argument exactly, evaluates a polynomial by Horner's rule with MULACC, and
 puts the parts together. Special values (zero, infinities, NaN, subnormal numbers) take the same
@@ -7,12 +7,15 @@ path with a choice at the end. half and bfloat16 are computed in float32.
 
 Error bounds, against correctly rounded results (tests/lower/test_transcendental.py measures them):
 
+    exp      float32 1.5 ulp, float64 2 ulp
     exp2     float32 1.5 ulp, float64 2 ulp
-    log2     float32 2 ulp, float64 3 ulp
+    log2     float32 1.5 ulp, float64 3 ulp
     sin      float32 2 ulp, float64 2.5 ulp, of arguments of any size (lower/turns.py reduces them)
+    cos      the same
 
-Coefficients: float32 exp2 and log2 are Chebyshev fits of degree 6 and 10; the others are the
-functions' own series, taken far enough that the next term is below half a unit in the last place.
+Coefficients: those of float32 are Chebyshev fits, of degree 6 for exp and exp2, 10 for log2 and 11
+for sin; the others are the functions' own series, taken far enough that the next term is below half
+a unit in the last place.
 """
 
 from __future__ import annotations
@@ -24,12 +27,19 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.turns import reduced
 
-__all__ = ["exp2", "log2", "sin"]
+__all__ = ["cos", "exp", "exp2", "log2", "sin"]
 
 _LN2 = math.log(2.0)
 _EXP2_FLOAT = (1.0, 0.6931472067106187, 0.24022651213596455, 0.05550327214210924,
                0.009618025602796367, 0.0013400432164871745,
                0.00015469732024939734)  # fmt: skip
+# (e**x - 1 - x) / x**2, by a fit of degree 4 for float32.
+_EXP_FLOAT = (0.5000000013470297, 0.16666576967247582, 0.041666464895366365,
+              0.008363181544674714, 0.001393365248704122)  # fmt: skip
+_EXP_DOUBLE = tuple(1.0 / math.factorial(k) for k in range(2, 14))
+# ln 2 in two parts, the first so short that its multiples by exponents are exact.
+_LN2_FLOAT = (0.693115234375, 3.1946184945309415e-05)
+_LN2_DOUBLE = (0.6931471803691238, 1.9082149292705877e-10)
 _EXP2_DOUBLE = tuple(_LN2**k / math.factorial(k) for k in range(14))
 _LOG2_FLOAT = (1.4426950418020965, -0.7213475159796165, 0.48089788826877267,
                -0.36067410606372896, 0.288576207860461, -0.24046883102081812,
@@ -38,7 +48,9 @@ _LOG2_FLOAT = (1.4426950418020965, -0.7213475159796165, 0.48089788826877267,
                0.09720983942791098)  # fmt: skip
 _ATANH_DOUBLE = tuple(2.0 / (_LN2 * (2 * k + 1)) for k in range(12))
 _SIN = tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(11))
-_SIN_FLOAT_TERMS = 7
+# A fit of sin, chosen among its neighbours so that sin(pi/2) is 1 and nothing is more.
+_SIN_FLOAT = (1.0, -0.1666666567325592, 0.008333328180015087, -0.000198410838493146,
+              2.753646867859061e-06, -2.408028088041192e-08)  # fmt: skip
 
 
 def _const(like: UOp, value: float) -> UOp:
@@ -89,10 +101,27 @@ def _nearest(x: UOp) -> tuple[UOp, UOp]:
     return whole, shifted.bitcast(_integer(x.dtype)) + -base
 
 
+def exp(x: UOp) -> UOp:
+    """e**x for float32 and float64: 2**n * e**(x - n ln 2)."""
+    is_double = x.dtype.itemsize == 8
+    inside = _at_most(_at_least(x, -746.0 if is_double else -104.5), 711.0 if is_double else 89.0)
+    whole, exponent = _nearest(inside * (1 / _LN2))
+    part = inside
+    for ln2 in _LN2_DOUBLE if is_double else _LN2_FLOAT:
+        part = UOp(Ops.MULACC, x.dtype, (whole, _const(x, -ln2), part))
+    tail = _horner(part, _EXP_DOUBLE if is_double else _EXP_FLOAT)
+    value = UOp(Ops.MULACC, x.dtype, (part * part, tail, part)) + 1.0
+    return _scaled(value, exponent)
+
+
+def _scaled(value: UOp, exponent: UOp) -> UOp:
+    """value * 2**exponent, the power in two halves so that results may be subnormal."""
+    half = exponent >> 1
+    return value * _power(half, value.dtype) * _power(exponent + half * -1, value.dtype)
+
+
 def exp2(x: UOp) -> UOp:
-    """2**x for float32 and float64: 2**n * p(x - n), the power in two halves so that results may be
-    subnormal.
-    """
+    """2**x for float32 and float64: 2**n * p(x - n)."""
     is_double = x.dtype.itemsize == 8
     inside = _at_most(
         _at_least(x, -1080.0 if is_double else -152.0), 1025.0 if is_double else 129.0
@@ -100,8 +129,7 @@ def exp2(x: UOp) -> UOp:
     whole, exponent = _nearest(inside)
     part = inside + whole * -1.0
     value = _horner(part, _EXP2_DOUBLE if is_double else _EXP2_FLOAT)
-    half = exponent >> 1
-    return value * _power(half, x.dtype) * _power(exponent + half * -1, x.dtype)
+    return _scaled(value, exponent)
 
 
 def log2(x: UOp) -> UOp:
@@ -121,7 +149,14 @@ def log2(x: UOp) -> UOp:
         ratio = above.alu(Ops.FDIV, mantissa + 1.0)
         value = ratio * _horner(ratio * ratio, _ATANH_DOUBLE)
     else:
-        value = above * _horner(above, _LOG2_FLOAT)
+        # The first coefficient in two parts: all but the leading product is small.
+        first, *rest = _LOG2_FLOAT
+        leading = 1.44269502162933349609375
+        small = UOp(
+            Ops.MULACC, x.dtype,
+            (above * above, _horner(above, tuple(rest)), above * (first - leading)),
+        )  # fmt: skip
+        value = UOp(Ops.MULACC, x.dtype, (above, _const(x, leading), small))
     whole = exponent + is_small.where(
         UOp.const(exponent.dtype, -lift), UOp.const(exponent.dtype, 0)
     )
@@ -131,15 +166,35 @@ def log2(x: UOp) -> UOp:
     return (x < _const(x, math.inf)).where(result, x)
 
 
+def cos(x: UOp, angle: UOp | None = None) -> UOp:
+    """cos(x) for float32 and float64: the sine of the `angle` that lower.turns has made of x for a
+    cosine.
+    """
+    if angle is None:
+        angle = reduced(x, is_cosine=True)
+    value = x.eq(_const(x, 0.0)).where(_const(x, 1.0), _sine_of_angle(angle))
+    return _of_finite(x, value)
+
+
 def sin(x: UOp, angle: UOp | None = None) -> UOp:
     """sin(x) for float32 and float64: an odd polynomial of the `angle` between -pi/2 and pi/2 that
     lower.turns has made of x, or would make of it without a branch.
     """
     if angle is None:
         angle = reduced(x)
-    terms = _SIN if x.dtype.itemsize == 8 else _SIN[:_SIN_FLOAT_TERMS]
+    return _of_finite(x, x.eq(_const(x, 0.0)).where(x, _sine_of_angle(angle)))
+
+
+def _sine_of_angle(angle: UOp) -> UOp:
+    """The sine of an angle between -pi/2 and pi/2."""
+    terms = _SIN if angle.dtype.itemsize == 8 else _SIN_FLOAT
     square = angle * angle
     value = UOp(Ops.MULACC, angle.dtype, (angle * square, _horner(square, terms[1:]), angle))
-    value = (x.eq(_const(x, 0.0))).where(x, value)
+    # The coefficients of float32 see to it that nothing is beyond 1.
+    return _at_most(_at_least(value, -1.0), 1.0) if angle.dtype.itemsize == 8 else value
+
+
+def _of_finite(x: UOp, value: UOp) -> UOp:
+    """`value`, or NaN where x is infinite or NaN."""
     is_finite = (x < _const(x, math.inf)) & (_const(x, -math.inf) < x)
     return is_finite.where(value, _const(x, math.nan))

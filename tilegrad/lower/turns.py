@@ -37,15 +37,19 @@ _ZEROS = 32
 _LIMB = 0xFFFFFFFF
 
 
-def near(x: UOp) -> UOp:
-    """An angle between -pi/2 and pi/2 whose sine is that of x, where |x| <= FAR: x less the nearest
-    multiple of pi, in float64 for both.
+def near(x: UOp, is_cosine: bool = False) -> UOp:
+    """An angle between -pi/2 and pi/2 whose sine is that of x, or the cosine of x, for |x| <= FAR:
+    x less the nearest multiple of pi, or odd multiple of pi / 2, in float64 for both.
     """
     wide = x.cast(dtypes.float64)
     magic = UOp.const(wide.dtype, 1.5 * 2.0**52)
-    shifted = wide * (1.0 / math.pi) + magic
+    turns = wide * (1.0 / math.pi)
+    shifted = (turns + -0.5 if is_cosine else turns) + magic
     whole = shifted + magic * -1.0
     is_odd = (shifted.bitcast(_int64(x)) & 1).ne(0)
+    if is_cosine:
+        # cos(k pi + pi/2 + rest) is -sin(rest), or sin(rest) where k is odd.
+        whole, is_odd = whole + 0.5, is_odd.logical_not()
     rest = wide
     for part in _PI_PARTS:
         rest = UOp(Ops.MULACC, wide.dtype, (whole, UOp.const(wide.dtype, -part), rest))
@@ -53,15 +57,19 @@ def near(x: UOp) -> UOp:
     return is_odd.where(angle * -1.0, angle)
 
 
-def far(x: UOp) -> UOp:
+def far(x: UOp, is_cosine: bool = False) -> UOp:
     """The same for finite x beyond `FAR`."""
     is_double = x.dtype.itemsize == 8
     fraction = _turns(x, is_double)
+    if is_cosine:
+        fraction[0] = fraction[0] + (1 << 62)
     # The nearest half turn; adding a quarter wraps around at the full turn.
     half = (fraction[0] + (1 << 62)) >> 63
     top = (fraction[0] + (half << 63)).bitcast(_int64(x))
     angle = _radians_exact(top, fraction[1]) if is_double else _radians(top).cast(x.dtype)
-    is_other = (x < UOp.const(x.dtype, 0.0)).ne(half.ne(0))
+    is_other = half.ne(0)
+    if not is_cosine:
+        is_other = (x < UOp.const(x.dtype, 0.0)).ne(is_other)
     return is_other.where(angle * -1.0, angle)
 
 
@@ -72,12 +80,12 @@ def is_far(x: UOp) -> UOp:
     return UOp.const(x.dtype, FAR) < size
 
 
-def reduced(x: UOp) -> UOp:
+def reduced(x: UOp, is_cosine: bool = False) -> UOp:
     """The angle of x, near or far, without a branch: both are computed."""
-    return is_far(x).where(far(x), near(x))
+    return is_far(x).where(far(x, is_cosine), near(x, is_cosine))
 
 
-def reduced_together(values: list[UOp], number: int) -> list[UOp]:
+def reduced_together(values: list[UOp], number: int, is_cosine: bool = False) -> list[UOp]:
     """The angles of values of one dtype that are known at the same time. What few are far is seen
     to by a loop that does not run where none is: so it costs a test for all values together, and
     its constants take no registers of vectors.
@@ -98,14 +106,16 @@ def reduced_together(values: list[UOp], number: int) -> list[UOp]:
     )
     places = [UOp.const(dtypes.int32, lanes * place) for place in range(len(values))]
     given = sizes.after(*[sizes.store(at, x) for at, x in zip(places, values, strict=True)])
-    usual = angles.after(*[angles.store(at, near(x)) for at, x in zip(places, values, strict=True)])
+    usual = angles.after(
+        *[angles.store(at, near(x, is_cosine)) for at, x in zip(places, values, strict=True)]
+    )
     flags = is_far(values[0])
     for x in values[1:]:
         flags = flags | is_far(x)
     times = _any(flags).where(UOp.const(dtypes.int32, size), UOp.const(dtypes.int32, 0))
     loop = UOp(Ops.RANGE, dtypes.int32, (times,), (number, Axis.LOOP))
     x = given.load(loop)
-    done = usual.after(usual.store(loop, far(x), is_far(x)).end(loop))
+    done = usual.after(usual.store(loop, far(x, is_cosine), is_far(x)).end(loop))
     return [done.load(at, dtype=values[0].dtype) for at in places]
 
 

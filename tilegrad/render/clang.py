@@ -21,7 +21,15 @@ from tilegrad.target import Target, clang_target
 
 __all__ = ["ClangRenderer"]
 
-_MATH = {Ops.EXP2: "exp2", Ops.LOG2: "log2", Ops.SIN: "sin", Ops.SQRT: "sqrt", Ops.TRUNC: "trunc"}
+_MATH = {
+    Ops.EXP: "exp",
+    Ops.EXP2: "exp2",
+    Ops.LOG2: "log2",
+    Ops.SIN: "sin",
+    Ops.COS: "cos",
+    Ops.SQRT: "sqrt",
+    Ops.TRUNC: "trunc",
+}
 _FUNCTIONS: dict[Ops | tuple[Ops, DType], str] = {
     (op, dtype): form.replace("NAME", name)
     for op, name in _MATH.items()

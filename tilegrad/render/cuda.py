@@ -20,7 +20,15 @@ from tilegrad.target import MatrixUnit, cuda_target
 
 __all__ = ["CUDARenderer"]
 
-_MATH = {Ops.EXP2: "exp2", Ops.LOG2: "log2", Ops.SIN: "sin", Ops.SQRT: "sqrt", Ops.TRUNC: "trunc"}
+_MATH = {
+    Ops.EXP: "exp",
+    Ops.EXP2: "exp2",
+    Ops.LOG2: "log2",
+    Ops.SIN: "sin",
+    Ops.COS: "cos",
+    Ops.SQRT: "sqrt",
+    Ops.TRUNC: "trunc",
+}
 _SHORT_FLOATS = (dtypes.float16, dtypes.bfloat16)
 _FUNCTIONS: dict[Ops | tuple[Ops, DType], str] = {
     op: f"{name}({{0}})" for op, name in _MATH.items()

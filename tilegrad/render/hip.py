@@ -20,9 +20,11 @@ from tilegrad.target import hip_target
 __all__ = ["HIPRenderer"]
 
 _MATH = {
+    Ops.EXP: "exp",
     Ops.EXP2: "exp2",
     Ops.LOG2: "log2",
     Ops.SIN: "sin",
+    Ops.COS: "cos",
     Ops.SQRT: "sqrt",
     Ops.TRUNC: "trunc",
     Ops.MULACC: "fma",

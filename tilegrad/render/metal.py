@@ -33,9 +33,11 @@ _NAMES = {
     dtypes.float32: "float",
 }
 _MATH = {
+    Ops.EXP: "precise::exp",
     Ops.EXP2: "exp2",
     Ops.LOG2: "log2",
     Ops.SIN: "precise::sin",
+    Ops.COS: "precise::cos",
     Ops.SQRT: "sqrt",
     Ops.TRUNC: "trunc",
 }

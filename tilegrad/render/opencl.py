@@ -63,9 +63,11 @@ _DIALECT = Dialect(
     shared="__attribute__((aligned(16))) __local ",
     barrier="barrier(CLK_LOCAL_MEM_FENCE);",
     functions={
+        Ops.EXP: "exp({0})",
         Ops.EXP2: "exp2({0})",
         Ops.LOG2: "log2({0})",
         Ops.SIN: "sin({0})",
+        Ops.COS: "cos({0})",
         Ops.SQRT: "sqrt({0})",
         Ops.TRUNC: "trunc({0})",
         Ops.MULACC: "fma({0},{1},{2})",

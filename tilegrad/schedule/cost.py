@@ -13,7 +13,16 @@ from tilegrad.schedule.index import maximum_shape
 __all__ = ["elements", "flops_of", "nbytes"]
 
 # Operations that a polynomial or a slow instruction takes, in units of one multiply.
-_WEIGHT = {Ops.EXP2: 12, Ops.LOG2: 14, Ops.SIN: 20, Ops.SQRT: 6, Ops.RECIP: 4, Ops.FDIV: 4}
+_WEIGHT = {
+    Ops.EXP: 13,
+    Ops.EXP2: 12,
+    Ops.LOG2: 14,
+    Ops.SIN: 20,
+    Ops.COS: 20,
+    Ops.SQRT: 6,
+    Ops.RECIP: 4,
+    Ops.FDIV: 4,
+}
 _RANDOM_WORD = 110
 
 

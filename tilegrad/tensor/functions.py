@@ -1,9 +1,9 @@
 """Functions of each element: exponentials, trigonometry, roots and powers, activations.
 
-The machine has exp2, log2, sin and sqrt; the rest is composed. Half, bfloat16 and integers are
-computed in float32, and half types get their own dtype back. Every composition keeps its value and
-its derivative finite where the function's are: an exponent is limited before it can overflow, and a
-branch that is not chosen has a harmless argument.
+The machine has exp, exp2, log2, sin, cos and sqrt; the rest is composed. Half, bfloat16 and
+integers are computed in float32, and half types get their own dtype back. Every composition keeps
+its value and its derivative finite where the function's are: an exponent is limited before it can
+overflow, and a branch that is not chosen has a harmless argument.
 """
 
 from __future__ import annotations
@@ -47,10 +47,8 @@ class Functions(Elementwise):
         return self._in_float(lambda x: x._unary(Ops.EXP2))
 
     def exp(self) -> Self:
-        """e to the power of self; the relative error grows with |self|, by one rounding of the
-        exponent.
-        """
-        return self._in_float(lambda x: (x * (1 / LN2))._unary(Ops.EXP2))
+        """e to the power of self."""
+        return self._in_float(lambda x: x._unary(Ops.EXP))
 
     def expm1(self) -> Self:
         """exp(self) - 1, accurate near 0."""
@@ -213,8 +211,7 @@ class Functions(Elementwise):
 
     def cos(self) -> Self:
         """The cosine of radians."""
-        # 1 - 2 sin(x/2)^2: halving is exact, while adding pi/2 would round.
-        return self._in_float(lambda x: (x * 0.5)._unary(Ops.SIN).square() * -2 + 1)
+        return self._in_float(lambda x: x._unary(Ops.COS))
 
     def tan(self) -> Self:
         """The tangent of radians."""
@@ -256,11 +253,22 @@ class Functions(Elementwise):
 
     def tanh(self) -> Self:
         """The hyperbolic tangent."""
-        return self._in_float(
-            lambda x: x._near_zero(
-                0.6, lambda y: y * y.square()._fitted(TANH), lambda y: (y * 2).sigmoid() * 2 - 1
-            )
-        )
+
+        def beyond(x: Self) -> Self:
+            # 1 - 2 / (exp(2 |x|) + 1), by a power that cannot overflow.
+            is_negative = x < 0
+            power = (is_negative.where(x, -x) * 2).exp()
+            size = 1 - power * 2 / (power + 1)
+            return is_negative.where(-size, size)
+
+        def function(x: Self) -> Self:
+            is_small = (x < 0.75) & (x > -0.75)
+            small = is_small.where(x, 0)
+            square = small.square()
+            terms = TANH.double if x.dtype is dtypes.float64 else TANH.single
+            return is_small.where(small * (square * square._powers(terms) + 1), beyond(x))
+
+        return self._in_float(function)
 
     def asinh(self) -> Self:
         """The inverse of sinh."""
