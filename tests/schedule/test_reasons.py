@@ -218,3 +218,12 @@ def test_what_is_stored_is_fused_or_refused() -> None:
             assert node in fusion.refused
     assert not set(fusion.joined) & set(fusion.stored)
     assert len(kernels(plan(value))) == len(fusion.stored)
+
+
+def test_no_kernel_is_cut_between_products_and_their_sum() -> None:
+    """However deep the network: what is larger than all it is made of is not stored."""
+    x = Tensor.empty(ROWS, COLUMNS)
+    for _ in range(40):
+        w = Tensor.empty(COLUMNS, COLUMNS)
+        x = ((x @ w).gelu() + x).layernorm()
+    assert max(sizes(plan(x))) == ROWS * COLUMNS

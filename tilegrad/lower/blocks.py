@@ -11,19 +11,22 @@ from __future__ import annotations
 from tilegrad.base.dtype import Place, dtypes
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.rules import simplify
+from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp, element_of, prod
+from tilegrad.target import Target
 
 __all__ = ["block_folds"]
 
 # What a lane or a block runs is no loop: each has a register of its own.
+_WRITTEN = (Axis.UPCAST, Axis.UNROLL)
 _SEQUENTIAL = (Axis.LOOP, Axis.REDUCE, Axis.STAGE, Axis.THREAD)
 
 
-def block_folds(ast: UOp) -> UOp:
+def block_folds(ast: UOp, target: Target) -> UOp:
     """Every fold of `ast` whose ranges enclose ranges of its own result, with an accumulator in
     memory.
     """
+    room = target.cache_bytes[1] // 4 if target.has_vectors else 0
     while True:
         place = {number: rank for rank, number in enumerate(ast.arg.order)}
         found = next(
@@ -36,7 +39,7 @@ def block_folds(ast: UOp) -> UOp:
         )
         if found is None:
             return ast
-        ast = _in_memory(ast, *found)
+        ast = _in_memory(ast, room, *found)
 
 
 def _parts(fold: UOp, place: dict[int, int]) -> tuple[UOp, list[UOp], list[UOp], list[UOp]] | None:
@@ -58,7 +61,12 @@ def _parts(fold: UOp, place: dict[int, int]) -> tuple[UOp, list[UOp], list[UOp],
     return fold, outer, inner, between
 
 
-def _in_memory(ast: UOp, fold: UOp, outer: list[UOp], inner: list[UOp], between: list[UOp]) -> UOp:
+def _in_memory(
+    ast: UOp, room: int, fold: UOp, outer: list[UOp], inner: list[UOp], between: list[UOp]
+) -> UOp:
+    # The widest of what is written out is what lanes are made of: last, it lies in vectors.
+    between.sort(key=lambda part: part.vmax if part.arg[1] in _WRITTEN else -1)
+    size = int(prod(part.vmax + 1 for part in between))
     partial = UOp(Ops.REDUCE, fold.dtype, (fold.src[0], *inner), fold.arg) if inner else fold.src[0]
     identity = UOp.const(fold.dtype, fold.arg.definition.identity(fold.dtype))
     is_first = outer[0].eq(0)
@@ -71,6 +79,7 @@ def _in_memory(ast: UOp, fold: UOp, outer: list[UOp], inner: list[UOp], between:
         and store.src[2] is fold
         and store.arg is None
         and _is_exact(store, fold)
+        and (_is_vector(store, between[-1]) or size * fold.dtype.itemsize > room)
     ):
         pointer, position, _, *gate = store.src
         kept = pointer.load(position, *((identity, gate[0]) if gate else ()), dtype=fold.dtype)
@@ -79,7 +88,6 @@ def _in_memory(ast: UOp, fold: UOp, outer: list[UOp], inner: list[UOp], between:
     numbers = [node.arg[0] for node in ast.toposort() if node.op is Ops.RANGE]
     locals_ = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
     lives_in = tuple(part for part in fold.ranges if part not in between)
-    size = int(prod(part.vmax + 1 for part in between))
     memory = UOp(
         Ops.DEFINE_LOCAL,
         fold.dtype.ptr(size, Place.SCRATCH),
@@ -114,6 +122,14 @@ def _in_memory(ast: UOp, fold: UOp, outer: list[UOp], inner: list[UOp], between:
 def _is_exact(store: UOp, fold: UOp) -> bool:
     """Whether the output holds partial results without loss."""
     return store.src[0].op is Ops.DEFINE_GLOBAL and element_of(store.src[0]) is fold.dtype
+
+
+def _is_vector(store: UOp, part: UOp) -> bool:
+    """Whether what `part` runs over lies side by side in the output, or is no vector anyway."""
+    if part.arg[1] not in _WRITTEN:
+        return True
+    found = terms_of(store.src[1])
+    return found is not None and found[0].get(part) == 1
 
 
 def _flat(parts: list[UOp]) -> UOp:

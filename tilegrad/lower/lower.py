@@ -29,7 +29,7 @@ Pass = Callable[[UOp, Target], UOp]
 
 PASSES: tuple[tuple[str, Pass], ...] = (
     # While ranges are whole: afterwards an accumulator in memory would have to find its copies.
-    ("lower.blocks", lambda ast, target: block_folds(ast)),
+    ("lower.blocks", block_folds),
     # Before the rest is written out, so that a vector is one node and not sixteen. Scalar targets
     # write out all.
     ("lower.lanes", lambda ast, target: use_lanes(ast, target) if target.has_vectors else ast),

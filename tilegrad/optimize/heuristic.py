@@ -37,6 +37,8 @@ _WORTH_ROWS = 1 << 18
 # Accumulators and operands must stay in registers: this share of them may hold accumulators.
 _ACCUMULATORS = 3 / 4
 _ROWS = (8, 12, 10, 9, 7, 6, 11, 5, 4)
+# One axis with fewer is joined by others.
+_FEW_ROWS = 4
 _MOST_UNROLL = 4
 # The least side of a tile that is turned in registers.
 _LEAST_TURNED = 4
@@ -62,7 +64,7 @@ def heuristic(ast: UOp, target: Target) -> list[Opt]:
 
 @dataclass
 class _Reuse:
-    """Two output axes of a fold, each of which moves only some of its operands.
+    """Output axes of a fold that move only some of its operands: one for lanes, others for rows.
 
     Attributes:
         stages: the parameter that the lanes move, if it can be packed.
@@ -70,7 +72,7 @@ class _Reuse:
     """
 
     lanes: UOp
-    rows: UOp
+    rows: list[UOp]
     stages: int | None
     windows: int | None
 
@@ -121,20 +123,21 @@ class _Shaper:
     def tile(self, reuse: _Reuse, fold: UOp) -> None:
         """A register tile: some vectors of one axis by some rows of the other."""
         width = self.target.lanes_of(fold.dtype)
-        lanes_extent, rows_extent = reuse.lanes.src[0].arg, reuse.rows.src[0].arg
+        lanes_extent = reuse.lanes.src[0].arg
         vectors = 2 if _padded(lanes_extent, 2 * width) <= 1.15 * lanes_extent else 1
         step = vectors * width
         while step > 4 and _padded(lanes_extent, step) > 1.34 * lanes_extent:
             step //= 2
         vectors = max(step // width, 1)
         most = max(int(self.target.registers * _ACCUMULATORS) // vectors, 1)
-        rows = _best_rows(rows_extent, most)
         work = int(prod(part.vmax + 1 for part in loop_order(self.ast)))
         depth = int(prod(part.vmax + 1 for part in fold.src[1:]))
         if not self.split_to(reuse.lanes, OptOps.UPCAST, step):
             return
-        if rows > 1:
-            self.split_to(reuse.rows, OptOps.UPCAST, rows)
+        for loop in reuse.rows:
+            rows = _best_rows(loop.src[0].arg, most)
+            if rows > 1 and self.split_to(loop, OptOps.UPCAST, rows):
+                most //= rows
         if work < _WORTH_STAGING:
             return
         if reuse.stages is not None:
@@ -250,7 +253,7 @@ class _Shaper:
             extent = loop.src[0]
             if loop.arg[1] is not Axis.REDUCE or loop not in moved or extent.op is not Ops.CONST:
                 continue
-            parts = range(extent.arg - 1, 1, -1)
+            parts = range(extent.arg - 1, 0, -1)
             fits = [n for n in parts if extent.arg % n == 0 and panel * n // extent.arg <= limit]
             if fits and self.move(OptOps.TILE, loop, fits[0]):
                 return loop_order(self.ast)[0]
@@ -440,14 +443,17 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
         ]
         if not rows:
             continue
-        row = max(
-            rows,
+        rows.sort(
             key=lambda part: (
                 min(part.src[0].arg, 8),
                 _stride(store.src[1], part) == 1,
                 part.src[0].arg,
             ),
+            reverse=True,
         )
+        row, many = rows[0], min(int(prod(part.src[0].arg for part in rows)), 8)
+        if row.src[0].arg >= _FEW_ROWS:
+            rows = [row]
         strided = [load for load in moves if _stride(load.src[1], lanes) != 1]
         stage = _name_of(fold, moves, loads, None)
         if strided:
@@ -465,7 +471,7 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
         if strided:
             reused = int(prod(part.src[0].arg for part in outputs if part not in strided[0].ranges))
             quality *= reused / (reused + _PACKED)
-        quality *= min(row.src[0].arg, 8) / 8 * 0.5 + 0.5
+        quality *= many / 8 * 0.5 + 0.5
         # What is computed from loads, or gated, for each element, where along neighbours a vector
         # serves: once, in a copy, or dearly.
         dear = [] if _is_plain(fold, stays) else stays
@@ -473,7 +479,7 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
         if dear and window is None:
             quality *= _GATED
         if best is None or quality > best[0] * 1.01:
-            best = (quality, _Reuse(lanes, row, stage, window))
+            best = (quality, _Reuse(lanes, rows, stage, window))
     return best[1] if best is not None else None
 
 

@@ -18,7 +18,7 @@ from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.group import group
 from tilegrad.optimize.matrix import use_matrix_unit
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
-from tilegrad.optimize.split import next_number, reorder, split
+from tilegrad.optimize.split import next_number, put_outside, reorder, split
 from tilegrad.optimize.stage import stage
 from tilegrad.target import Target
 
@@ -210,7 +210,8 @@ def _is_private(pointer: UOp) -> bool:
 
 
 def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:
-    """Split a loop for a cache: the outer part runs outside all loops that were not tiled.
+    """Split a loop for a cache: the outer part runs outside all loops that were not tiled; with an
+    amount of 1, the loop itself does.
 
     Tiled loops nest in the order in which they are made. A reduce axis may be tiled: its
     accumulator then lives in memory.
@@ -219,6 +220,8 @@ def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:
     after    tile of j: 0..4, i: 0..64, j: 0..16
     """
     loop = _axis(ast, opt, (Axis.LOOP, Axis.REDUCE))
+    if opt.arg == 1:
+        return put_outside(ast, loop)
     return split(ast, loop, _amount(loop, opt), loop.arg[1], hoist=True)
 
 

@@ -11,7 +11,7 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import loop_order
 
-__all__ = ["next_number", "reorder", "split"]
+__all__ = ["next_number", "put_outside", "reorder", "split"]
 
 
 def next_number(ast: UOp) -> int:
@@ -64,6 +64,13 @@ def split(
     else:
         order[place : place + 1] = [*kept, small.arg[0]]
     return reorder(replace_ranges(ast, {loop: (value, parts)}), order)
+
+
+def put_outside(ast: UOp, loop: UOp) -> UOp:
+    """`loop` outside of all loops but chunks and the tiles made before."""
+    order = [number for number in ast.arg.order if number != loop.arg[0]]
+    order.insert(_after_tiles(ast), loop.arg[0])
+    return reorder(ast, order)
 
 
 def _after_tiles(ast: UOp) -> int:

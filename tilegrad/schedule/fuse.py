@@ -30,6 +30,8 @@ _LEAVES = 48
 _OPERATIONS = 2000
 # A reduction's loops count for many.
 _REDUCTION = 50
+# How far beyond that a kernel may grow where all that could be stored is larger than its sources.
+_WORTH_WAITING = 4
 _REGION = 64
 # Below this many elements a launch costs more than the lost parallelism.
 _SMALL = 1 << 14
@@ -79,6 +81,7 @@ def fuse(sink: UOp, target: Target, *, plain: bool) -> Fusion:
     closed = frozenset() if plain else _closed_forms(nodes)
     costs = {} if plain else _costs(nodes, closed)
     _store_reduced(nodes, users, fusion, closed, costs)
+    fusion.stored = _cut_large(nodes, fusion.stored)
     if not plain:
         _move_back(nodes, fusion, target)
         _hold(costs, fusion, target)
@@ -104,8 +107,30 @@ def _base(node: UOp) -> UOp:
 def _forced(sink: UOp, nodes: list[UOp]) -> dict[UOp, Reason]:
     """Values that must be in memory whatever it costs; the graph's leaves are there already."""
     stored: dict[UOp, Reason] = {}
+    for node in nodes:
+        if node.op in _FORCED:
+            stored[node] = _FORCED[node.op]
+        for number, source in enumerate(node.src):
+            is_whole = node.op in _OF_BYTES or (node.op is Ops.SCATTER_ADD and number == 0)
+            # Bytes are copied in their order: a reshape of what is stored is stored as well.
+            while node.op in _OF_BYTES and source.op is Ops.RESHAPE:
+                source = source.src[0]
+            if is_whole and source.op is not Ops.BUFFER and source not in stored:
+                stored[source] = _OF_BYTES.get(node.op, Reason.SCATTERED)
+    for node in sink.src:
+        if node.op is not Ops.BUFFER:
+            stored.setdefault(node, Reason.REQUESTED)
+    return stored
+
+
+def _cut_large(nodes: list[UOp], stored: dict[UOp, Reason]) -> dict[UOp, Reason]:
+    """`stored`, and values that must be too, lest a kernel become too large to compile."""
+    found = dict(stored)
     depth: dict[UOp, int] = {}
     leaves: dict[UOp, frozenset[UOp]] = {}
+    # What is larger than all it is made of, such as the products before their sum: stored, it would
+    # take more memory than all else.
+    spread: set[UOp] = set()
     # How many operations come before a node, and before what it is computed from. Between the two
     # lies its subtree, as sources stand right before their user unless they are shared.
     place: dict[UOp, int] = {}
@@ -118,31 +143,29 @@ def _forced(sink: UOp, nodes: list[UOp]) -> dict[UOp, Reason]:
         place[node] = count
         near = [first[part] for part in node.src if count - place[part] <= _OPERATIONS]
         first[node] = min(near, default=count)
-        if node.op in _FORCED:
-            stored[node] = _FORCED[node.op]
-        for number, source in enumerate(node.src):
-            is_whole = node.op in _OF_BYTES or (node.op is Ops.SCATTER_ADD and number == 0)
-            # Bytes are copied in their order: a reshape of what is stored is stored as well.
-            while node.op in _OF_BYTES and source.op is Ops.RESHAPE:
-                source = source.src[0]
-            if is_whole and source.op is not Ops.BUFFER and source not in stored:
-                stored[source] = _OF_BYTES.get(node.op, Reason.SCATTERED)
         known = frozenset().union(*(leaves[source] for source in node.src))
         level = 1 + max((depth[source] for source in node.src), default=0)
-        if (
-            (level > _DEPTH or len(known) > _LEAVES or count - first[node] > _OPERATIONS)
-            and node.op.is_alu
-            and node not in stored
-            and not node.is_constant
-        ):
-            stored[node] = Reason.TOO_LARGE
-        if node in stored or node.op is Ops.BUFFER:
+        excess = max(level / _DEPTH, len(known) / _LEAVES, (count - first[node]) / _OPERATIONS)
+        if _is_spread(node, spread):
+            spread.add(node)
+        most = _WORTH_WAITING if node in spread else 1
+        if excess > most and node.op.is_alu and node not in found and not node.is_constant:
+            found[node] = Reason.TOO_LARGE
+        if node in found or node.op is Ops.BUFFER:
             known, level, first[node] = frozenset({node}), 0, count
         depth[node], leaves[node] = level, known
-    for node in sink.src:
-        if node.op is not Ops.BUFFER:
-            stored.setdefault(node, Reason.REQUESTED)
-    return stored
+    order = {node: number for number, node in enumerate(nodes)}
+    return dict(sorted(found.items(), key=lambda item: order[item[0]]))
+
+
+def _is_spread(node: UOp, spread: Set[UOp]) -> bool:
+    """Whether an elementwise value has more elements than all it is computed from."""
+    if not node.op.is_alu:
+        return False
+    bases = [base for source in node.src if not (base := _base(source)).is_constant]
+    if any(base in spread for base in bases):
+        return True
+    return bool(bases) and elements(node) > max(elements(base) for base in bases)
 
 
 @dataclass
