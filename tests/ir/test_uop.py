@@ -16,6 +16,7 @@ import pytest
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import InternalError, ShapeError
+from tilegrad.base.trace import counters
 from tilegrad.ir import Axis, Ops, UOp, Variable
 from tilegrad.ir import uop as uop_module
 from tilegrad.ir.args import BufferArg, KernelInfo
@@ -422,3 +423,19 @@ def test_kernel_info_prints() -> None:
     assert repr(sink) == (
         "UOp(Ops.SINK, dtypes.void, arg=KernelInfo(name='r_4', order=(0,), opts=()), src=())"
     )
+
+
+def test_a_kernels_root_is_walked_once() -> None:
+    """Each walk is a dictionary of its own, in the same order."""
+    node = UOp.variable("n", 0, 9)
+    for step in range(100):
+        node = node * 3 + step
+    root = UOp.sink(node, arg=KernelInfo("walked once"))
+    first = root.toposort()
+    before = counters.visits
+    second = root.toposort()
+    assert counters.visits == before
+    assert list(first) == list(second)
+    assert list(second)[-1] is root
+    first.clear()
+    assert len(root.toposort()) == len(second)

@@ -9,44 +9,53 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tilegrad.base.dtype import DType
 from tilegrad.ir.op import Ops
 
 __all__ = ["bounds_of", "divisor_of"]
 
 Bounds = tuple[Any, Any]
+_BINARY = frozenset({
+    Ops.ADD, Ops.SUB, Ops.MUL, Ops.MAX, Ops.FLOORDIV, Ops.FLOORMOD, Ops.IDIV, Ops.MOD, Ops.CMPLT,
+    Ops.CMPNE, Ops.CMPEQ,
+})  # fmt: skip
 
 
 def bounds_of(node: Any) -> Bounds:
     """(smallest, largest) of `node`, whose sources have theirs; floats give their dtype's range or
     a constant.
     """
-    dtype = node.dtype
     if node.op is Ops.CONST:
         return node.arg, node.arg
-    if dtype.kind not in ("int", "uint", "index", "bool"):
-        return dtype.min, dtype.max
-    found = _interval(node)
-    low, high = dtype.min, dtype.max
-    if found is None or (dtype.kind != "index" and (found[0] < low or found[1] > high)):
+    dtype = node.dtype
+    kind = dtype.kind
+    if kind == "index":
+        found = _interval(node)
+        return _limits(dtype) if found is None else found
+    low, high = _limits(dtype)
+    if kind not in _INTEGERS:
         return low, high
+    found = _interval(node)
+    if found is None or found[0] < low or found[1] > high:
+        return low, high
+    return found
+
+
+_INTEGERS = ("int", "uint", "bool")
+_limits_of: dict[DType, Bounds] = {}
+
+
+def _limits(dtype: DType) -> Bounds:
+    """The smallest and the largest value of a dtype."""
+    found = _limits_of.get(dtype)
+    if found is None:
+        found = _limits_of[dtype] = dtype.min, dtype.max
     return found
 
 
 def _interval(node: Any) -> Bounds | None:
     op, src = node.op, node.src
-    if op in (
-        Ops.ADD,
-        Ops.SUB,
-        Ops.MUL,
-        Ops.MAX,
-        Ops.FLOORDIV,
-        Ops.FLOORMOD,
-        Ops.IDIV,
-        Ops.MOD,
-        Ops.CMPLT,
-        Ops.CMPNE,
-        Ops.CMPEQ,
-    ):
+    if op in _BINARY:
         return _binary(op, src[0].bounds, src[1].bounds) if src[0].dtype.kind != "float" else None
     if op is Ops.RANGE:
         return 0, max(src[0].vmax - 1, 0)

@@ -499,6 +499,38 @@ def graph_rewrite(
 
 def _rewrite(root: UOp, steps: Sequence[Step | None], ctx: Any, name: str, is_kept: bool) -> UOp:
     done: dict[UOp, UOp] = {}
+    if is_kept:
+        _descend(root, done, steps, ctx, name, True)
+    else:
+        # Sources stand first, so only what a rule makes has to be gone down into.
+        for node in root.toposort():
+            src = tuple([done[source] for source in node.src])
+            fresh = node
+            if src != node.src:
+                fresh = UOp(node.op, node.dtype, src, node.arg)
+                if fresh in done:
+                    done[node] = done[fresh]
+                    continue
+            elif node in done:
+                continue
+            step = steps[node.op.serial]
+            made = None if step is None else step(fresh, ctx)
+            if made is not None:
+                made = _descend(made, done, steps, ctx, name, False)
+            done[node] = done[fresh] = fresh if made is None else made
+    counters.visits += len(done)
+    return done[root]
+
+
+def _descend(
+    root: UOp,
+    done: dict[UOp, UOp],
+    steps: Sequence[Step | None],
+    ctx: Any,
+    name: str,
+    is_kept: bool,
+) -> UOp:
+    """Rewrite `root`, and all below it that is not `done`."""
     # How many rewrites in a row led to a node.
     chain: dict[UOp, int] = {}
     # A node waits here for its sources, under None, or for the end of what it became.
@@ -558,5 +590,4 @@ def _rewrite(root: UOp, steps: Sequence[Step | None], ctx: Any, name: str, is_ke
         chain[made] = length
         stack.append((node, fresh, made))
         stack.append(made)
-    counters.visits += len(done)
     return done[root]

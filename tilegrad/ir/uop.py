@@ -49,8 +49,8 @@ class UOp:
     """One node: `UOp(op, dtype, src, arg)`. The same four give the same object."""
 
     __slots__ = (
-        "__weakref__", "_bounds", "_digest", "_divisor", "_is_constant", "_ranges", "_shape",
-        "arg", "dtype", "op", "origin", "simple", "src",
+        "__weakref__", "_below", "_bounds", "_digest", "_divisor", "_is_constant", "_ranges",
+        "_shape", "arg", "dtype", "op", "origin", "simple", "src",
     )  # fmt: skip
     op: Ops
     dtype: DType
@@ -59,6 +59,8 @@ class UOp:
     origin: tuple[Any, ...]
     # What the rules of `ir.rules.simplify` make of this node: True for itself, None if not known.
     simple: UOp | Literal[True] | None
+    # All nodes that a kernel's root needs, sources first.
+    _below: tuple[UOp, ...]
     _shape: tuple[Any, ...]
     _bounds: tuple[Any, Any]
     _divisor: int
@@ -70,7 +72,8 @@ class UOp:
         cls, op: Ops, dtype: DType = dtypes.void, src: tuple[UOp, ...] = (), arg: Any = None
     ) -> UOp:
         if op is Ops.CONST:
-            arg = as_const(arg, dtype.scalar)
+            if dtype is not dtypes.index or arg.__class__ is not int:
+                arg = as_const(arg, dtype.scalar)
             key: Key = (0, dtype, _FLOAT_BITS.pack(arg) if dtype.is_float else arg)
         else:
             key = (op.serial, dtype, src, arg, arg.__class__)
@@ -188,7 +191,18 @@ class UOp:
 
     def toposort(self) -> dict[UOp, None]:
         """This node and all it needs, sources first."""
-        return toposort([self])
+        if self.op is not Ops.SINK or self.arg is None:
+            return toposort([self])
+        # A kernel is walked by one pass after the other.
+        try:
+            below = self._below
+        except AttributeError:
+            found = toposort([self])
+            self._below = tuple(found)[:-1]
+            return found
+        found = dict.fromkeys(below)
+        found[self] = None
+        return found
 
     def substitute(self, mapping: Mapping[UOp, UOp]) -> UOp:
         """This graph with each key of `mapping` replaced by its value."""
@@ -410,6 +424,7 @@ class UOp:
         return -((-self).maximum(-self._other(other)))
 
 
+_NO_RANGES: frozenset[UOp] = frozenset()
 _MET = (Axis.LOCAL, Axis.GROUP, Axis.UPCAST)
 
 
@@ -422,11 +437,14 @@ def element_of(pointer: UOp) -> DType:
 def _ranges_of(node: UOp) -> frozenset[UOp]:
     op = node.op
     if op is Ops.SINK:
-        return frozenset()
+        return _NO_RANGES
     if op is Ops.RANGE:
         return node.src[0].ranges | {node} if node.src else frozenset({node})
-    parts = [source.ranges for source in node.src]
-    found = frozenset().union(*parts) if len(parts) != 1 else parts[0]
+    found: frozenset[UOp] = _NO_RANGES
+    for source in node.src:
+        part = source.ranges
+        if part is not found and not part <= found:
+            found = found | part if found else part
     if op is Ops.END or op is Ops.REDUCE:
         found = found.difference(source for source in node.src if source.op is Ops.RANGE)
     if op is Ops.BARRIER:

@@ -7,6 +7,7 @@ order. So what does not change in a loop is computed before it without a further
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError
@@ -34,27 +35,30 @@ def linearize(ast: UOp) -> list[UOp]:
         for node in nodes
         if node.op is Ops.RANGE
     }
-    parent = _parents(nodes, depth_of)
+    # Most nodes stand in the same few sets of loops.
+    innermost: dict[frozenset[UOp], UOp | None] = {}
     home: dict[UOp, UOp | None] = {}
-    for node in nodes:
-        inside = node.ranges if node.op is not Ops.RANGE else node.ranges - {node}
-        home[node] = max(inside, key=depth_of.__getitem__) if inside else None
-    for loop, outer in parent.items():
-        home[loop] = outer
     members: dict[UOp | None, list[UOp]] = {None: []}
     for node in nodes:
-        if node.op is not Ops.END:
-            members.setdefault(home[node], []).append(node)
-        else:
+        inside = node.ranges
+        if inside not in innermost:
+            innermost[inside] = max(inside, key=depth_of.__getitem__) if inside else None
+        home[node] = innermost[inside]
+    parent = _parents(innermost, depth_of)
+    home |= parent
+    for node in nodes:
+        if node.op is Ops.END:
             home[node] = None
+        elif node.op is not Ops.RANGE:
+            members.setdefault(home[node], []).append(node)
     return _Emitter(nodes, home, parent, members).run()
 
 
-def _parents(nodes: list[UOp], depth_of: dict[UOp, int]) -> dict[UOp, UOp | None]:
+def _parents(nests: Iterable[frozenset[UOp]], depth_of: dict[UOp, int]) -> dict[UOp, UOp | None]:
     """The loop around each loop: the deepest of all outer ranges that anything inside it needs."""
     outer: dict[UOp, set[UOp]] = {loop: set() for loop in depth_of}
-    for node in nodes:
-        ranges = sorted(node.ranges, key=depth_of.__getitem__)
+    for nest in nests:
+        ranges = sorted(nest, key=depth_of.__getitem__)
         for position, loop in enumerate(ranges):
             outer[loop].update(ranges[:position])
     for loop in sorted(depth_of, key=depth_of.__getitem__):
@@ -85,64 +89,42 @@ class _Emitter:
         for loop, outer in parent.items():
             self.loops_at.setdefault(outer, []).append(loop)
 
-    def chain(self, node: UOp | None) -> list[UOp]:
-        """The loops around a place, innermost first."""
-        found = []
-        while node is not None:
-            found.append(node)
-            node = self.parent[node]
-        return found
-
     def run(self) -> list[UOp]:
         # For each body, the items are its own nodes and the loops in it; an item needs what any
         # node inside it needs.
         needs: dict[UOp, set[UOp]] = {}
+        around: dict[UOp | None, tuple[UOp, ...]] = {None: ()}
+        for loop in self.parent:
+            chain = [loop]
+            while (outer := self.parent[chain[-1]]) is not None:
+                chain.append(outer)
+            around[loop] = tuple(reversed(chain))
+        home = self.home
         for node in self.rank:
             if node.op is Ops.END:
                 continue
-            around = self.chain(self.home[node])
-            if node.op is Ops.RANGE:
-                around = [node, *around]
+            here = home[node]
             for source in node.src:
-                for target in self._effects(source):
-                    self._need(node, around, target, needs)
+                for target in self._effects(source) if source.op is Ops.END else (source,):
+                    if home[target] is here:
+                        if target is not here:
+                            needs.setdefault(node, set()).add(target)
+                        continue
+                    # The outermost of what holds either and not both.
+                    mine, other = (*around[here], node), (*around[home[target]], target)
+                    for ours, theirs in zip(mine, other, strict=False):
+                        if ours is not theirs:
+                            needs.setdefault(ours, set()).add(theirs)
+                            break
         self._body(None, needs)
         return self.program
 
-    def _effects(self, source: UOp) -> list[UOp]:
+    def _effects(self, end: UOp) -> list[UOp]:
         """What must have happened: an END stands for the effects and loops it closes."""
-        if source.op is not Ops.END:
-            return [source]
         found: list[UOp] = []
-        for part in source.src:
-            found += [part] if part.op is Ops.RANGE else self._effects(part)
+        for part in end.src:
+            found += self._effects(part) if part.op is Ops.END else [part]
         return found
-
-    def _need(self, node: UOp, around: list[UOp], source: UOp, needs: dict[UOp, set[UOp]]) -> None:
-        """Note that the item of `node` comes after the item of `source` in the innermost body that
-        holds both.
-        """
-        theirs = self.chain(self.home[source])
-        if source.op is Ops.RANGE:
-            if source in around:
-                theirs_items: list[UOp] = [*theirs]
-                if node.op is Ops.RANGE or source in self.chain(self.home[node]):
-                    return
-            theirs_items = [source, *theirs]
-        else:
-            theirs_items = [source, *theirs]
-        mine_items = (
-            [node, *self.chain(self.home[node])]
-            if node.op is not Ops.RANGE
-            else [node, *self.chain(self.parent[node])]
-        )
-        shared = set(theirs_items) & set(mine_items)
-        mine = next((item for item in reversed([m for m in mine_items if m not in shared])), None)
-        other = next(
-            (item for item in reversed([t for t in theirs_items if t not in shared])), None
-        )
-        if mine is not None and other is not None and mine is not other:
-            needs.setdefault(mine, set()).add(other)
 
     def _body(self, loop: UOp | None, needs: dict[UOp, set[UOp]]) -> None:
         stack: list[
@@ -202,15 +184,15 @@ class _Emitter:
         """Append `node`, its sources those of the program; an END among them is the foot of its
         loop.
         """
+        alias = self.alias
         src: list[UOp] = []
         for source in node.src:
-            src += self._feet(source) if source.op is Ops.END else [self.alias[source]]
-        made = UOp(
-            node.op,
-            node.dtype,
-            tuple(dict.fromkeys(src)) if node.op in (Ops.AFTER, Ops.SINK) else tuple(src),
-            node.arg,
-        )
+            if source.op is Ops.END:
+                src += self._feet(source)
+            else:
+                src.append(alias[source])
+        new = tuple(dict.fromkeys(src) if node.op in (Ops.AFTER, Ops.SINK) else src)
+        made = node if new == node.src else UOp(node.op, node.dtype, new, node.arg)
         self.alias[node] = made
         self.program.append(made)
 

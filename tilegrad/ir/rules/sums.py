@@ -35,6 +35,8 @@ def collect_terms(total: UOp) -> UOp | None:
     before   (i//4)*8 + (i%4)*2 + j - j
     after    i*2
     """
+    if _is_collected(total):
+        return None
     found = terms_of(total)
     if found is None:
         return None
@@ -47,6 +49,32 @@ def collect_terms(total: UOp) -> UOp | None:
     if len(terms) + (constant != 0) >= count:
         return None
     return from_terms(terms.items(), constant, total)
+
+
+def _is_collected(total: UOp) -> bool:
+    """Whether each term has a factor of its own and nothing can be put together: most sums."""
+    seen: set[UOp | None] = set()
+    stack = [total]
+    while stack:
+        part = stack.pop()
+        op = part.op
+        if op is Ops.ADD:
+            stack += part.src
+            continue
+        factor: UOp | None = part
+        if op is Ops.CONST:
+            if not part.arg:
+                return False
+            factor = None
+        elif op is Ops.MUL and part.src[1].op is Ops.CONST:
+            factor = part.src[0]
+            if factor.op in (Ops.ADD, Ops.MUL, Ops.CONST) or not part.src[1].arg:
+                return False
+            op = factor.op
+        if op is Ops.FLOORMOD or factor in seen:
+            return False
+        seen.add(factor)
+    return True
 
 
 def _leaf_count(node: UOp) -> int:
