@@ -67,7 +67,6 @@ def _refuse(ast: UOp, dtype: DType, target: Target) -> None:
 _BUILDERS: dict[Ops, Callable[[UOp], UOp]] = {
     Ops.EXP: transcendental.exp,
     Ops.EXP2: transcendental.exp2,
-    Ops.LOG2: transcendental.log2,
 }
 
 
@@ -141,6 +140,7 @@ def _multiply_add(node: UOp) -> UOp:
 def _functions(target: Target) -> PatternMatcher:
     """The rules for the ops that the target lacks."""
     made = {op: _wide_enough(build) for op, build in _BUILDERS.items()}
+    made[Ops.LOG2] = _wide_enough(lambda x: transcendental.log2(x, target.has_fma))
     made |= {Ops.RECIP: _reciprocal, Ops.MAX: _maximum}
     rules = [
         Rule(f"no-{op.name.lower()}", UPat(op, name="node"), function=build)

@@ -132,9 +132,9 @@ def exp2(x: UOp) -> UOp:
     return _scaled(value, exponent)
 
 
-def log2(x: UOp) -> UOp:
+def log2(x: UOp, has_fma: bool = True) -> UOp:
     """log2(x) for float32 and float64: the exponent plus the logarithm of a mantissa between
-    sqrt(1/2) and sqrt(2).
+    sqrt(1/2) and sqrt(2). Without fused multiply-adds that of float32 is computed in float64.
     """
     is_double = x.dtype.itemsize == 8
     bits = _mantissa_bits(x.dtype)
@@ -148,6 +148,9 @@ def log2(x: UOp) -> UOp:
     if is_double:
         ratio = above.alu(Ops.FDIV, mantissa + 1.0)
         value = ratio * _horner(ratio * ratio, _ATANH_DOUBLE)
+    elif not has_fma:
+        above = above.cast(dtypes.float64)
+        value = above * _horner(above, _LOG2_FLOAT)
     else:
         # The first coefficient in two parts: all but the leading product is small.
         first, *rest = _LOG2_FLOAT
@@ -160,7 +163,7 @@ def log2(x: UOp) -> UOp:
     whole = exponent + is_small.where(
         UOp.const(exponent.dtype, -lift), UOp.const(exponent.dtype, 0)
     )
-    result = value + whole.cast(x.dtype)
+    result = (value + whole.cast(value.dtype)).cast(x.dtype)
     result = x.eq(_const(x, 0.0)).where(_const(x, -math.inf), result)
     result = (x < _const(x, 0.0)).where(_const(x, math.nan), result)
     return (x < _const(x, math.inf)).where(result, x)
