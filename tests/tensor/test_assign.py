@@ -176,6 +176,37 @@ def test_a_window_of_a_realized_tensor_writes_through() -> None:
     assert pending.tolist() == [0, 1, 2, 3, 4, 5]
 
 
+def test_any_other_view_of_a_realized_tensor_writes_through() -> None:
+    x = Tensor(np.arange(6, dtype=np.int32)).realize()
+    rows, pending, same = x.reshape(2, 3), x * 2, x.detach()
+    rows.T.assign(Tensor([[0, 30], [10, 40], [20, 50]]))
+    assert x.tolist() == [0, 10, 20, 30, 40, 50]
+    assert rows.tolist() == [[0, 10, 20], [30, 40, 50]]
+    assert same.tolist() == [0, 10, 20, 30, 40, 50]
+    assert pending.tolist() == [0, 2, 4, 6, 8, 10]
+    rows += 1
+    assert x.tolist() == [1, 11, 21, 31, 41, 51]
+    x.flip(0).assign(x)
+    assert x.tolist() == [51, 41, 31, 21, 11, 1]
+    # A value that no one else holds is its own.
+    alone = Tensor([1, 2]).realize().reshape(2, 1)
+    assert alone.assign(alone + 1).tolist() == [[2], [3]]
+
+
+def test_a_view_of_what_is_not_in_memory_is_refused() -> None:
+    x = Tensor([1.0, 2.0]) * 2
+    view = x.reshape(2, 1)
+    with pytest.raises(ShapeError, match="assign: this is a view of a tensor that has no memory"):
+        view.assign(view + 1)
+    x.realize()
+    x.assign(x + 1)
+    with pytest.raises(ShapeError, match="assign: this is a view of a tensor that waits for an"):
+        x.reshape(2, 1).assign(Tensor([[0.0], [0.0]]))
+    with pytest.raises(ShapeError, match="assign: this is a view of a tensor that waits for an"):
+        x[1:].assign(Tensor([0.0]))
+    assert (x.tolist(), view.tolist()) == ([3.0, 5.0], [[2.0], [4.0]])
+
+
 def test_what_does_not_fit_raises_and_changes_nothing() -> None:
     x = Tensor([1.0, 2.0]).realize()
     with pytest.raises(ShapeError, match=r"assign: shapes differ: \(2,\) and \(3,\)"):

@@ -25,6 +25,10 @@ from tilegrad.tensor.sizes import here, merge, same_shape, show_shape
 __all__ = ["Assignment", "all_or_nothing"]
 
 
+# What another tensor can be seen through.
+_REORDERING = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK, Ops.DETACH})
+
+
 class _Log(threading.local):
     """What this thread's tensors were before they were assigned to, while somebody asks for it."""
 
@@ -70,12 +74,18 @@ class Assignment(Selecting):
         """Take the value of `value`; gives this tensor.
 
         A tensor that is memory is written in place when it is realized, after everything that still
-        needs its old value. A window of a realized tensor (`x[1:3].assign(v)`) is written at once,
-        and changes that tensor. Any other tensor has no memory yet, and takes the value as its own.
-        A tensor in a file is written at once, by a value from any device.
+        needs its old value. A view of another realized tensor, whole or a window
+        (`x.reshape(2, 3).assign(v)`, `x[1:3].assign(v)`), is written at once, and changes that
+        tensor and all that look at it. Any other tensor has no memory yet, and takes the value as
+        its own. A tensor in a file is written at once, by a value from any device.
 
         Raises ShapeError, DTypeError or DeviceError unless `value` has this tensor's shape, dtype
-        and device.
+        and device; ShapeError for a view of a tensor that waits for an assignment or has no memory
+        yet.
+
+        >>> x = Tensor([1, 2, 3, 4]).realize()
+        >>> x.reshape(2, 2)[1].assign(Tensor([7, 8])).tolist(), x.tolist()
+        ([7, 8], [1, 2, 7, 8])
         """
         other = self._assignable(value)
         node = self.uop
@@ -92,14 +102,15 @@ class Assignment(Selecting):
         if not self._has_elements():
             return self
         if self._is_shared or not memory.is_view(node):
+            self._refuse_view_of_nothing(node)
             self.uop = other.contiguous().uop
             self._is_shared = False
-        elif memory.is_whole(node):
+        elif memory.is_whole(node) and self._owns(memory.base_of(node)):
             place = memory.place_of(node)
             self.uop = compute(Ops.ASSIGN, node.dtype, (place, other.uop))
         elif node.op is Ops.ASSIGN or memory.has_assignment(node):
             raise ShapeError(
-                "assign: this is a window of a tensor that waits for an assignment",
+                "assign: this is a view of a tensor that waits for an assignment",
                 tensor=describe(node),
                 line=here(),
                 remedy="realize that tensor first",
@@ -107,6 +118,29 @@ class Assignment(Selecting):
         else:
             self._write_through(node, other.uop)
         return self
+
+    def _owns(self, base: UOp) -> bool:
+        """Whether no other tensor that someone holds has the memory `base` as its value."""
+        reference = owners.get(base)
+        owner = None if reference is None else reference()
+        return owner is None or owner is self or owner._is_shared
+
+    def _refuse_view_of_nothing(self, node: UOp) -> None:
+        """Raise ShapeError if `node` only reorders the value of another tensor, which is not in
+        memory: it would not change with this one.
+        """
+        base = node
+        while base.op in _REORDERING:
+            base = base.src[0]
+        if base is node or base.is_constant or base.op in (Ops.BUFFER, Ops.ASSIGN):
+            return
+        if any(tensor.uop is base for tensor in live() if tensor is not self):
+            raise ShapeError(
+                "assign: this is a view of a tensor that has no memory yet",
+                tensor=describe(node),
+                line=here(),
+                remedy="realize that tensor first, or assign to a clone() of it",
+            )
 
     def _assignable(self, given: Any) -> Self:
         """`given` as a tensor, if it fits this one exactly; a number fits any shape."""
@@ -142,6 +176,9 @@ class Assignment(Selecting):
             for tensor in live()
             if not tensor._is_shared and memory.looks_at(tensor.uop, old)
         ]
+        if value is old:
+            # The memory itself in another order: copied before it is written to.
+            value = compute(Ops.CONTIGUOUS, value.dtype, (value,))
         written = compute(Ops.ASSIGN, window.dtype, (memory.place_of(window), value))
         (result,) = memory.run([written], self._variables, but=lookers)
         fresh = memory.base_of(result)
