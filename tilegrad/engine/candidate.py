@@ -29,7 +29,7 @@ from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.findings import parse_opts
 from tilegrad.optimize.opt import loop_order
 from tilegrad.optimize.opts import start
-from tilegrad.optimize.search import Opts, expand
+from tilegrad.optimize.search import Opts, Shapes
 from tilegrad.runtime.protocol import launch_dims, variable_names
 
 __all__ = ["main"]
@@ -42,7 +42,7 @@ _FUNCTION = "candidate"
 # Of a size in a symbolic kernel: what a draw's offset may be is no size.
 _LARGEST = 1 << 16
 # Samples of one candidate: enough for a least time, within a limit.
-_SAMPLES, _SAMPLE_SECONDS = 400, 0.12
+_SAMPLES, _SAMPLE_SECONDS = 400, 0.05
 # A candidate that needs more than this, relative to the best, is given up.
 _GIVE_UP = 1.4
 _TURN_SECONDS, _TURNS_SECONDS, _LEAST_ROUNDS = 2e-3, 2.5, 5
@@ -54,6 +54,7 @@ class _Bench:
     def __init__(self) -> None:
         self.backend: Backend | None = None
         self.trial: Trial | None = None
+        self.shapes: Shapes | None = None
         self.values: list[dict[str, int]] = []
         self.loaded: dict[int, Loaded] = {}
 
@@ -71,9 +72,10 @@ class _Bench:
         return self.backend
 
     def expand(self, request: dict[str, Any], data: bytes) -> dict[str, Any]:
-        target = self._device.target
-        kernel = start(self.ast, target)
-        options = expand(kernel, parse_opts(request["opts"]), target)
+        if self.shapes is None:
+            target = self._device.target
+            self.shapes = Shapes(start(self.ast, target), target)
+        options = self.shapes.expand(parse_opts(request["opts"]))
         return {"options": [[repr(list(o.opts)), o.key.hex(), o.cycles] for o in options]}
 
     def build(self, request: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:

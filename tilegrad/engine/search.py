@@ -33,6 +33,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.optimize.findings import Finding, line_of, parse_findings, parse_opts
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.name import kernel_name
+from tilegrad.optimize.opt import Opt
 from tilegrad.optimize.opts import apply_opts, start
 from tilegrad.optimize.search import (
     VERSION,
@@ -47,7 +48,7 @@ from tilegrad.optimize.search import (
 )
 from tilegrad.target import Target
 
-__all__ = ["InChildren", "best_opts", "findings_state", "search_kernel"]
+__all__ = ["InChildren", "best_opts", "compare", "findings_state", "search_kernel"]
 
 _MOST_CHILDREN = 8
 _BUILD_SECONDS = 20.0
@@ -198,6 +199,26 @@ def search_kernel(
             f"{found.seconds * 1e6:.1f} us ({found.gain:.2f}x) in {time.monotonic() - began:.1f} s"
         )
     return found
+
+
+def compare(
+    ast: UOp, backend: Backend, lists: Sequence[Sequence[Opt]], rounds: int = 15
+) -> list[list[float]]:
+    """Seconds of a kernel graph under several lists of Opts, launched in turns in a process of
+    their own; empty for all where one of them cannot be built and run.
+
+    The first list stands for the default: the others must compute what it does.
+    """
+    with _lock:
+        measure = InChildren(ast, backend, lists[0], _processes())
+        try:
+            built = measure.build([tuple(opts) for opts in lists])
+            kernels = [each for each in built if each is not None]
+            if len(kernels) < len(lists):
+                return [[] for _ in lists]
+            return measure.turns(kernels, rounds)
+        finally:
+            measure.close()
 
 
 def _processes() -> Children:

@@ -6,7 +6,7 @@ moves, PADTO and the split, so those pairs are offered as one step beside the si
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
@@ -60,11 +60,24 @@ def steps(ast: UOp, target: Target) -> list[tuple[Opt, ...]]:
     return found
 
 
-def edits(ast: UOp, opts: Sequence[Opt], target: Target) -> Iterator[tuple[Opt, ...]]:
-    """Lists one change away from `opts` on the kernel `ast`, legal or not: one Opt left out,
-    another amount for one Opt, two Opts in the other order, one step more.
+def edits(
+    opts: Sequence[Opt], shaped: Callable[[tuple[Opt, ...]], UOp | None], target: Target
+) -> Iterator[tuple[Opt, ...]]:
+    """Lists one change away from `opts`, legal or not: one step more, another amount for one Opt,
+    one left out, two in the other order. `shaped` gives the kernel after a list.
     """
     opts = tuple(opts)
+    here = shaped(opts)
+    if here is not None:
+        for step in steps(here, target):
+            yield (*opts, *step)
+    cut = next((place for place, opt in enumerate(opts) if opt.op is OptOps.THREAD), None)
+    # Axes count from the chunks on once there are chunks: moves are easier to make before.
+    here = None if cut is None else shaped(opts[:cut])
+    if here is not None:
+        for step in steps(here, target):
+            if step[0].op is not OptOps.THREAD:
+                yield (*opts[:cut], *step, *opts[cut:])
     for place, opt in enumerate(opts):
         before, after = opts[:place], opts[place + 1 :]
         yield (*before, *after)
@@ -72,19 +85,6 @@ def edits(ast: UOp, opts: Sequence[Opt], target: Target) -> Iterator[tuple[Opt, 
             yield (*before, changed, *_padded_alike(opt, changed, after))
         if after:
             yield (*before, after[0], opt, *after[1:])
-    shaped = _after(ast, opts, target)
-    if shaped is None:
-        return
-    cut = next((place for place, opt in enumerate(opts) if opt.op is OptOps.THREAD), None)
-    for step in steps(shaped, target):
-        yield (*opts, *step)
-    if cut is not None:
-        # Axes count from the chunks on once there are chunks: moves are easier to make before.
-        shaped = _after(ast, opts[:cut], target)
-        if shaped is not None:
-            for step in steps(shaped, target):
-                if step[0].op is not OptOps.THREAD:
-                    yield (*opts[:cut], *step, *opts[cut:])
 
 
 def canonical(ast: UOp) -> bytes:

@@ -22,7 +22,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.optimize.actions import canonical, edits
 from tilegrad.optimize.cost import cost_of
 from tilegrad.optimize.opt import Opt
-from tilegrad.optimize.opts import apply_opts
+from tilegrad.optimize.opts import apply_opt
 from tilegrad.target import Target
 
 __all__ = [
@@ -32,10 +32,9 @@ __all__ = [
     "Measure",
     "Option",
     "Opts",
+    "Shapes",
     "Strategy",
     "Task",
-    "expand",
-    "option_of",
     "register_strategy",
     "search",
     "strategies",
@@ -53,8 +52,9 @@ _FINALISTS = 3
 _ROUNDS = 15
 # A proposal that the model puts so far behind the best is not built.
 _HOPELESS = 4.0
-# A round must gain this much, or the next one may be the last.
-_GAIN = 0.99
+# A round looks around so many lists, and tries so many times the width. It must gain this much, or
+# be one of the last.
+_EXPANDED, _TRIED, _GAIN, _PATIENCE = 3, 2, 0.99, 3
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Measure(Protocol):
     """What a search asks of a device."""
 
     def expand(self, lists: Sequence[Opts]) -> list[list[Option]]:
-        """`expand` of this module for each list."""
+        """`Shapes.expand` for each list."""
         ...
 
     def build(self, lists: Sequence[Opts]) -> list[Built | None]:
@@ -143,12 +143,14 @@ class Task:
         self._measure = measure
         self._end = time.monotonic() + seconds
         self._report = report
+        self._shapes = Shapes(kernel, target)
         self._options: dict[Opts, Option] = {}
         self._keys: dict[bytes, Opts] = {}
         self._texts: dict[str, Opts] = {}
         self._times: dict[Opts, float] = {}
         self._built: dict[Opts, Built] = {}
         self._expanded: set[Opts] = set()
+        self._promise: dict[Opts, float] = {}
         self.num_built = self.num_timed = self.num_refused = 0
 
     @property
@@ -165,25 +167,24 @@ class Task:
         """The fastest lists so far, fastest first."""
         return sorted(self.times, key=lambda opts: (self._times[opts], repr(opts)))[:count]
 
-    def neighbours(self, lists: Iterable[Opts]) -> list[Opts]:
-        """Legal lists one change away from `lists`, which were timed; none twice; most promising
-        first.
+    def neighbours(self, lists: Iterable[Opts], most: int | None = None) -> list[Opts]:
+        """Legal lists that were not tried yet, one change away from the first `most` of `lists`
+        that were not asked for before, or found so earlier; the most promising first, equal shapes
+        once.
 
         The model says by what factor a change helps; where it starts is measured.
         """
-        fresh = [opts for opts in dict.fromkeys(lists) if opts not in self._expanded]
+        fresh = [opts for opts in dict.fromkeys(lists) if opts not in self._expanded][:most]
         self._expanded.update(fresh)
-        promise: dict[Opts, float] = {}
+        promise = self._promise
         for opts, options in zip(fresh, self._measure.expand(fresh)):
             own = self._options.get(opts)
             scale = self._times.get(opts, math.inf) / own.cycles if own is not None else math.inf
             for option in options:
-                if self._keys.setdefault(option.key, option.opts) != option.opts:
-                    continue
-                self._options[option.opts] = option
-                promise[option.opts] = min(
-                    promise.get(option.opts, math.inf), scale * option.cycles
-                )
+                if self._keys.setdefault(option.key, option.opts) == option.opts:
+                    self._options[option.opts] = option
+                    before = promise.get(option.opts, math.inf)
+                    promise[option.opts] = min(before, scale * option.cycles)
         limit = _HOPELESS * min(self._times.values(), default=math.inf)
         kept = [opts for opts in promise if promise[opts] <= limit and opts not in self._times]
         return sorted(kept, key=lambda opts: (promise[opts], repr(opts)))
@@ -197,7 +198,7 @@ class Task:
         for opts in dict.fromkeys(wanted):
             if opts in self._times:
                 continue
-            option = self._options.get(opts) or option_of(self.kernel, opts, self.target)
+            option = self._options.get(opts) or self._shapes.option(opts)
             if option is None:
                 self._times[opts] = math.inf
                 continue
@@ -278,39 +279,63 @@ Strategy = Callable[[Task], None]
 """Calls `task.evaluate` with lists until it has no more, or `task.is_over`."""
 
 
-def option_of(kernel: UOp, opts: Opts, target: Target) -> Option | None:
-    """`opts` as an option, or None where they are not legal.
+class Shapes:
+    """The shapes of one kernel by their lists of Opts. Lists that begin alike share the work."""
 
-    A move that fails in another way than by OptError is a defect. It must not end a search, as one
-    of a compiler does not: the list is left out.
-    """
-    try:
-        shaped = apply_opts(kernel, opts, target)
-        return Option(opts, canonical(shaped), cost_of(shaped, target).cycles)
-    except Exception:
+    def __init__(self, kernel: UOp, target: Target):
+        self.kernel, self.target = kernel, target
+        self._shaped: dict[Opts, UOp | None] = {(): kernel}
+
+    def shaped(self, opts: Opts) -> UOp | None:
+        """The kernel after `opts`, or None where they are not legal.
+
+        A move that fails in another way than by OptError is a defect. It must not end a search, as
+        one of a compiler does not: the list is left out.
+        """
+        known = len(opts)
+        while opts[:known] not in self._shaped:
+            known -= 1
+        found = self._shaped[opts[:known]]
+        for place in range(known, len(opts)):
+            if found is not None:
+                try:
+                    found = apply_opt(found, opts[place], self.target)
+                except Exception:
+                    found = None
+            self._shaped[opts[: place + 1]] = found
+        return found
+
+    def option(self, opts: Opts) -> Option | None:
+        """`opts` as an option, or None where they are not legal."""
+        found = self.shaped(opts)
+        try:
+            if found is not None:
+                return Option(opts, canonical(found), cost_of(found, self.target).cycles)
+        except Exception:
+            # The defect shows itself only here.
+            self._shaped[opts] = None
         return None
 
-
-def expand(kernel: UOp, opts: Opts, target: Target) -> list[Option]:
-    """The legal lists one change away from `opts`, one for each shape."""
-    found: dict[bytes, Option] = {}
-    for changed in dict.fromkeys(edits(kernel, opts, target)):
-        option = option_of(kernel, changed, target)
-        if option is not None:
-            found.setdefault(option.key, option)
-    return list(found.values())
+    def expand(self, opts: Opts) -> list[Option]:
+        """The legal lists one change away from `opts`, one for each shape."""
+        found: dict[bytes, Option] = {}
+        for changed in dict.fromkeys(edits(opts, self.shaped, self.target)):
+            option = self.option(changed)
+            if option is not None:
+                found.setdefault(option.key, option)
+        return list(found.values())
 
 
 def beam(task: Task) -> None:
-    """Keep the `width` fastest lists, try what is one change away from them, until two rounds gain
-    nothing.
+    """Keep the `width` fastest lists, and try what is one change away from the best of them that
+    were not looked at, until nothing has been gained for some rounds.
     """
     idle, best = 0, min(task.evaluate([task.default, ()]))
-    while not task.is_over and idle < 2:
-        fresh = task.neighbours(task.best(task.width))
+    while not task.is_over and idle < _PATIENCE:
+        fresh = task.neighbours(task.best(task.width), most=_EXPANDED)
         if not fresh:
             return
-        for start in range(0, 3 * task.width, task.width):
+        for start in range(0, _TRIED * task.width, task.width):
             if task.is_over:
                 break
             task.evaluate(fresh[start : start + task.width])
