@@ -30,11 +30,12 @@ from tests.optimize.kernels import (
     softmax,
     text,
 )
-from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype import DType, Place, dtypes
 from tilegrad.device.emulator import execute
 from tilegrad.ir.args import KernelInfo
-from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.op import Axis, Ops, Stage
 from tilegrad.ir.rules import simplify
+from tilegrad.ir.spec import verify
 from tilegrad.ir.uop import UOp, Variable
 from tilegrad.lower.expand import write_out
 from tilegrad.lower.grid import use_grid
@@ -419,3 +420,26 @@ def test_a_joined_store_writes_what_its_parts_would() -> None:
     memory = [np.zeros(64, np.float32), x]
     execute(found, [memoryview(each).cast("B") for each in memory])
     assert memory[0].tolist() == (2 * x).tolist()
+
+
+def test_two_ways_to_say_that_one_loop_is_over_are_one() -> None:
+    """Of two stores in one loop, a load waits for the first before the second, another for the
+    second before the first: in the program both wait for the foot of the loop.
+    """
+    memory = UOp(Ops.DEFINE_LOCAL, FLOAT.ptr(16, Place.SCRATCH), (), 0)
+    loop, source, target = UOp.range(8, 0), param(1, 16), param(0, 2)
+    first = memory.store(loop, source.load(loop)).end(loop)
+    second = memory.store(loop + 8, source.load(loop + 8)).end(loop)
+    loads = [
+        memory.after(*order).load(UOp.const(dtypes.index, place))
+        for place, order in enumerate([(first, second), (second, first)])
+    ]
+    stores = [target.store(UOp.const(dtypes.index, n), load) for n, load in enumerate(loads)]
+    found = lower(UOp.sink(*stores, arg=KernelInfo("r", (0,))), replace(CUDA, threads=0))
+    verify(found, Stage.PROGRAM, "lower")
+    assert Counter(ops(found))[Ops.AFTER] == 1
+    assert Counter(ops(found))[Ops.END] == 1
+
+
+def param(slot: int, size: int) -> UOp:
+    return UOp(Ops.DEFINE_GLOBAL, FLOAT.ptr(size), (), slot)

@@ -85,6 +85,7 @@ class _Emitter:
         self.program: list[UOp] = []
         self.ends: dict[UOp, UOp] = {}
         self.alias: dict[UOp, UOp] = {}
+        self.emitted: set[UOp] = set()
         self.loops_at: dict[UOp | None, list[UOp]] = {}
         for loop, outer in parent.items():
             self.loops_at.setdefault(outer, []).append(loop)
@@ -193,8 +194,11 @@ class _Emitter:
                 src.append(alias[source])
         new = tuple(dict.fromkeys(src) if node.op in (Ops.AFTER, Ops.SINK) else src)
         made = node if new == node.src else UOp(node.op, node.dtype, new, node.arg)
-        self.alias[node] = made
-        self.program.append(made)
+        alias[node] = made
+        # Two that differ only in what one loop closes are one.
+        if made not in self.emitted:
+            self.emitted.add(made)
+            self.program.append(made)
 
     def _feet(self, end: UOp) -> list[UOp]:
         """What stands for an END in the program: the feet of its loops, or its effects where it
