@@ -278,7 +278,8 @@ class Suite:
                 engines[engine]["ratio"] = round(ratio.median, 3)
                 engines[engine]["quartiles_ratio"] = [round(ratio.lower, 3), round(ratio.upper, 3)]
         found = {
-            "part": row.part, "work": row.name, "definition": row.definition, "goal": row.goal,
+            "part": row.part, "work": row.name, "definition": row.definition,
+            "goal": row.goal, "also": row.also,
             "flops": flops, "bytes": row.nbytes, "limit_ms": self._limit(row, flops),
             "others": round(others, 3), "engines": engines,
         }  # fmt: skip

@@ -44,6 +44,20 @@ def ratio_of(row: dict[str, Any]) -> float | None:
     return ratio if ratio is not None else peer["median_ms"] / own["median_ms"]
 
 
+def is_met(row: dict[str, Any]) -> bool:
+    """Whether all that is wanted of the row, and was measured, is so."""
+    ratio = ratio_of(row)
+    if ratio is None or ratio < row["goal"]:
+        return False
+    own, found = row["engines"][OWN]["median_ms"], {}
+    if row["limit_ms"]:
+        found["limit"] = row["limit_ms"] / own
+    for name, engine in row["engines"].items():
+        if "median_ms" in engine:
+            found[name] = engine["median_ms"] / own
+    return all(found.get(name, least) >= least for name, least in row["also"].items())
+
+
 def mean_ratio(rows: Sequence[dict[str, Any]]) -> float:
     """The geometric mean over the rows that have a ratio."""
     found = [ratio for ratio in map(ratio_of, rows) if ratio]
@@ -75,8 +89,13 @@ def table(record: dict[str, Any]) -> str:
             mark = " (kept)" if row["engines"][best].get("kept") else ""
             cells += [best + mark, _short(row["engines"][best]["median_ms"])]
         shown = "" if ratio is None else f"{ratio:.2f}"
-        cells += [f"**{shown}**" if ratio and ratio >= row["goal"] else shown]
-        cells += [f"{row['goal']:.2f}", str(own.get("kernels", ""))]
+        cells += [f"**{shown}**" if is_met(row) else shown]
+        wanted = [f"{row['goal']:.2f}"]
+        wanted += [
+            f"{least:.0%} of limit" if name == "limit" else f"{name} {least:.2f}"
+            for name, least in row["also"].items()
+        ]
+        cells += [", ".join(wanted), str(own.get("kernels", ""))]
         lines.append("| " + " | ".join(cells) + " |")
     lines += ["", f"Geometric mean of the ratios: {mean_ratio(rows):.2f}. Bold: as wanted.", ""]
     return "\n".join(lines)
@@ -98,7 +117,7 @@ def picture(record: dict[str, Any], path: Path) -> None:
     ratios = [ratio_of(row) or 1.0 for row in rows]
     figure, axis = pyplot.subplots(figsize=(9, 1 + 0.26 * len(rows)), layout="constrained")
     places = range(len(rows))
-    colours = ["#2a7f62" if r >= row["goal"] else "#c1666b" for r, row in zip(ratios, rows)]
+    colours = ["#2a7f62" if is_met(row) else "#c1666b" for row in rows]
     axis.barh(places, [r - 1 for r in ratios], left=1, color=colours, height=0.7)
     axis.plot([row["goal"] for row in rows], places, "|", color="black", markersize=9)
     for place, (ratio, row) in enumerate(zip(ratios, rows)):

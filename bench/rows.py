@@ -29,6 +29,7 @@ class Row:
         kind, sizes: the method of a library that makes it, and its arguments.
         peers: who is asked, and in which ways.
         goal: the ratio to the best peer that is wanted.
+        also: what is wanted besides: ratios to peers by their names, "limit" for a share of that.
         unit: whose operations bound it: "float32", "bfloat16" or "int8".
         tolerance: the largest difference to the reference, as a share of the largest value.
         part: of the table.
@@ -45,6 +46,7 @@ class Row:
     unit: str = "float32"
     threads: int = 2
     tolerance: float = 1e-4
+    also: dict[str, float] = field(default_factory=dict)
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -93,22 +95,24 @@ def _products(table: _Table) -> None:
         m, k, n = table.of(m), table.of(k), table.of(n)
         for threads in (1, 2):
             few = "one thread" if threads == 1 else "two threads"
-            # From 512 up PyTorch is to be beaten by a tenth.
-            goal = 1.1 if m * table.scale >= 512 else 1.0
+            also = {TORCH: 1.1, "limit": 0.92 if threads == 1 else 0.9}
             table.add(
                 "products", f"matmul {m}x{k}x{n}, {few}", "matmul", {"m": m, "k": k, "n": n},
-                goal, (TORCH, GIVEN, JAX, ONNX, TINYGRAD, NUMPY), flops=2.0 * m * k * n,
+                1.0, (TORCH, GIVEN, JAX, ONNX, TINYGRAD, NUMPY), flops=2.0 * m * k * n,
                 nbytes=4.0 * (m * k + k * n + m * n), threads=threads, tolerance=2e-5,
+                also=also if m * table.scale >= 512 else {},
             )  # fmt: skip
     for n in (table.of(1024), table.of(2048)):
         sizes, flops = {"m": n, "k": n, "n": n}, 2.0 * n**3
         table.add(
             "products", f"matmul {n}, bfloat16", "matmul_bfloat16", sizes, 0.95,
             (TORCH, GIVEN, JAX), flops=flops, nbytes=6.0 * n**2, unit="bfloat16", tolerance=1e-2,
+            also={"limit": 0.85},
         )  # fmt: skip
         table.add(
             "products", f"matmul {n}, int8 to int32", "matmul_int8", sizes, 0.95,
             (TORCH, JAX, ONNX), flops=flops, nbytes=6.0 * n**2, unit="int8", tolerance=0,
+            also={"limit": 0.85},
         )  # fmt: skip
 
 
@@ -117,7 +121,7 @@ def _convolutions(table: _Table) -> None:
 
     def convolution(
         name: str, goal: float, channels: int, to: int, kernel: int, backward: bool = False,
-        stride: int = 1, groups: int = 1,
+        stride: int = 1, groups: int = 1, **also: float,
     ) -> None:  # fmt: skip
         out = (side - 1) // stride + 1
         sizes = {
@@ -130,10 +134,10 @@ def _convolutions(table: _Table) -> None:
         table.add(
             "convolutions", f"{name}, {side}x{side}, batch {batch}",
             "convolution_backward" if backward else "convolution", sizes, goal, peers,
-            flops=flops * (2 if backward else 1), nbytes=moved * (2 if backward else 1),
+            flops=flops * (2 if backward else 1), nbytes=moved * (2 if backward else 1), also=also,
         )  # fmt: skip
 
-    convolution("conv 3x3, 64 to 64", 1.0, 64, 64, 3)
+    convolution("conv 3x3, 64 to 64", 0.95, 64, 64, 3, torch=1.5)
     convolution("conv 1x1, 64 to 256", 1.2, 64, 256, 1)
     convolution("conv 3x3, depthwise, 128", 1.2, 128, 128, 3, groups=128)
     convolution("conv 3x3, stride 2, 64 to 128", 1.0, 64, 128, 3, stride=2)
@@ -202,7 +206,8 @@ def _networks(table: _Table) -> None:
     batch, side = table.of(8, 1), table.of(224, 32)
     seen = (TORCH, KEPT, LAST, COMPILED, JAX, ONNX, TINYGRAD)
     net(f"ResNet-18, batch {batch}, {side}x{side}", "resnet", 1.0, seen, batch=batch, side=side)
-    batch, side = table.of(16, 2), table.of(64, 32)
+    # Fewer pixels in the last stage have no variance to normalise by.
+    batch, side = table.of(16, 8), table.of(64, 64)
     net(f"ResNet-18 step, batch {batch}, {side}x{side}", "resnet_step", 1.0, trained, batch=batch,
         side=side)  # fmt: skip
     gpt2 = replace(GPT2_SMALL, layers=2) if few else GPT2_SMALL

@@ -195,7 +195,8 @@ def test_compared_values_come_from_everywhere() -> None:
 
 
 def made_up(**more: Any) -> dict[str, Any]:
-    row = {"work": "a", "goal": 1.5, "limit_ms": 1.0, "engines": {
+    row = {"work": "a", "goal": 1.5, "also": {"limit": 0.5, "jax": 2.0}, "limit_ms": 1.0,
+           "engines": {
         "tilegrad": {"median_ms": 2.0, "kernels": 3, "bytes": 10},
         "jax": {"median_ms": 4.0, "ratio": 2.1},
         "torch": {"median_ms": 3.0, "kept": True},
@@ -208,8 +209,11 @@ def test_table_and_changes() -> None:
     from report import changes, mean_ratio, table
 
     record = made_up()
-    row = "| a | 2.00 | 50% | torch (kept) | 3.00 | **1.50** | 1.50 | 3 |"
+    wanted = "1.50, 50% of limit, jax 2.00"
+    row = f"| a | 2.00 | 50% | torch (kept) | 3.00 | **1.50** | {wanted} | 3 |"
     assert row in table(record).splitlines()
+    for more in ({"goal": 1.6}, {"also": {"limit": 0.6}}, {"also": {"jax": 2.1}}):
+        assert "| 1.50 |" in table(made_up(**more)), more
     assert mean_ratio(record["figures"]) == pytest.approx(1.5)
     faster = made_up(engines={"tilegrad": {"median_ms": 1.0, "kernels": 2, "bytes": 10}})
     text, expected = changes(record, faster).splitlines(), ["kernels", "3", "to", "2"]

@@ -33,7 +33,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         if len(names) == 3:
             raise KeyboardInterrupt
         engines = {"tilegrad": {"median_ms": 1.0, "quartiles_ms": [1.0, 1.0], "kernels": 1}}
-        return {"part": row.part, "work": row.name, "goal": row.goal, "limit_ms": None,
+        return {"part": row.part, "work": row.name, "goal": row.goal, "also": {}, "limit_ms": None,
                 "others": 0.0, "engines": engines}  # fmt: skip
 
     monkeypatch.setattr(peers.Suite, "measure", measure)
