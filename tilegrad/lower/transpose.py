@@ -40,7 +40,10 @@ def turn_tiles(ast: UOp, target: Target) -> UOp:
         for run in _runs(rows, dtype.lanes):
             for part in _cut(run, dtype.lanes, target):
                 new |= _turned(pointer, part, rows)
-    return _with_stores(ast, new) if new else ast
+    # What a tile is computed from may have been filled by another.
+    while any(node in new for node in ast.toposort()):
+        ast = _with_stores(ast, new)
+    return ast
 
 
 def _element(node: UOp) -> tuple[Key, int] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from tilegrad.base.dtype import Place, dtypes
+from tilegrad.base.dtype import Place, Pointer, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import gated_load
@@ -20,7 +20,10 @@ from tilegrad.optimize.overlap import Dimension, dimensions
 from tilegrad.optimize.split import next_number
 from tilegrad.target import Target
 
-__all__ = ["operand_of", "stage"]
+__all__ = ["MOST_SCRATCH", "operand_of", "stage"]
+
+# Scratch lies on the stack of a thread, of which systems give 8 MiB.
+MOST_SCRATCH = 4 << 20
 
 
 def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
@@ -72,17 +75,19 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
     lanes = [_lanes(each, packed[-1], is_written, load, target) for each in packed]
     extents = [-(-each.extent // count) * count for each, count in zip(packed, lanes, strict=True)]
     size = int(prod(extents))
-    if size * load.dtype.itemsize > target.cache_bytes[-1]:
+    others = [node for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
+    nbytes = size * load.dtype.itemsize + sum(_nbytes(node) for node in others)
+    if nbytes > min(target.cache_bytes[-1], MOST_SCRATCH):
         raise OptError(
-            f"stage: {size * load.dtype.itemsize} bytes do not fit the caches of {target.name}",
+            f"stage: {nbytes} bytes of scratch, {target.name} has "
+            f"{min(target.cache_bytes[-1], MOST_SCRATCH)}",
             opt=opt,
         )
-    numbers = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
     memory = UOp(
         Ops.DEFINE_LOCAL,
         load.dtype.ptr(size, Place.SCRATCH),
         tuple(part for part in outer if part in used),
-        1 + max(numbers, default=-1),
+        1 + max((node.arg for node in others), default=-1),
     )
     number = next_number(ast)
     nest: list[UOp] = []
@@ -103,6 +108,12 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
     filled = memory.store(simplify(filled_at), copied).end(*nest)
     read = memory.after(filled).load(simplify(position), dtype=load.dtype)
     return simplify(ast.substitute({load: read}))
+
+
+def _nbytes(memory: UOp) -> int:
+    pointer = memory.dtype
+    assert isinstance(pointer, Pointer)
+    return pointer.size * pointer.base.itemsize
 
 
 def operand_of(ast: UOp, name: int) -> UOp | None:

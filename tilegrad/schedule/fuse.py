@@ -80,7 +80,7 @@ def fuse(sink: UOp, target: Target, *, plain: bool) -> Fusion:
     fusion = Fusion(_forced(sink, nodes))
     closed = frozenset() if plain else _closed_forms(nodes)
     costs = {} if plain else _costs(nodes, closed)
-    _store_reduced(nodes, users, fusion, closed, costs)
+    _store_reduced(nodes, users, fusion, closed, plain=plain)
     fusion.stored = _cut_large(nodes, fusion.stored)
     if not plain:
         _move_back(nodes, fusion, target)
@@ -182,10 +182,11 @@ def _store_reduced(
     users: dict[UOp, list[UOp]],
     fusion: Fusion,
     closed: Set[UOp],
-    costs: dict[UOp, int],
+    *,
+    plain: bool,
 ) -> None:
     """Store reductions that are needed more often than they are computed, but for those with a
-    closed form, and elementwise values that `costs` shows to be dear.
+    closed form, and, unless `plain`, elementwise values that are dear.
     """
     order = {node: place for place, node in enumerate(nodes)}
     tops = {
@@ -193,6 +194,9 @@ def _store_reduced(
         for node in nodes
         if node.op is Ops.REDUCE_AXIS and node not in closed
     }
+    # What is dear above a reduction that is expanded is so beside the work on the reduction, which
+    # is stored for itself.
+    costs = {} if plain else _costs(nodes, closed, tops)
     above: dict[UOp, _Above] = {}
     chosen: dict[UOp, Reason] = {}
     for node in reversed(nodes):
@@ -257,14 +261,19 @@ def _closed_forms(nodes: list[UOp]) -> frozenset[UOp]:
     return frozenset(found)
 
 
-def _costs(nodes: list[UOp], closed: Set[UOp]) -> dict[UOp, int]:
-    """Operations per element of each elementwise value, counted from memory or a reduction on."""
+def _costs(nodes: list[UOp], closed: Set[UOp], tops: Set[UOp] = frozenset()) -> dict[UOp, int]:
+    """Operations per element of each elementwise value, counted from memory, a reduction or one of
+    `tops` on.
+    """
     costs: dict[UOp, int] = {}
     for node in nodes:
         if node.op is Ops.SINK or node.op is Ops.BUFFER or node.op is Ops.CONST:
             continue
         if node in closed:
             costs[node] = 1
+            continue
+        if node in tops:
+            costs[node] = 0
             continue
         below = (
             0
