@@ -14,6 +14,7 @@ that of other libraries. `bench/results/compile.json` keeps the last run.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 from importlib.util import find_spec
@@ -111,10 +112,12 @@ print(json.dumps(plans))
 """
 
 
-def times(count: int) -> dict[str, Any]:
-    """Of each network, cold and warm."""
+def times(count: int, models: str) -> dict[str, Any]:
+    """Of each network whose name matches, cold and warm."""
     found = {}
     for name, made in _MODELS.items():
+        if not re.search(models, name):
+            continue
         code = _SETUP + made + _TIMED
         with tempfile.TemporaryDirectory() as filled:
             child(code, filled)
@@ -181,14 +184,15 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=3, help="processes for each figure")
     parser.add_argument("--peers", action="store_true", help="also the memory of other libraries")
     parser.add_argument("--only", choices=("times", "memory"), help="one part")
+    parser.add_argument("--models", default="", help="pattern of networks")
     parser.add_argument("--print", action="store_true", help="only print, keep nothing")
     options = parser.parse_args()
     figures: dict[str, Any] = {}
     if options.only != "memory":
-        figures["times"] = times(options.count)
+        figures["times"] = times(options.count, options.models)
     if options.only != "times":
         figures["memory"] = memory(options.peers)
-    if not (options.print or options.only):
+    if not (options.print or options.only or options.models):
         keep("compile", record_of(figures))
 
 

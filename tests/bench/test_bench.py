@@ -87,6 +87,18 @@ def test_graphs() -> None:
     assert re.findall(r"graph (\w+), nodes", text) == ["chain", "fan", "diamond"]
 
 
+@pytest.mark.nightly
+def test_compile_a_warm_network_compiles_nothing() -> None:
+    text = run("compile.py", "--count", "1", "--only", "times", "--models", "GPT")
+    rows = re.findall(
+        r"^GPT.*, (cold|warm) +([\d.]+) s.* (\d+) kernels.* (\d+) compiled", text, re.M
+    )
+    (_, cold, kernels, made), (_, warm, again, none) = rows
+    assert float(cold) > float(warm)
+    assert kernels == again and int(kernels) > 100
+    assert int(made) > 10 and none == "0"
+
+
 def peers(*options: str) -> str:
     small = "--scale", "8", "--rounds", "1", "--patience", "0"
     return run("peers.py", *small, "--peers", "^$", *options)
