@@ -23,7 +23,7 @@ from tilegrad.engine.run import Launch, recording
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule.schedule import Schedule
+from tilegrad.schedule.schedule import Schedule, _Scheduler
 
 ROOT = Path(__file__).parents[2]
 
@@ -297,3 +297,25 @@ def test_the_last_line_sums_up() -> None:
     assert (gops, gigabytes) == (0.01, 0.08)  # nine times a million; 4 MB, and nine times 8 MB
     assert gflops == pytest.approx(9e-3 / (milliseconds / 1e3), rel=0.01, abs=0.006)
     assert rate == pytest.approx(76e-3 / (milliseconds / 1e3), rel=0.01, abs=0.006)
+
+
+def test_kernels_of_one_form_are_finished_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six layers over other buffers: one kernel graph, and the passes of one."""
+    finish, calls = _Scheduler._finish, []
+
+    def counted(self: _Scheduler, raw: UOp, outputs: list[UOp]) -> tuple[UOp, list[int]]:
+        calls.append(raw)
+        return finish(self, raw, outputs)
+
+    monkeypatch.setattr(_Scheduler, "_finish", counted)
+    x = Tensor.empty(8, 8)
+    for _ in range(6):
+        x = (x @ Tensor.empty(8, 8)).relu().contiguous()
+    found = kernels(plan(x))
+    assert len(found) == 6
+    assert len({item.ast for item in found}) == 1
+    assert len(calls) == 1
+    # The same, but that both parameters are one.
+    y = Tensor.empty(8, 8)
+    plan((x @ y).relu().contiguous(), (y @ y).relu().contiguous())
+    assert len(calls) == 3

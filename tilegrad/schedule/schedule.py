@@ -16,7 +16,7 @@ holds numbers only and can be kept and run again with other memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilegrad.base.dtype import DType, dtypes
@@ -135,6 +135,8 @@ class _Scheduler:
         self.buffers: list[BufferSpec] = []
         self.memory: dict[UOp, int] = {}
         self.drafts: list[_Draft] = []
+        # Kernels by their form before this stage's last passes, with the parameters that they read.
+        self.finished: dict[tuple[UOp, tuple[UOp, ...]], tuple[UOp, list[int]]] = {}
         for node in self.nodes:
             if node.op is Ops.BUFFER:
                 spec = BufferSpec(node.arg.device, node.dtype, node.arg.size, node.arg.slot)
@@ -313,8 +315,31 @@ class _Scheduler:
     def _add(
         self, node: UOp, store: UOp, outputs: list[UOp], target: int, builder: KernelBuilder
     ) -> None:
-        """Finish a kernel: collapse, put its ranges in order, give its parameters slots."""
+        """Finish a kernel, in the form that equal ones over other buffers share: that is finished
+        once.
+        """
         raw = UOp.sink(simplify(store))
+        used = [node.arg for node in raw.toposort() if node.op is Ops.DEFINE_GLOBAL]
+        buffers = list(dict.fromkeys([target, *used]))
+        form = _renumbered(raw, {buffer: slot for slot, buffer in enumerate(buffers)})
+        key = form, tuple(outputs)
+        if key not in self.finished:
+            self.finished[key] = self._finish(form, outputs)
+        ast, slots = self.finished[key]
+        reads = [buffers[slot] for slot in slots]
+        needs = [value for value in builder.reads if value.op is not Ops.BUFFER]
+        inside = toposort([node], stop=lambda part: part is not node and part in self.fusion.stored)
+        nodes = tuple(
+            self.position[part]
+            for part in inside
+            if part in self.position and (part is node or part not in self.fusion.stored)
+        )
+        self.drafts.append(_Draft(node, self.device[node], target, reads, needs, ast, nodes))
+
+    def _finish(self, raw: UOp, outputs: list[UOp]) -> tuple[UOp, list[int]]:
+        """Collapse, put the ranges in order, give the parameters their slots; which parameters of
+        `raw` are read, in the order of those.
+        """
         ast = collapse(raw)
         before = [part for part in raw.toposort() if part.op is Ops.RANGE]
         if not self.plain:
@@ -330,28 +355,12 @@ class _Scheduler:
         gone = tuple(
             part.vmax + 1 for part in before if part not in alive and part.arg[1] is Axis.REDUCE
         )
-        reads = self._slots(ast, target)
+        used = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_GLOBAL]
+        slots = list(dict.fromkeys([0, *used]))
         ast = ast.replace(
             arg=KernelInfo(_label(ast, order, gone), tuple(part.arg[0] for part in order))
         )
-        mapping = {
-            _stand_in(self.buffers[buffer], buffer): slot
-            for slot, buffer in enumerate((target, *reads))
-        }
-        ast = ast.substitute({old: old.replace(arg=slot) for old, slot in mapping.items()})
-        needs = [value for value in builder.reads if value.op is not Ops.BUFFER]
-        inside = toposort([node], stop=lambda part: part is not node and part in self.fusion.stored)
-        nodes = tuple(
-            self.position[part]
-            for part in inside
-            if part in self.position and (part is node or part not in self.fusion.stored)
-        )
-        self.drafts.append(_Draft(node, self.device[node], target, reads, needs, ast, nodes))
-
-    def _slots(self, ast: UOp, target: int) -> list[int]:
-        """The buffers read, in the order of their first use."""
-        found = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_GLOBAL]
-        return [buffer for buffer in dict.fromkeys(found) if buffer != target]
+        return _renumbered(ast, {old: slot for slot, old in enumerate(slots)}), slots[1:]
 
     # drafts to an order
 
@@ -508,8 +517,15 @@ def _host(draft: _Draft, earlier: list[_Draft]) -> tuple[int, Update] | None:
     return None
 
 
-def _stand_in(spec: BufferSpec, number: int) -> UOp:
-    return UOp(Ops.DEFINE_GLOBAL, spec.dtype.ptr(spec.size), (), number)
+def _renumbered(ast: UOp, slots: Mapping[int, int]) -> UOp:
+    """`ast` with its parameters numbered anew."""
+    return ast.substitute(
+        {
+            node: node.replace(arg=slots[node.arg])
+            for node in ast.toposort()
+            if node.op is Ops.DEFINE_GLOBAL
+        }
+    )
 
 
 def _inner_ranges(ast: UOp, outputs: Iterable[UOp]) -> list[UOp]:
