@@ -26,7 +26,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.runtime.buffer import Buffer
 
-__all__ = ["base_of", "exclusive", "lend", "read", "readers_of", "realize", "realized"]
+__all__ = ["base_of", "exclusive", "lend", "read", "readers_of", "realize", "realized", "view_of"]
 
 _known = Known()
 _lock = threading.RLock()
@@ -295,16 +295,22 @@ def read(node: UOp) -> memoryview:
     return data
 
 
-def lend(node: UOp) -> memoryview:
+def lend(node: UOp, is_small_too: bool = False) -> memoryview:
     """The bytes of a realized node, row-major, read-only, and never written to while somebody looks
     at them: the memory itself where the host can reach it, else a copy.
 
-    What fits a page is copied: that costs less than to remember who looks.
+    What fits a page is copied, unless it `is_small_too`: that costs less than to remember who
+    looks.
     """
     buffer = _looked_at(node)
     with _lock:
-        found = buffer.lend() if buffer.nbytes > _PAGE else None
+        found = buffer.lend() if is_small_too or buffer.nbytes > _PAGE else None
     return read(node).toreadonly() if found is None else found
+
+
+def view_of(leaf: UOp) -> memoryview | None:
+    """The memory of a leaf, where the host can reach it."""
+    return buffer_of(leaf).host_view()
 
 
 def _looked_at(node: UOp) -> Buffer:

@@ -27,6 +27,7 @@ from tilegrad.base.errors import DataError
 from tilegrad.io.archive import Archive, is_archive
 from tilegrad.io.mapped import damaged, dtype_called, is_sizes, map_file, tensor_over
 from tilegrad.io.pickled import Global, Pickled, PickleError, plain_key, read_pickle
+from tilegrad.tensor.interchange import strided
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["torch_load"]
@@ -388,9 +389,10 @@ class _Values:
         assert storage.data is not None
         begin = offset * kind.itemsize
         data = storage.data[begin : begin + span * kind.itemsize]
-        return strided(
+        found: Tensor = strided(
             lambda shape: self._leaf(data, dtype, shape, begin, storage), size, stride, span
         )
+        return found
 
     def _leaf(
         self, data: memoryview, dtype: DType, shape: tuple[int, ...], begin: int, storage: _Storage
@@ -402,41 +404,6 @@ class _Values:
             found = self._leaves[key] = tensor_over(data, dtype, shape, self.device)
             return found
         return Tensor._of(found.uop, found.device)._wanting(None)
-
-
-def strided(
-    leaf: Callable[[tuple[int, ...]], Tensor],
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
-    span: int,
-) -> Tensor:
-    """The tensor of `size` with `stride` over a row of `span` elements, which `leaf` gives in any
-    shape.
-
-    Dense elements in any order of axes, stretched or not, are movements. What is left, windows
-    of larger tensors and overlaps, is an indexed read.
-    """
-    kept = [axis for axis in range(len(size)) if size[axis] != 1 and stride[axis] != 0]
-    order = sorted(kept, key=lambda axis: -stride[axis])
-    dense = tuple(size[axis] for axis in order)
-    expected, is_dense = 1, True
-    for axis in reversed(order):
-        is_dense = is_dense and stride[axis] == expected
-        expected *= size[axis]
-    if not is_dense:
-        flat = leaf((span,))
-        place = Tensor.zeros((1,) * len(size), dtype=dtypes.int64, device=flat.device)
-        for axis in kept:
-            row = Tensor.arange(size[axis], dtype=dtypes.int64, device=flat.device) * stride[axis]
-            place = place + row.reshape([-1 if at == axis else 1 for at in range(len(size))])
-        return flat[place.expand(size)]
-    found = leaf(dense)
-    if order != kept:
-        found = found.permute([order.index(axis) for axis in kept])
-    placed = tuple(size[axis] if axis in kept else 1 for axis in range(len(size)))
-    if found.shape != placed:
-        found = found.reshape(placed)
-    return found if placed == size else found.expand(size)
 
 
 # the three formats

@@ -21,6 +21,7 @@ from tilegrad.tensor.sizes import here
 __all__ = [
     "array_from",
     "array_parts",
+    "buffer_parts",
     "dtype_of_numbers",
     "flatten",
     "format_of",
@@ -158,8 +159,33 @@ def nested(values: Sequence[Any], shape: Sequence[int]) -> Any:
 
 
 def is_array(data: Any) -> bool:
-    """Whether `data` is a NumPy array or scalar, or gives one; this imports no NumPy."""
-    return hasattr(data, "__array__")
+    """Whether `data` is a NumPy array or scalar, or gives one, as pictures and the arrays of other
+    libraries do; this imports no NumPy.
+    """
+    return hasattr(data, "__array__") or hasattr(data, "__array_interface__")
+
+
+def buffer_parts(data: Any) -> tuple[bytes, DType, tuple[int, ...]] | None:
+    """(bytes, dtype, shape) of an object with a buffer; None if it has none. Bytes are uint8.
+
+    Raises DTypeError for a buffer of what tensors do not hold.
+    """
+    try:
+        view = memoryview(data)
+    except TypeError:
+        return None
+    code = view.format.lstrip("@=" + ("<" if sys.byteorder == "little" else ">!"))
+    kinds = {"?": "bool", **dict.fromkeys("bhilqn", "int"), **dict.fromkeys("BHILQNc", "uint")}
+    kind = kinds.get(code, "float" if code in ("e", "f", "d") else "")
+    for dtype in dtypes.all:
+        is_plain = dtype is not dtypes.bfloat16 and dtype not in dtypes.fp8s
+        if is_plain and dtype.kind == kind and dtype.itemsize == view.itemsize:
+            return view.tobytes(), dtype, tuple(view.shape or ())
+    raise DTypeError(
+        f"Tensor: no dtype for a buffer of {view.format!r}",
+        known=", ".join(d.name for d in dtypes.all),
+        line=here(),
+    )
 
 
 def array_parts(data: Any) -> tuple[bytes, DType, tuple[int, ...], Any]:

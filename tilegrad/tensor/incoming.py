@@ -131,7 +131,7 @@ def _node_of(cls: Any, data: Any, device: str, dtype: DType | None) -> tuple[UOp
         kind = dtype or host.dtype_of_numbers([data])
         host.pack([data], kind)  # raises if it does not fit
         return UOp.const(kind, data), NO_VARIABLES
-    if isinstance(data, (bytes, bytearray, memoryview)):
+    if isinstance(data, (bytes, bytearray)) or _is_bytes(data):
         raw = bytes(data)
         if dtype is not None and len(raw) % dtype.itemsize:
             raise ShapeError(
@@ -142,12 +142,31 @@ def _node_of(cls: Any, data: Any, device: str, dtype: DType | None) -> tuple[UOp
     if isinstance(data, (list, tuple, range)):
         return _from_list(cls, list(data), device, dtype)
     if host.is_array(data):
-        return _from_array(data, device, dtype), NO_VARIABLES
+        try:
+            return _from_array(data, device, dtype), NO_VARIABLES
+        except DTypeError:
+            raise
+        except TypeError:
+            # PyTorch's bfloat16 is no array, but can be handed over.
+            if not hasattr(data, "__dlpack__"):
+                raise
+    if hasattr(data, "__dlpack__"):
+        return _node_of(cls, cls.from_dlpack(data, device, copy=True), device, dtype)
+    found = host.buffer_parts(data)
+    if found is not None:
+        raw, kind, shape = found
+        node = _from_bytes(raw, kind, shape, device)
+        return (node if dtype is None else cast_node(node, dtype)), NO_VARIABLES
     raise DTypeError(
         f"Tensor: cannot make a tensor of a {type(data).__name__}",
         line=here(),
-        rule="numbers, lists, bytes, an array or a path",
+        rule="numbers, lists, bytes, an array, a picture or a path",
     )
+
+
+def _is_bytes(data: Any) -> bool:
+    """Whether `data` is a memoryview of plain bytes, which `dtype` says how to read."""
+    return isinstance(data, memoryview) and data.format in ("B", "b", "c")
 
 
 def _from_file(path: str, device: str, dtype: DType | None) -> UOp:

@@ -21,8 +21,8 @@ from tilegrad.tensor.sizes import Variables, simple
 
 __all__ = [
     "base_of", "bound", "empty", "fixed", "from_host", "has_assignment", "is_row_major",
-    "is_stored", "is_view", "is_whole", "lend",
-    "looks_at", "over", "owned", "place_of", "read", "run", "stored_below",
+    "is_shared", "is_stored", "is_view", "is_whole", "lend",
+    "looks_at", "over", "owned", "place_of", "read", "run", "share", "stored_below",
 ]  # fmt: skip
 
 
@@ -223,6 +223,17 @@ def read(node: UOp) -> memoryview:
 def lend(node: UOp) -> memoryview:
     """The bytes of a realized node, read-only, to keep: its memory itself where that can be."""
     return engine.lend(node)
+
+
+def share(node: UOp) -> memoryview:
+    """As `lend`, of small memory too."""
+    return engine.lend(node, is_small_too=True)
+
+
+def is_shared(node: UOp, data: memoryview) -> bool:
+    """Whether `data` is the memory of the realized `node` itself."""
+    view = engine.view_of(base_of(node)) if is_row_major(node) else None
+    return view is not None and address_of(view) == address_of(data)
 
 
 def bound(size: Any, variables: Variables) -> int:

@@ -191,10 +191,6 @@ class Realized(Attention):
             raise DTypeError(f"index: an integer is needed, not {self.dtype.name}", line=here())
         return int(self.item())
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
-
     def __iter__(self) -> Iterator[Self]:
         if not self.ndim:
             raise TypeError("iteration over a tensor without axes")

@@ -28,9 +28,9 @@ from tilegrad.base.errors import ShapeError, TilegradError
 from tilegrad.grad.backward import below, gradients
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.assignment import Assignment
 from tilegrad.tensor.core import Core, compute, describe, live
 from tilegrad.tensor.graphs import graphs
+from tilegrad.tensor.interchange import Interchange
 from tilegrad.tensor.memory import base_of
 from tilegrad.tensor.random import is_training, set_training
 from tilegrad.tensor.sizes import (
@@ -64,7 +64,7 @@ class _Kind(type):
         set_training(mode)
 
 
-class Tensor(Assignment, metaclass=_Kind):
+class Tensor(Interchange, metaclass=_Kind):
     """An array of one dtype on one device, computed when its values are asked for.
 
     `data` may be a number, a nested list of numbers, bytes (as uint8), a NumPy array, a bound
