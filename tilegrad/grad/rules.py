@@ -83,6 +83,15 @@ def _shrunk(y: UOp, g: UOp) -> tuple[UOp]:
     return (UOp(Ops.PAD, g.dtype, (g,), around),)
 
 
+def _flipped(y: UOp, g: UOp) -> tuple[UOp]:
+    """The gradient reversed likewise. To reverse no axis is how a graph says that the gradient is
+    to be in memory here (`contiguous_backward`).
+    """
+    if not any(y.arg):
+        return (UOp(Ops.CONTIGUOUS, g.dtype, (g,)),)
+    return (UOp(Ops.FLIP, g.dtype, (g,), y.arg),)
+
+
 def _gathered(y: UOp, g: UOp) -> tuple[UOp, None]:
     """Each row of `g` is added to the row it came from: the cost is that of `g`, not of the table.
 
@@ -133,7 +142,7 @@ DERIVATIVES: dict[Ops, Derivative] = {
     Ops.PERMUTE: _permuted,
     Ops.PAD: _padded,
     Ops.SHRINK: _shrunk,
-    Ops.FLIP: lambda y, g: (UOp(Ops.FLIP, g.dtype, (g,), y.arg),),
+    Ops.FLIP: _flipped,
     # whole tensors
     Ops.REDUCE_AXIS: _reduce,
     Ops.GATHER: _gathered,

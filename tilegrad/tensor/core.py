@@ -11,6 +11,7 @@ operands of any shape as they are.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterator
 from typing import Any, Self
@@ -32,6 +33,7 @@ from tilegrad.tensor.sizes import (
     same,
     same_shape,
     show_shape,
+    simple,
 )  # fmt: skip
 
 __all__ = [
@@ -230,6 +232,21 @@ class Core:
     def numel(self) -> sint:
         """The number of elements."""
         return multiply(self.uop.shape)
+
+    @property
+    def max_shape(self) -> tuple[int, ...]:
+        """The shape, with the largest value of each symbolic size.
+
+        >>> from tilegrad import Variable
+        >>> Tensor.ones(4, 3)[: Variable("n", 1, 4).bind(2)].max_shape
+        (4, 3)
+        """
+        sizes = [simple(size) for size in self.uop.shape]
+        return tuple(size if isinstance(size, int) else int(size.vmax) for size in sizes)
+
+    def max_numel(self) -> int:
+        """The number of elements where each symbolic size is at its largest."""
+        return math.prod(self.max_shape)
 
     def element_size(self) -> int:
         """Bytes of one element."""

@@ -81,6 +81,43 @@ class Joining(Movement):
             padded = compute(Ops.WHERE, dtype, (inside, padded, UOp.const(dtype, value)))
         return inner._like(padded)._holding(variables)
 
+    def pad_to(self, *shape: Any, value: float = 0.0) -> Self:
+        """With `value` after the end of each axis, up to `shape`; None keeps a size.
+
+        Raises ShapeError for another number of sizes, or one that is smaller.
+
+        >>> Tensor([[1, 2]]).pad_to(2, 3).tolist()
+        [[1, 2, 0], [0, 0, 0]]
+        """
+        wanted = self._to_shape("pad_to", shape)
+        for size, new in zip(self.shape, wanted):
+            if isinstance(size, int) and isinstance(new, int) and new < size:
+                raise ShapeError(
+                    f"pad_to: {show_shape(wanted)} is smaller than {show_shape(self.shape)}",
+                    tensor=describe(self.uop),
+                    line=here(),
+                )
+        return self.pad(
+            [(0, simple(new - size)) for size, new in zip(self.shape, wanted)], value=value
+        )
+
+    def shrink_to(self, *shape: Any) -> Self:
+        """The first elements of each axis, `shape` of them; None keeps a size.
+
+        Raises ShapeError for another number of sizes, or one that is larger.
+
+        >>> Tensor([[1, 2, 3], [4, 5, 6]]).shrink_to(None, 2).tolist()
+        [[1, 2], [4, 5]]
+        """
+        return self.shrink([(0, size) for size in self._to_shape("shrink_to", shape)])
+
+    def _to_shape(self, name: str, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """`shape`, with this tensor's sizes for None."""
+        wanted = flat_arguments(shape)
+        if len(wanted) != self.ndim:
+            raise ShapeError(f"{name}: {len(wanted)} sizes for {self.ndim} axes", line=here())
+        return tuple(size if new is None else new for size, new in zip(self.shape, wanted))
+
     def _amounts(self, padding: Sequence[Any]) -> tuple[list[Bounds], Variables]:
         """(before, after) for each axis, and the values of the variables in them."""
         if isinstance(padding, int):

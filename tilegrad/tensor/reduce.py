@@ -269,6 +269,14 @@ class Reduce(Functions):
             tuple(size for place, size in enumerate(self.shape) if place not in axes)
         )
 
+    def softmin(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
+        """The softmax of the negated values: the smallest has the largest share.
+
+        >>> Tensor([0.0, 0.0]).softmin().tolist()
+        [0.5, 0.5]
+        """
+        return self.neg().softmax(axis, dtype)
+
     def softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
         """exp(self) over its sum along `axis`, without overflow; half types are computed in
         float32.
