@@ -35,7 +35,7 @@ import select
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -69,12 +69,13 @@ class Gone(Exception):
 class Worker:
     """A process with one library."""
 
-    def __init__(self, library: str, threads: int, *, keeping: bool):
+    def __init__(self, library: str, threads: int, *, keeping: bool, busy: bool = False):
         names = ("TILEGRAD_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         given = environment(**dict.fromkeys(names, str(threads)))
         if keeping:
             given |= _KEEPING
         command = [sys.executable, str(ROOT / "worker.py"), library, "--threads", str(threads)]
+        command += ["--busy"] * busy
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=given
         )
@@ -120,7 +121,8 @@ class Worker:
 class Workers:
     """The processes, started when they are first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, busy: bool = False) -> None:
+        self._busy = busy
         self._running: dict[tuple[str, int, bool], Worker] = {}
 
     def of(self, engine: str, threads: int) -> Worker:
@@ -128,7 +130,7 @@ class Workers:
         keeping = engine not in (OWN, TORCH)
         key = library, threads, keeping
         if key not in self._running:
-            self._running[key] = Worker(library, threads, keeping=keeping)
+            self._running[key] = Worker(library, threads, keeping=keeping, busy=self._busy)
         return self._running[key]
 
     def gone(self, worker: Worker) -> None:
@@ -413,13 +415,19 @@ def main() -> int:
     )
     parser.add_argument("--peers", default="", help="with --print: pattern of peers")
     parser.add_argument("--scale", type=int, default=1, help="with --print: so many times smaller")
+    parser.add_argument(
+        "--busy", action="store_true",
+        help="with --print: one thread, and the time that it ran, for a machine that others use",
+    )  # fmt: skip
     parser.add_argument("--again", action="store_true", help="measure what is there already")
     parser.add_argument("--print", action="store_true", help="only print, keep nothing")
     parser.add_argument("--results", type=Path, default=ROOT / "results", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if (options.peers or options.scale > 1) and not options.print:
-        parser.error("--peers and --scale need --print: their figures are not the table's")
+    if (options.peers or options.scale > 1 or options.busy) and not options.print:
+        parser.error("--peers, --scale and --busy need --print: theirs is not the table")
     every = rows(options.scale)
+    if options.busy:
+        every = [replace(row, threads=1) for row in every]
     chosen = [row for row in every if re.search(options.rows, f"{row.part}: {row.name}")]
     if not chosen:
         raise SystemExit(f"no row matches {options.rows!r}; there are:\n" + "\n".join(
@@ -436,7 +444,7 @@ def main() -> int:
     figures: dict[str, dict[str, Any]] = {row["work"]: row for row in record.get("figures", [])}
     slow = options.results / f"slow-{machine_name()}.json" if is_kept else None
     suite = Suite(
-        Workers(), Quiet(options.patience), Slow(slow), options.rounds, installed,
+        Workers(busy=options.busy), Quiet(options.patience), Slow(slow), options.rounds, installed,
         options.peers, options.wait,
     )  # fmt: skip
     order = {row.name: place for place, row in enumerate(every)}

@@ -88,8 +88,8 @@ def test_a_row_of_small_products(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     class Worker(peers.Worker):
-        def __init__(self, library: str, threads: int, *, keeping: bool):
-            super().__init__("numpy", threads, keeping=keeping)
+        def __init__(self, library: str, threads: int, *, keeping: bool, busy: bool):
+            super().__init__("numpy", threads, keeping=keeping, busy=busy)
 
         def ask(self, patience: float = 9.0, **command: Any) -> Any:
             asked.extend(command)
