@@ -303,8 +303,8 @@ def _top_of(
         if region is None:
             break
         here = region
-        if here.op.is_alu or here.op is Ops.CAST or here in stored:
-            top = here
+        if here.op.is_alu or here.op in (Ops.CAST, Ops.SHRINK) or here in stored:
+            top, size = here, elements(here)
     return top
 
 
@@ -343,6 +343,9 @@ def _meeting(
 def _keeps(user: UOp, size: int) -> bool:
     if user.op is Ops.SINK:
         return False
+    # What is cut off, as the gradient of a padding, need not be computed.
+    if user.op is Ops.SHRINK:
+        return True
     is_step = user.op.is_alu or user.op in (Ops.CAST, Ops.RESHAPE, Ops.PERMUTE)
     return is_step and elements(user) == size
 
