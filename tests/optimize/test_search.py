@@ -62,6 +62,8 @@ class Made:
         self.of, self.text, self.spills, self.refuses = seconds, text, spills, refuses
         self.in_turns = in_turns or (lambda opts: [seconds(opts) or math.inf] * 5)
         self.shapes = Shapes(graph, CPU)
+        # What else the machine does: more and more.
+        self.load = 0.5
         self.built: list[Opts] = []
         self.timed: list[Opts] = []
         self.turned: list[Opts] = []
@@ -76,9 +78,12 @@ class Made:
             for opts in lists
         ]
 
-    def seconds(self, built: Built, limit: float) -> float | None:
+    def seconds(self, built: Built, rival: Built | None) -> tuple[float, float] | None:
         self.timed.append(built.opts)
-        return self.of(built.opts)
+        taken = self.of(built.opts)
+        other = taken if rival is None else self.of(rival.opts)
+        self.load *= 2
+        return None if taken is None or other is None else (taken * self.load, other * self.load)
 
     def turns(self, kernels: Sequence[Built], rounds: int) -> list[list[float]]:
         self.turned = [each.opts for each in kernels]

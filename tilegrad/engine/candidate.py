@@ -7,9 +7,9 @@ compiler that aborts or a kernel that runs wild ends this process only.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import signal
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -41,9 +41,9 @@ _LEAST_PART = 16
 _FUNCTION = "candidate"
 # Of a size in a symbolic kernel: what a draw's offset may be is no size.
 _LARGEST = 1 << 16
-# Samples of one candidate: enough for a least time, within a limit.
-_SAMPLES, _SAMPLE_SECONDS = 400, 0.05
-# A candidate that needs more than this, relative to the best, is given up.
+# Samples of one candidate, within a limit.
+_SAMPLES, _SAMPLE_SECONDS = 200, 0.05
+# A candidate that needs more than this, relative to its rival, is given up.
 _GIVE_UP = 1.4
 _TURN_SECONDS, _TURNS_SECONDS, _LEAST_ROUNDS = 2e-3, 2.5, 5
 
@@ -137,7 +137,7 @@ class _Bench:
         return {}
 
     def seconds(self, request: dict[str, Any], data: bytes) -> dict[str, Any]:
-        """Whether a candidate computes what is wanted, and the least time of a few launches."""
+        """Whether a candidate computes what is wanted; its time and that of a rival, in turns."""
         assert self.trial is not None
         loaded = self._load(request, data)
         self.loaded[request["number"]] = loaded
@@ -145,15 +145,18 @@ class _Bench:
             wrong = self.trial.difference(loaded, values)
             if wrong is not None:
                 return {"wrong": wrong}
-        best, spent, count = math.inf, 0.0, 0
-        while count < 3 or (count < _SAMPLES and spent < _SAMPLE_SECONDS):
-            began = time.perf_counter()
-            best = min(best, self.trial.seconds(loaded, self.values[0]))
-            spent += time.perf_counter() - began
-            count += 1
-            if count >= 2 and best > _GIVE_UP * request["limit"]:
+        rival = loaded if request["rival"] is None else self.loaded[request["rival"]]
+        own: list[float] = []
+        other: list[float] = []
+        end = time.perf_counter() + _SAMPLE_SECONDS
+        while len(own) < 3 or (len(own) < _SAMPLES and time.perf_counter() < end):
+            other.append(self.trial.seconds(rival, self.values[0]))
+            own.append(self.trial.seconds(loaded, self.values[0]))
+            if len(own) >= 2 and min(own) > _GIVE_UP * max(other):
                 break
-        return {"taken": best, "samples": count}
+        share = statistics.median(a / b for a, b in zip(own, other))
+        least = min(other)
+        return {"taken": [least * share, least]}
 
     def turns(self, request: dict[str, Any], data: bytes) -> dict[str, Any]:
         """Samples of several candidates in turns, every second round backwards; of the short ones

@@ -28,6 +28,7 @@ from tilegrad.base.trace import counters
 from tilegrad.device.backend import Backend
 from tilegrad.device.cpu_native import core_count
 from tilegrad.device.registry import Device
+from tilegrad.device.trial import parameters_of
 from tilegrad.engine.children import Child, ChildError, Children
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.findings import Finding, line_of, parse_findings, parse_opts
@@ -72,6 +73,9 @@ class InChildren(Measure):
     """
 
     def __init__(self, ast: UOp, backend: Backend, default: Sequence[object], children: Children):
+        nbytes = sum(each.size * each.dtype.itemsize for each in parameters_of(ast))
+        if nbytes > _memory() // 8:
+            raise ChildError(f"search: buffers of {nbytes} bytes are too large to try kernels on")
         self._children = children
         opening = {"do": "open", "ast": str(ast), "device": backend.name, "seed": _SEED}
         preparing = {"do": "prepare", "default": repr(list(default)), "seconds": _PREPARE_SECONDS}
@@ -84,6 +88,9 @@ class InChildren(Measure):
         if found["wrong"] is not None:
             raise ChildError(f"search: the default differs from the plain kernel: {found['wrong']}")
         self._count = 0
+        # In which process a kernel is loaded, and how long the rival last took.
+        self._loaded: dict[int, int | None] = {}
+        self._taken = _RUN_SECONDS
 
     def expand(self, lists: Sequence[Opts]) -> list[list[Option]]:
         requests = [{"do": "expand", "opts": repr(list(opts))} for opts in lists]
@@ -113,30 +120,41 @@ class InChildren(Measure):
             found.append(Built(opts, facts["text"], facts["spills"], handle))
         return found
 
-    def seconds(self, built: Built, limit: float) -> float | None:
+    def seconds(self, built: Built, rival: Built | None) -> tuple[float, float] | None:
         counters.timings += 1
         number, facts, binary = built.handle
-        at_most = min(limit, 1e6)
-        request = {**facts, "do": "seconds", "number": number, "limit": at_most}
-        patience = _RUN_SECONDS + (_RUN_TIMES * limit if limit < 1e6 else _PREPARE_SECONDS)
+        request = {**facts, "do": "seconds", "number": number, "rival": None}
+        once = _PREPARE_SECONDS
         try:
-            answer, _ = self._runner.call(request, binary, seconds=patience)
+            if rival is not None:
+                self._load(rival)
+                request["rival"] = rival.handle[0]
+                once = _RUN_TIMES * self._taken
+            answer, _ = self._runner.call(request, binary, seconds=_RUN_SECONDS + once)
         except ChildError as error:
             _refused(built.opts, error.headline)
             return None
         if "wrong" in answer:
             _refused(built.opts, answer["wrong"])
             return None
-        return float(answer["taken"])
+        taken, other = answer["taken"]
+        self._taken = other
+        return taken, other
+
+    def _load(self, built: Built) -> None:
+        """Make sure that the process that runs knows a kernel: it may be a new one."""
+        number, facts, binary = built.handle
+        if self._loaded.get(number) != self._runner.pid or self._runner.pid is None:
+            request = {**facts, "do": "load", "number": number}
+            self._runner.call(request, binary, seconds=_RUN_SECONDS + _PREPARE_SECONDS)
+            self._loaded[number] = self._runner.pid
 
     def turns(self, kernels: Sequence[Built], rounds: int) -> list[list[float]]:
         counters.timings += len(kernels)
-        numbers = []
+        numbers = [each.handle[0] for each in kernels]
         try:
-            for number, facts, binary in (each.handle for each in kernels):
-                request = {**facts, "do": "load", "number": number}
-                self._runner.call(request, binary, seconds=_RUN_SECONDS)
-                numbers.append(number)
+            for each in kernels:
+                self._load(each)
             request = {"do": "turns", "numbers": numbers, "rounds": rounds}
             answer, _ = self._runner.call(request, seconds=_PREPARE_SECONDS)
         except ChildError:
@@ -146,6 +164,14 @@ class InChildren(Measure):
     def close(self) -> None:
         """End the process that ran candidates; those that compile are kept."""
         self._runner.kill()
+
+
+def _memory() -> int:
+    """Bytes of this machine, as far as it tells."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 8 << 30
 
 
 def _refused(opts: Opts, reason: str) -> None:

@@ -89,9 +89,10 @@ class Measure(Protocol):
         """Each list compiled; None where the compiler refused, crashed or took too long."""
         ...
 
-    def seconds(self, built: Built, limit: float) -> float | None:
-        """The least time of some launches; of few if they take longer than `limit`. None where the
-        kernel crashed, hung, or computed other values than the plain one.
+    def seconds(self, built: Built, rival: Built | None) -> tuple[float, float] | None:
+        """The time of a launch, and of one of `rival`, taken in turns; of few if the rival is far
+        ahead. Without a rival both are the same. None where the kernel crashed, hung, or computed
+        other values than the plain one.
         """
         ...
 
@@ -164,8 +165,11 @@ class Task:
         return {opts: taken for opts, taken in self._times.items() if taken < math.inf}
 
     def best(self, count: int = 1) -> list[Opts]:
-        """The fastest lists so far, fastest first."""
-        return sorted(self.times, key=lambda opts: (self._times[opts], repr(opts)))[:count]
+        """The fastest lists so far, fastest first; the first was built."""
+        return sorted(self.times, key=self._rank)[:count]
+
+    def _rank(self, opts: Opts) -> tuple[float, bool, str]:
+        return self._times[opts], opts not in self._built, repr(opts)
 
     def neighbours(self, lists: Iterable[Opts], most: int | None = None) -> list[Opts]:
         """Legal lists that were not tried yet, one change away from the first `most` of `lists`
@@ -226,10 +230,13 @@ class Task:
             self.num_refused += 1
             return math.inf
         self.num_timed += 1
-        taken = self._measure.seconds(built, min(self._times.values(), default=math.inf))
-        if taken is None:
+        best = next(iter(self.best()), None)
+        times = self._measure.seconds(built, None if best is None else self._built[best])
+        if times is None:
             self.num_refused += 1
             return math.inf
+        # What else the machine does slows both: the share counts, not the time.
+        taken = times[0] if best is None else self._times[best] * times[0] / times[1]
         self.say(f"{taken * 1e6:10.1f} us  {list(opts)}")
         return taken
 
