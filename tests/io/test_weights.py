@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tilegrad import Tensor
 from tilegrad.engine.run import recording
@@ -49,3 +50,27 @@ def test_writing_to_weights_leaves_the_file(tmp_path: Path) -> None:
     assert model["w"].tolist() == [1] * 8
     assert found.tolist() == [9, *[5] * 7]
     assert safe_load(tmp_path / "w")["w"].tolist() == [0] * 8
+
+
+def test_weights_may_stay_in_the_file(tmp_path: Path) -> None:
+    """Loading without realize: the model computes with the mapped file, and can be trained."""
+    safe_save({"w": Tensor.full((8,), 2.0), "more": Tensor.ones(3)}, tmp_path / "w")
+    state = safe_load(tmp_path / "w")
+    model = {"w": Tensor.ones(8, requires_grad=True)}
+    load_state_dict(model, state, strict=False, consume=True, realize=False)
+    assert list(state) == ["more"]
+    with recording() as launches:
+        assert (model["w"] * 3).sum().item() == 48
+    assert all(launch.kernel is not None for launch in launches)
+    assert model["w"].requires_grad
+    (model["w"] * 3).sum().backward()
+    assert model["w"].grad is not None
+    assert model["w"].grad.tolist() == [3] * 8
+    model["w"].assign(model["w"].detach() + 1).realize()
+    assert model["w"].tolist() == [3] * 8
+    assert safe_load(tmp_path / "w")["w"].tolist() == [2] * 8
+
+
+def test_loading_tells_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
+    load_state_dict({"w": Tensor.ones(8).clone()}, {"w": Tensor.zeros(8)}, verbose=True)
+    assert capsys.readouterr().out == "loaded 1 tensors, 0.00 MB\n"

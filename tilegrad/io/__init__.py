@@ -9,7 +9,10 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["gguf_load", "npy_load", "npy_save", "npz_load", "npz_save", "torch_load"]
+__all__ = [
+    "gguf_load", "npy_load", "npy_save", "npz_load", "npz_save", "safe_load", "safe_load_metadata",
+    "safe_save", "tar_extract", "torch_load", "zip_extract",
+]  # fmt: skip
 
 _HOME = {
     "gguf_load": "tilegrad.io.gguf",
@@ -17,7 +20,12 @@ _HOME = {
     "npy_save": "tilegrad.io.numpy_files",
     "npz_load": "tilegrad.io.numpy_files",
     "npz_save": "tilegrad.io.numpy_files",
+    "safe_load": "tilegrad.io.weights",
+    "safe_load_metadata": "tilegrad.io.weights",
+    "safe_save": "tilegrad.io.weights",
+    "tar_extract": "tilegrad.io.archive",
     "torch_load": "tilegrad.io.torch_file",
+    "zip_extract": "tilegrad.io.archive",
 }
 
 

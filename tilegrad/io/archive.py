@@ -9,19 +9,27 @@ written to disk, so names are names only.
 from __future__ import annotations
 
 import struct
+import tarfile
 import zlib
 from dataclasses import dataclass
+from io import BytesIO
 
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DataError
-from tilegrad.io.mapped import damaged
+from tilegrad.io.mapped import Source, damaged, source_of, tensor_over
+from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Archive", "Member", "is_archive"]
+__all__ = ["Archive", "Member", "is_archive", "tar_extract", "tar_members", "zip_extract"]
 
 _END, _END64, _LOCATOR = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 _ENTRY, _LOCAL = b"PK\x01\x02", b"PK\x03\x04"
 _STORED, _DEFLATED = 0, 8
 _ENCRYPTED = 0x1
 _MAX_COMMENT = 0xFFFF
+# What Python's reader of tar headers may raise: it calls itself for headers of headers.
+_TAR_ERRORS = (
+    ValueError, OSError, EOFError, OverflowError, LookupError, RecursionError, struct.error,
+)  # fmt: skip
 _FULL = 0xFFFFFFFF
 # A stream of zeros shrinks a thousandfold; data that is worth keeping does not.
 _EXPANSION = 100
@@ -205,3 +213,84 @@ class Archive:
     ) -> DataError:
         more = {} if member is None else {"member": repr(member)}
         return damaged(self.reader, self.file, what, expected, got, **more)
+
+
+def zip_extract(source: Source, device: str | None = None) -> dict[str, Tensor]:
+    """The members of a zip archive by name, as uint8 tensors on `device`; those that are stored as
+    they are stay in the mapped file until they are used.
+
+    Raises DataError if the archive is absent or damaged, or inflates to more than 100 times itself
+    and 64 MiB.
+
+    >>> npz_save({"weight": Tensor([1, 2])}, "weights.npz")
+    >>> list(zip_extract("weights.npz"))
+    ['weight.npy']
+    """
+    file, data = source_of("zip_extract", source)
+    archive = Archive("zip_extract", file, data)
+    return {
+        name: _bytes_tensor(archive.bytes_of(name), device)
+        for name in archive.members
+        if not name.endswith("/")
+    }
+
+
+def tar_extract(source: Source, device: str | None = None) -> dict[str, Tensor]:
+    """The files of a tar archive by name, as uint8 tensors on `device`, which stay in the mapped
+    file until they are used. The archive must not be compressed.
+
+    Raises DataError if the archive is absent or damaged.
+
+    >>> tar_extract("texts.tar")["a.txt"].data().tobytes()
+    b'hello'
+    """
+    file, data = source_of("tar_extract", source)
+    members = tar_members("tar_extract", file, data)
+    return {name: _bytes_tensor(content, device) for name, content in members.items()}
+
+
+def _bytes_tensor(content: memoryview, device: str | None) -> Tensor:
+    return tensor_over(content, dtypes.uint8, (content.nbytes,), device)
+
+
+def tar_members(reader: str, file: str, data: memoryview) -> dict[str, memoryview]:
+    """The plain files of a tar archive, by name; of several with one name the last, as in any tar.
+
+    Raises DataError for what is no archive.
+    """
+    found: dict[str, memoryview] = {}
+    try:
+        with tarfile.open(fileobj=_Window(data), mode="r:") as tar:
+            while (member := tar.next()) is not None:
+                end = member.offset_data + member.size
+                if member.size < 0 or end > data.nbytes:
+                    what = f"the file is truncated in {member.name!r:.80}"
+                    raise damaged(reader, file, what, f"{end} bytes", f"{data.nbytes} bytes")
+                if member.isreg() and not member.issparse():
+                    found[member.name] = data[member.offset_data : end]
+    except DataError:
+        raise
+    except (*_TAR_ERRORS, tarfile.TarError) as error:
+        raise damaged(reader, file, "the tar is damaged", "a tar archive", error) from error
+    return found
+
+
+class _Window(BytesIO):
+    """Memory as a file; the tar reader asks for headers only."""
+
+    def __init__(self, data: memoryview):
+        super().__init__()
+        self.data, self.place = data, 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        end = self.data.nbytes if size is None or size < 0 else self.place + size
+        found = bytes(self.data[self.place : end])
+        self.place += len(found)
+        return found
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        self.place = max(0, offset + (0, self.place, self.data.nbytes)[whence])
+        return self.place
+
+    def tell(self) -> int:
+        return self.place

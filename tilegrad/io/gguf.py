@@ -9,13 +9,12 @@ ones are unpacked by tensor operations when they are used (io.quantized).
 from __future__ import annotations
 
 import math
-import os
 import struct
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DataError
-from tilegrad.io.mapped import damaged, is_sizes, map_file, tensor_over
+from tilegrad.io.mapped import Source, damaged, is_sizes, source_of, tensor_over
 from tilegrad.io.quantized import FORMATS, PLAIN, Quantized
 from tilegrad.tensor.tensor import Tensor
 
@@ -43,27 +42,21 @@ _NUMBERS = {
 _BYTE_ORDER_MARKS = {version << 24 for version in _VERSIONS}
 
 
-def gguf_load(
-    path: str | os.PathLike[str] | Tensor, device: str | None = None
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def gguf_load(path: Source, device: str | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The metadata and the tensors of a GGUF file, by name, on `device`.
 
     Metadata are numbers, bools, texts and lists of them. Shapes are as in NumPy: the axis whose
     elements are neighbours is the last. Floats and integers keep their dtype; quantised weights
     (Q1_0 to Q8_0, Q2_K to Q6_K, IQ1 to IQ4, TQ1_0, TQ2_0, MXFP4, NVFP4) are float32, unpacked by
-    the kernels that use them. The file is mapped, and read as its values are needed. Instead of a
-    path, a uint8 tensor may hold the file's bytes.
+    the kernels that use them. The file is mapped, and read as its values are needed.
 
     Raises DataError if the file is absent or damaged, or holds tensors of an unknown type.
 
-    >>> metadata, weights = gguf_load("model.Q4_K_M.gguf")  # doctest: +SKIP
+    >>> metadata, weights = gguf_load("model.gguf")
+    >>> metadata["general.architecture"], weights["output.weight"].shape
+    ('llama', (2, 64))
     """
-    if isinstance(path, Tensor):
-        file, data = "a tensor", path.data().cast("B")
-        device = path.device if device is None and not path.device.startswith("DISK") else device
-    else:
-        file, data = os.fspath(path), map_file(_READER, path)
-    return _File(file, data).read(device)
+    return _File(*source_of(_READER, path)).read(device)
 
 
 class _File:

@@ -15,10 +15,17 @@ import os
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DataError
 from tilegrad.tensor import memory
+from tilegrad.tensor.core import describe
 from tilegrad.tensor.device import canonical
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["MAX_AXES", "damaged", "dtype_called", "is_sizes", "map_file", "tensor_over"]
+__all__ = [
+    "MAX_AXES", "Source", "damaged", "dtype_called", "is_sizes", "map_file", "source_of",
+    "tensor_over",
+]  # fmt: skip
+
+Source = str | os.PathLike[str] | Tensor | bytes | bytearray | memoryview
+"""What loaders read: a path, a uint8 tensor with a file's bytes (as `Tensor(path)`), or bytes."""
 
 # NumPy 1's limit for the number of axes, and for each product of sizes what 64 bits hold.
 MAX_AXES = 32
@@ -45,6 +52,18 @@ def map_file(reader: str, path: str | os.PathLike[str]) -> memoryview:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise DataError(f"{reader}: cannot open the file: {why}", file=file) from error
+
+
+def source_of(reader: str, source: Source) -> tuple[str, memoryview]:
+    """What to call a source in messages, and its bytes: a file's, or those that a tensor holds.
+
+    Raises DataError if the file cannot be opened.
+    """
+    if isinstance(source, Tensor):
+        return f"{describe(source.uop)} tensor", source.data().cast("B")
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return f"{len(source)} bytes", memoryview(source).cast("B").toreadonly()
+    return os.fspath(source), map_file(reader, source)
 
 
 def damaged(

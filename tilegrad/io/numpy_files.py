@@ -20,7 +20,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DataError, DTypeError
 from tilegrad.io.archive import Archive
 from tilegrad.io.atomic import atomic_write, not_written
-from tilegrad.io.mapped import damaged, is_sizes, map_file, tensor_over
+from tilegrad.io.mapped import Source, damaged, is_sizes, source_of, tensor_over
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["npy_load", "npy_save", "npz_load", "npz_save"]
@@ -42,21 +42,25 @@ _CODES = {
 _NAMES = {dtype: code for code, dtype in _CODES.items()}
 
 
-def npy_load(path: str | os.PathLike[str], device: str | None = None) -> Tensor:
+def npy_load(path: Source, device: str | None = None) -> Tensor:
     """The array of a `.npy` file, on `device`; it is read from the file when it is used.
 
     Raises DataError if the file is absent or damaged, or the array is not of a tensor's dtype.
 
-    >>> npy_load("weights.npy")  # doctest: +SKIP
+    >>> npy_save(Tensor([1, 2]), "weights.npy")
+    >>> npy_load("weights.npy").tolist()
+    [1, 2]
     """
-    file = os.fspath(path)
-    return _array(file, "npy_load", map_file("npy_load", path), device, None)
+    file, data = source_of("npy_load", path)
+    return _array(file, "npy_load", data, device, None)
 
 
 def npy_save(tensor: Tensor, path: str | os.PathLike[str]) -> None:
     """Write `tensor` to a `.npy` file, which appears whole or not at all.
 
     Raises DTypeError for a dtype that NumPy lacks, DataError if the file cannot be written.
+
+    >>> npy_save(Tensor([1, 2]), "weights.npy")
     """
     file = os.fspath(path)
     head, raw = _written("npy_save", file, "", tensor)
@@ -69,7 +73,7 @@ def npy_save(tensor: Tensor, path: str | os.PathLike[str]) -> None:
 
 
 def npz_load(
-    path: str | os.PathLike[str], device: str | None = None, limit: int | None = None
+    path: Source, device: str | None = None, limit: int | None = None
 ) -> dict[str, Tensor]:
     """The arrays of a `.npz` file by name, on `device`, read from the file when they are used.
 
@@ -78,10 +82,12 @@ def npz_load(
 
     Raises DataError if the file is absent or damaged, or an array is not of a tensor's dtype.
 
-    >>> npz_load("weights.npz")  # doctest: +SKIP
+    >>> npz_save({"weight": Tensor([1, 2])}, "weights.npz")
+    >>> npz_load("weights.npz")["weight"].tolist()
+    [1, 2]
     """
-    file = os.fspath(path)
-    archive = Archive("npz_load", file, map_file("npz_load", path), limit)
+    file, data = source_of("npz_load", path)
+    archive = Archive("npz_load", file, data, limit)
     return {
         name.removesuffix(".npy"): _array(file, "npz_load", archive.bytes_of(name), device, name)
         for name in archive.members
@@ -97,6 +103,8 @@ def npz_save(
 
     Raises DTypeError for a dtype that NumPy lacks (save bfloat16 with `safe_save`), DataError if
     the file cannot be written.
+
+    >>> npz_save({"weight": Tensor([1, 2])}, "weights.npz", compressed=True)
     """
     file = os.fspath(path)
     parts = {name: _written("npz_save", file, name, tensor) for name, tensor in tensors.items()}

@@ -72,6 +72,9 @@ _BY_CODE = {format.code: format for format in _FORMATS}
 _BY_NAME = {format.name: format for format in _FORMATS}
 
 
+Source = str | os.PathLike[str] | memoryview
+
+
 @dataclass(frozen=True, eq=False)
 class Entry:
     """One tensor of a file. Where NumPy lacks the dtype, `data` holds its bits, unsigned."""
@@ -97,8 +100,8 @@ def storage_of(name: str) -> str | None:
     return None if format is None else format.storage
 
 
-def read_safetensors(path: str | os.PathLike[str]) -> dict[str, Entry]:
-    """All tensors of the file, by name, in the order of their bytes.
+def read_safetensors(path: Source) -> dict[str, Entry]:
+    """All tensors of the file (or of its bytes), by name, in the order of their bytes.
 
     The arrays are read-only views of the mapped file. They need not be aligned for their dtype, and
     must not be used after the file was changed in place; `write_safetensors` replaces a file and
@@ -120,7 +123,7 @@ def read_safetensors(path: str | os.PathLike[str]) -> dict[str, Entry]:
     return entries
 
 
-def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+def read_metadata(path: Source) -> dict[str, str]:
     """The texts that the writer of the file added to it."""
     return _open(path)[1]
 
@@ -205,21 +208,12 @@ def _as_entry(file: str, name: str, tensor: Entry | npt.NDArray[Any]) -> Entry:
     return Entry(format.name, given.shape, data)
 
 
-def _open(path: str | os.PathLike[str]) -> tuple[mmap.mmap, dict[str, str], dict[str, _Place]]:
-    """The mapped file, its metadata and its tensors, all checked."""
-    file = os.fspath(path)
-    try:
-        with open(file, "rb") as opened:
-            size = os.fstat(opened.fileno()).st_size
-            if size < 8:
-                raise _damaged(file, "the file is truncated", "8 bytes or more", f"{size} bytes")
-            mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise DataError(
-            f"read_safetensors: cannot open the file: {error.strerror or error}",
-            file=file,
-        ) from error
-    size = len(mapped)
+def _open(source: Source) -> tuple[memoryview, dict[str, str], dict[str, _Place]]:
+    """The bytes of the file, its metadata and its tensors, all checked."""
+    file, mapped = _mapped(source)
+    size = mapped.nbytes
+    if size < 8:
+        raise _damaged(file, "the file is truncated", "8 bytes or more", f"{size} bytes")
     (length,) = struct.unpack("<Q", mapped[:8])
     if length > _MAX_HEADER_BYTES:
         what = "the header is too long, or this is no safetensors file"
@@ -231,7 +225,7 @@ def _open(path: str | os.PathLike[str]) -> tuple[mmap.mmap, dict[str, str], dict
             f"{8 + length} bytes or more",
             f"{size} bytes",
         )
-    header = _parse_header(file, mapped[8 : 8 + length])
+    header = _parse_header(file, bytes(mapped[8 : 8 + length]))
     metadata = header.pop(_METADATA, {})
     if not isinstance(metadata, dict) or any(type(text) is not str for text in metadata.values()):
         raise _damaged(file, f"{_METADATA} is not a table of texts", "a str for each str", metadata)
@@ -239,6 +233,22 @@ def _open(path: str | os.PathLike[str]) -> tuple[mmap.mmap, dict[str, str], dict
     places = dict(sorted(places.items(), key=lambda item: (item[1].begin, item[1].end)))
     _check_filled(file, places, 8 + length, size)
     return mapped, metadata, places
+
+
+def _mapped(source: Source) -> tuple[str, memoryview]:
+    if isinstance(source, memoryview):
+        return f"{source.nbytes} bytes", source.cast("B")
+    file = os.fspath(source)
+    try:
+        with open(file, "rb") as opened:
+            if not os.fstat(opened.fileno()).st_size:
+                return file, memoryview(b"")
+            return file, memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise DataError(
+            f"read_safetensors: cannot open the file: {error.strerror or error}",
+            file=file,
+        ) from error
 
 
 def _parse_header(file: str, raw: bytes) -> dict[str, Any]:

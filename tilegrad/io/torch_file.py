@@ -13,19 +13,15 @@ storage share its bytes, and nothing is read before it is used.
 from __future__ import annotations
 
 import math
-import os
 import struct
-import tarfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.errors import DataError
-from tilegrad.io.archive import Archive, is_archive
-from tilegrad.io.mapped import damaged, dtype_called, is_sizes, map_file, tensor_over
+from tilegrad.io.archive import Archive, is_archive, tar_members
+from tilegrad.io.mapped import Source, damaged, dtype_called, is_sizes, source_of, tensor_over
 from tilegrad.io.pickled import Global, Pickled, PickleError, plain_key, read_pickle
 from tilegrad.tensor.interchange import strided
 from tilegrad.tensor.tensor import Tensor
@@ -73,7 +69,7 @@ class _Storage:
     data: memoryview | None
 
 
-def torch_load(path: str | os.PathLike[str], device: str | None = None) -> Any:
+def torch_load(path: Source, device: str | None = None) -> Any:
     """What `torch.save` wrote to `path`, its tensors as tensors on `device`.
 
     All of PyTorch's formats are read: zip, legacy and tar; dicts, lists, tuples, sets, numbers,
@@ -84,10 +80,10 @@ def torch_load(path: str | os.PathLike[str], device: str | None = None) -> Any:
     Raises DataError if the file is absent, damaged, written by a big-endian machine, wants a name
     that is no data, or holds a dtype that tensors do not have.
 
-    >>> nn.load_state_dict(model, torch_load("weights.pth"))  # doctest: +SKIP
+    >>> torch_load("weights.pth")["weight"].shape
+    (3, 4)
     """
-    file = os.fspath(path)
-    data = map_file(_READER, path)
+    file, data = source_of(_READER, path)
     try:
         if is_archive(data):
             return _Zip(file, data, device).value()
@@ -583,45 +579,12 @@ def _tar(file: str, data: memoryview, device: str | None) -> Any:
 
 def _tar_members(file: str, data: memoryview) -> dict[str, memoryview]:
     wanted = ("storages", "tensors", "pickle")
-    found: dict[str, memoryview] = {}
-    try:
-        with tarfile.open(fileobj=_Window(data), mode="r:") as tar:
-            while (member := tar.next()) is not None:
-                if member.name in wanted and member.isreg() and member.name not in found:
-                    end = member.offset_data + member.size
-                    if member.size < 0 or end > data.nbytes:
-                        what = f"the file is truncated in {member.name!r}"
-                        raise damaged(_READER, file, what, f"{end} bytes", f"{data.nbytes} bytes")
-                    found[member.name] = data[member.offset_data : end]
-    except DataError:
-        raise
-    except (tarfile.TarError, ValueError, OSError, EOFError, struct.error) as error:
-        raise damaged(_READER, file, "the tar is damaged", "a tar archive", error) from error
+    members = tar_members(_READER, file, data)
+    found = {name: members[name] for name in wanted if name in members}
     if len(found) != len(wanted):
         got = ", ".join(found) or "none"
         raise damaged(_READER, file, "a tar without PyTorch's data", ", ".join(wanted), got)
     return found
-
-
-class _Window(BytesIO):
-    """Memory as a file; the tar reader asks for headers only."""
-
-    def __init__(self, data: memoryview):
-        super().__init__()
-        self.data, self.place = data, 0
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        end = self.data.nbytes if size is None or size < 0 else self.place + size
-        found = bytes(self.data[self.place : end])
-        self.place += len(found)
-        return found
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        self.place = max(0, offset + (0, self.place, self.data.nbytes)[whence])
-        return self.place
-
-    def tell(self) -> int:
-        return self.place
 
 
 def _tar_storages(file: str, part: memoryview) -> dict[str, _Storage]:

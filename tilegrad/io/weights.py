@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError
-from tilegrad.io.mapped import dtype_called, tensor_over
+from tilegrad.io.mapped import Source, dtype_called, source_of, tensor_over
 from tilegrad.io.safetensors import (
     Entry,
     read_metadata,
@@ -40,7 +40,7 @@ def safe_save(
     Raises DataError if it cannot be written (an older file is then as it was), DTypeError for what
     is no tensor or of a dtype that the format lacks.
 
-    >>> safe_save(nn.state.get_state_dict(model), "model.safetensors")  # doctest: +SKIP
+    >>> safe_save({"weight": Tensor.ones(2, 3)}, "model.safetensors", {"made by": "hand"})
     """
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
@@ -67,17 +67,23 @@ def _entry(tensor: Tensor) -> Entry:
     return Entry(name, shape, numpy.frombuffer(tensor.data().cast("B"), storage).reshape(shape))
 
 
-def safe_load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, Tensor]:
+def safe_load(path: Source, device: str | None = None) -> dict[str, Tensor]:
     """The tensors of a safetensors file by name, on `device`; `path` may be the index of a
     checkpoint in several files (`*.index.json`). The files are mapped, and read as values are
     needed.
 
     Raises DataError if a file is damaged, DTypeError for a dtype that tensors do not have.
 
-    >>> weights = safe_load("model.safetensors")  # doctest: +SKIP
+    >>> safe_save({"weight": Tensor.ones(2, 3)}, "model.safetensors")
+    >>> safe_load("model.safetensors")["weight"].shape
+    (2, 3)
     """
-    is_index = os.fspath(path).endswith(INDEX)
-    entries = read_shards(path) if is_index else read_safetensors(path)
+    if isinstance(path, (str, os.PathLike)):
+        file = os.fspath(path)
+        entries = read_shards(file) if file.endswith(INDEX) else read_safetensors(file)
+    else:
+        file, data = source_of("safe_load", path)
+        entries = read_safetensors(data)
     unknown = [
         f"{name}: {entry.dtype_name}"
         for name, entry in entries.items()
@@ -87,7 +93,7 @@ def safe_load(path: str | os.PathLike[str], device: str | None = None) -> dict[s
         shown = ", ".join(unknown[:8])
         raise DTypeError(
             "safe_load: the file holds dtypes that tensors do not have",
-            file=os.fspath(path),
+            file=file,
             tensors=shown if len(unknown) <= 8 else f"{shown}, and {len(unknown) - 8} more",
             known=", ".join(dtype.name for dtype in dtypes.all),
         )
@@ -101,9 +107,15 @@ def _tensor(entry: Entry, device: str | None) -> Tensor:
     return tensor_over(raw, dtype, entry.shape, device)
 
 
-def safe_load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+def safe_load_metadata(path: Source) -> dict[str, str]:
     """The texts that the writer of a safetensors file added to it.
 
     Raises DataError if the file is damaged.
+
+    >>> safe_save({"weight": Tensor.ones(2)}, "model.safetensors", {"made by": "hand"})
+    >>> safe_load_metadata("model.safetensors")
+    {'made by': 'hand'}
     """
-    return read_metadata(path)
+    if isinstance(path, (str, os.PathLike)):
+        return read_metadata(path)
+    return read_metadata(source_of("safe_load_metadata", path)[1])

@@ -53,7 +53,7 @@ def save_checkpoint(
     Raises DataError if `extra` is no JSON, or the file cannot be written; an older one is then as
     it was.
 
-    >>> save_checkpoint("run.ckpt", {"model": net, "optimizer": opt}, 100)  # doctest: +SKIP
+    >>> save_checkpoint("run.ckpt", {"model": {"weight": Tensor.ones(2)}}, 100, {"loss": 0.5})
     """
     try:
         added = json.dumps(extra, allow_nan=True)
@@ -79,7 +79,12 @@ def load_checkpoint(path: str | os.PathLike[str], objects: Mapping[str, object])
     Raises DataError for a file that is absent, damaged or no checkpoint, or whose names are others;
     ShapeError or DTypeError for other tensors. Nothing has been written then.
 
-    >>> step, extra = load_checkpoint("run.ckpt", {"model": net})  # doctest: +SKIP
+    >>> save_checkpoint("run.ckpt", {"model": {"weight": Tensor.ones(2)}}, 100, {"loss": 0.5})
+    >>> model = {"weight": Tensor.zeros(2).clone()}
+    >>> load_checkpoint("run.ckpt", {"model": model})
+    Checkpoint(step=100, extra={'loss': 0.5})
+    >>> model["weight"].tolist()
+    [1.0, 1.0]
     """
     metadata = safe_load_metadata(path)
     if metadata.get("format") != _FORMAT:

@@ -7,10 +7,11 @@ called by the way to them, as in "layers.0.weight". Those are PyTorch's names fo
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 from tilegrad.base.errors import DataError, DTypeError, ShapeError
+from tilegrad.io.archive import tar_extract, zip_extract
 from tilegrad.io.gguf import gguf_load
 from tilegrad.io.torch_file import torch_load
 from tilegrad.io.weights import safe_load, safe_load_metadata, safe_save
@@ -19,7 +20,7 @@ from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
     "Unmatched", "get_parameters", "get_state_dict", "gguf_load", "load_state_dict", "safe_load",
-    "safe_load_metadata", "safe_save", "torch_load",
+    "safe_load_metadata", "safe_save", "tar_extract", "torch_load", "zip_extract",
 ]  # fmt: skip
 
 
@@ -88,10 +89,24 @@ def get_parameters(obj: object) -> list[Tensor]:
     return list({id(tensor): tensor for tensor in get_state_dict(obj).values()}.values())
 
 
-def load_state_dict(model: object, state_dict: Mapping[str, Any], strict: bool = True) -> Unmatched:
+def load_state_dict(
+    model: object,
+    state_dict: Mapping[str, Any],
+    strict: bool = True,
+    verbose: bool = False,
+    consume: bool = False,
+    realize: bool = True,
+) -> Unmatched:
     """Write the tensors (or arrays) of `state_dict` into those of `model` that have their names.
 
     They take the dtype and device of the model's. Gives the names that the file or the model lacks.
+
+    Args:
+        verbose: print how many tensors and bytes were loaded.
+        consume: take the loaded tensors out of `state_dict`, so that it does not keep their memory.
+        realize: copy the values into the model's memory now. Otherwise the model's tensors become
+            those of `state_dict`, which stay lazy: weights of a mapped file are then used where
+            they stand. Functions that were captured before still use the old memory.
 
     Raises DataError for such names if `strict`, ShapeError for other shapes, DTypeError where a
     float would become an integer or the reverse. Everything is checked, and computed, before
@@ -118,12 +133,23 @@ def load_state_dict(model: object, state_dict: Mapping[str, Any], strict: bool =
     # A tensor with several names is written once.
     targets = {id(tensor): (tensor, value) for _, tensor, value in pairs}
     ready = [
-        (tensor, value.detach().to(tensor.device).cast(tensor.dtype).clone())
+        (tensor, value.detach().to(tensor.device).cast(tensor.dtype))
         for tensor, value in targets.values()
     ]
-    if ready:
+    if ready and realize:
+        ready = [(tensor, value.clone()) for tensor, value in ready]
         Tensor.realize(*[value for _, value in ready])
         Tensor.realize(*[tensor.assign(value) for tensor, value in ready])
+    for tensor, value in () if realize else ready:
+        is_trained, tensor.requires_grad = tensor.requires_grad, None
+        tensor.replace(value)
+        tensor.requires_grad = is_trained
+    if verbose:
+        size = sum(tensor.element_size() * tensor.numel() for tensor, _ in ready)
+        print(f"loaded {len(ready)} tensors, {size / 1e6:.2f} MB")
+    if consume and isinstance(state_dict, MutableMapping):
+        for name, _, _ in pairs:
+            del state_dict[name]
     return unmatched
 
 
