@@ -225,11 +225,11 @@ def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: T
     extra = tuple(part.broadcast(width) if part.dtype.lanes == 1 else part for part in src[2:])
     if private and stride == 1:
         return UOp(Ops.LOAD, node.dtype.vec(width), (src[0], index * width, *extra), node.arg)
-    if stride == 1 and _is_pure(index):
+    if stride == 1 and _is_pure(index, lane):
         return UOp(Ops.LOAD, node.dtype.vec(width), (src[0], _at(index, lane, 0), *extra), node.arg)
     if lane not in index.ranges and not private and not extra:
         return UOp(Ops.LOAD, node.dtype, src, node.arg)
-    if not private and _is_pure(index):
+    if not private and _is_pure(index, lane):
         positions = [_at(index, lane, place) for place in range(width)]
         found = load_window(node, (src[0], *extra), positions, target)
         if found is not None:
@@ -252,11 +252,9 @@ def _lane_of(scalar: UOp, vector: UOp, lane: UOp, place: int) -> UOp:
     return simplify(vector.gep(place)) if vector.dtype.lanes > 1 else vector
 
 
-def _is_pure(index: UOp) -> bool:
-    """Whether the index is made of ranges and constants alone, and may be evaluated for any
-    lane.
-    """
-    return all(node.op is not Ops.LOAD for node in index.toposort())
+def _is_pure(index: UOp, lane: UOp) -> bool:
+    """Whether the index may be evaluated for any lane: what it reads is the same for all."""
+    return all(node.op is not Ops.LOAD or lane not in node.ranges for node in index.toposort())
 
 
 def _wide_store(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
@@ -265,7 +263,7 @@ def _wide_store(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
     gates = tuple(part.broadcast(width) if part.dtype.lanes == 1 else part for part in src[3:])
     if _is_private(pointer, lane):
         return UOp(Ops.STORE, dtypes.void, (src[0], index * width, value, *gates), node.arg)
-    if stride_of(index, lane) == 1 and _is_pure(index):
+    if stride_of(index, lane) == 1 and _is_pure(index, lane):
         return UOp(Ops.STORE, dtypes.void, (src[0], _at(index, lane, 0), value, *gates), node.arg)
     stores = []
     for place in range(width):
