@@ -243,13 +243,21 @@ class Functions(Elementwise):
             lambda x: x._near_zero(
                 1.0,
                 lambda y: y * y.square()._powers(series),
-                lambda y: (y.exp() - (-y).exp()) * 0.5,
+                lambda y: y._half_power() - (-y)._half_power(),
             )
         )
 
     def cosh(self) -> Self:
         """The hyperbolic cosine."""
-        return self._in_float(lambda x: (x.exp() + (-x).exp()) * 0.5)
+        return self._in_float(lambda x: x._half_power() + (-x)._half_power())
+
+    def _half_power(self) -> Self:
+        """exp(self) / 2, without overflow where that is finite: as exp(self - 1) * e / 2, where
+        taking 1 away loses nothing.
+        """
+        is_large = self > 8
+        power = (self - is_large.where(1.0, 0.0)).exp()
+        return power * is_large.where(math.e / 2, 0.5)
 
     def tanh(self) -> Self:
         """The hyperbolic tangent."""
@@ -298,7 +306,14 @@ class Functions(Elementwise):
 
     def atanh(self) -> Self:
         """The inverse of tanh; NaN outside -1..1."""
-        return self._in_float(lambda x: (x * 2 / (1 - x)).log1p() * 0.5)
+
+        def function(x: Self) -> Self:
+            is_negative = x < 0
+            size = is_negative.where(-x, x)
+            result = (size * 2 / (1 - size)).log1p() * 0.5
+            return is_negative.where(-result, result)
+
+        return self._in_float(function)
 
     def erf(self) -> Self:
         """The error function."""
