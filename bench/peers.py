@@ -283,7 +283,8 @@ class Suite:
             "part": row.part, "work": row.name, "definition": row.definition,
             "goal": row.goal, "also": row.also,
             "flops": flops, "bytes": row.nbytes, "limit_ms": self._limit(row, flops),
-            "others": round(others, 3), "engines": engines,
+            "others": round(others, 3),
+            "engines": {name: engines[name] for name in (OWN, *row.peers) if name in engines},
         }  # fmt: skip
         self._keep_slow(row, engines)
         return found
@@ -360,7 +361,9 @@ class Suite:
         best = min(theirs.values(), default=0.0)
         for name, median in theirs.items():
             if median > _SLOW * best and not engines[name].get("kept"):
-                self.slow.keep(row, name, engines[name])
+                ratios = ("ratio", "quartiles_ratio")
+                figure = {key: each for key, each in engines[name].items() if key not in ratios}
+                self.slow.keep(row, name, figure)
 
 
 def show(row: dict[str, Any]) -> None:
