@@ -19,7 +19,7 @@ from tilegrad.tensor import files, memory
 from tilegrad.tensor.core import check_devices, compute, describe, live
 from tilegrad.tensor.index import has_tensor
 from tilegrad.tensor.realized import owners
-from tilegrad.tensor.rearrange import Rearranging
+from tilegrad.tensor.resample import Resampling
 from tilegrad.tensor.sizes import here, merge, same_shape, show_shape
 
 __all__ = ["Assignment", "all_or_nothing"]
@@ -59,7 +59,7 @@ def all_or_nothing() -> Iterator[None]:
         _log.entries = None
 
 
-class Assignment(Rearranging):
+class Assignment(Resampling):
     """Assignment, whole and in part, and Python's in-place operators."""
 
     __slots__ = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 from tilegrad.base.dtype import DType, promote
 from tilegrad.base.errors import ShapeError
@@ -184,6 +184,29 @@ class Convolution(Linear):
         padded = self.pad([(0, 0)] * (self.ndim - count) + around, value=value)
         return padded._windows(name, kernel, strides, dilations), tuple(range(-count, 0))
 
+    @overload
+    def max_pool2d(
+        self,
+        kernel_size: Sizes = (2, 2),
+        stride: Sizes | None = None,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        return_indices: Literal[False] = False,
+    ) -> Self: ...
+
+    @overload
+    def max_pool2d(
+        self,
+        kernel_size: Sizes = (2, 2),
+        stride: Sizes | None = None,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        *,
+        return_indices: Literal[True],
+    ) -> tuple[Self, Self]: ...
+
     @composed
     def max_pool2d(
         self,
@@ -192,14 +215,39 @@ class Convolution(Linear):
         dilation: Sizes = 1,
         padding: Sizes = 0,
         ceil_mode: bool = False,
-    ) -> Self:
+        return_indices: bool = False,
+    ) -> Self | tuple[Self, Self]:
         """The largest value of each window over the last axes; windows do not overlap unless
         `stride` says so.
+
+        With `return_indices` also where it is, as int32: its place in the last axes read as one,
+        the first of several, as `max_unpool2d` takes it.
+
+        Raises ShapeError for a window that is longer than its axis.
+
+        >>> x = Tensor([[1.0, 5.0], [2.0, 3.0]])
+        >>> values, places = x.max_pool2d(2, return_indices=True)
+        >>> values.tolist(), places.tolist()
+        ([[5.0]], [[1]])
         """
         windows, axes = self._pooled(
             "max_pool2d", kernel_size, stride, dilation, padding, ceil_mode, self.dtype.min
         )
-        return windows.max(axes)
+        largest = windows.max(axes)
+        if not return_indices:
+            return largest
+        sizes = self._sizes[-len(axes) :]
+        # Places are counted from the end, so that the first of several has the largest count, and
+        # the border has 0.
+        total = math.prod(sizes)
+        from_end = (total - self._places(total)).reshape(sizes)
+        around, _ = from_end._pooled(
+            "max_pool2d", kernel_size, stride, dilation, padding, ceil_mode, 0
+        )
+        is_best = windows.eq(largest.reshape(*largest.shape, *[1] * len(axes)))
+        if self.dtype.is_float:
+            is_best = is_best | windows.isnan()
+        return largest, total - is_best.where(around, 0).max(axes)
 
     @composed
     def avg_pool2d(

@@ -1,0 +1,216 @@
+"""Images of another size, against loops over NumPy arrays, and gradients by finite differences."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tensor.helpers import close, numbers
+from tilegrad import Tensor, dtypes
+from tilegrad.base.errors import DTypeError, ShapeError
+
+
+def cubic(x: float) -> float:
+    x = abs(x)
+    if x <= 1:
+        return 1.25 * x**3 - 2.25 * x**2 + 1
+    return -0.75 * (x**3 - 5 * x**2 + 8 * x - 4) if x < 2 else 0.0
+
+
+def line(row: Any, new: int, mode: str, *, aligned: bool, ratio: float | None = None) -> Any:
+    """One axis resampled, element by element."""
+    old = len(row)
+    ratio = old / new if ratio is None else ratio
+    result = np.zeros(new)
+    for at in range(new):
+        if mode == "area":
+            result[at] = row[at * old // new : -(-(at + 1) * old // new)].mean()
+            continue
+        if mode.startswith("nearest"):
+            half = 0.5 if mode == "nearest-exact" else 0.0
+            result[at] = row[min(int((at + half) * ratio), old - 1)]
+            continue
+        spot = at * (old - 1) / max(new - 1, 1) if aligned else (at + 0.5) * ratio - 0.5
+        if mode == "linear":
+            result[at] = np.interp(spot, np.arange(old), row)
+        else:
+            low = math.floor(spot)
+            result[at] = sum(
+                cubic(spot - k) * row[min(max(k, 0), old - 1)] for k in range(low - 1, low + 3)
+            )
+    return result
+
+
+MODES = [
+    ("linear", False), ("linear", True), ("bicubic", False), ("bicubic", True),
+    ("nearest", False), ("nearest-exact", False), ("area", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "aligned"), MODES)
+def test_interpolate(mode: str, aligned: bool) -> None:
+    array = numbers(2, 3, 5, 4).astype(np.float64)
+    kind = "cubic" if mode == "bicubic" else mode
+    for sizes in ((7, 3),) if aligned else ((7, 3), (1, 9)):
+        expected = np.apply_along_axis(line, 2, array, sizes[0], kind, aligned=aligned)
+        expected = np.apply_along_axis(line, 3, expected, sizes[1], kind, aligned=aligned)
+        close(Tensor(array).interpolate(sizes, mode, aligned), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_interpolate_by_a_factor_and_other_dtypes() -> None:
+    array = numbers(1, 1, 10)
+    made = Tensor(array).interpolate(scale_factor=1.37)
+    close(made[0, 0], line(array[0, 0], 13, "linear", aligned=False, ratio=1 / 1.37).astype("f4"))
+    assert Tensor([[[0, 10, 255]]], dtype=dtypes.uint8).interpolate(2).tolist() == [[[2, 194]]]
+    assert Tensor([[[1.0, 3.0]]], dtype=dtypes.half).interpolate(1).tolist() == [[[2.0]]]
+    assert Tensor.zeros(0, 2, 3).interpolate(5).shape == (0, 2, 5)
+    assert Tensor([[1.0, 2.0]]).interpolate(size=(2,), mode="nearest").tolist() == [[1.0, 2.0]]
+    assert Tensor.zeros(1, 1, 2, 3, 4).interpolate((4, 6, 8), "trilinear").shape == (1, 1, 4, 6, 8)
+
+
+def test_the_gradient_of_interpolate_is_its_transpose() -> None:
+    eye = np.eye(5)[None]
+    weights = numbers(1, 1, 8)
+    for mode, aligned in MODES:
+        x = Tensor(numbers(1, 1, 5))
+        (found,) = (x.interpolate(8, mode, aligned) * Tensor(weights)).sum().gradient(x)
+        matrix = Tensor(eye).interpolate(8, mode, aligned).numpy()[0]
+        close(found[0, 0], (matrix @ weights[0, 0]).astype(np.float32), rtol=1e-4)
+
+
+def sampled(x: Any, grid: Any, mode: str, padding: str, *, aligned: bool) -> Any:
+    """`grid_sample`, element by element."""
+    count, channels, *sizes = x.shape
+    result = np.zeros((count, channels, *grid.shape[1:-1]))
+    for at in np.ndindex(count, *grid.shape[1:-1]):
+        spots = []
+        for size, value in zip(sizes, grid[at][::-1]):
+            spot = (value + 1) / 2 * (size - 1) if aligned else ((value + 1) * size - 1) / 2
+            if padding == "reflection":
+                low, high = (0, size - 1) if aligned else (-0.5, size - 0.5)
+                while high > low and not low <= spot <= high:
+                    spot = 2 * low - spot if spot < low else 2 * high - spot
+                spot = spot if high > low else 0.0
+            spots.append(spot if padding == "zeros" else min(max(spot, 0), size - 1))
+        if mode == "nearest":
+            corners = [([round(spot) for spot in spots], 1.0)]
+        else:
+            corners = []
+            for offset in itertools.product((0, 1), repeat=len(sizes)):
+                place = [math.floor(spot) + o for spot, o in zip(spots, offset)]
+                corners.append((place, math.prod(1 - abs(s - p) for s, p in zip(spots, place))))
+        for place, weight in corners:
+            if all(0 <= p < size for p, size in zip(place, sizes)):
+                result[(at[0], slice(None), *at[1:])] += weight * x[(at[0], slice(None), *place)]
+    return result
+
+
+@pytest.mark.parametrize(
+    ("mode", "padding", "aligned"),
+    [
+        ("bilinear", "zeros", False),
+        ("bilinear", "border", True),
+        ("bilinear", "reflection", False),
+        ("nearest", "reflection", True),
+        ("nearest", "zeros", True),
+    ],
+)
+def test_grid_sample(mode: str, padding: str, aligned: bool) -> None:
+    x = numbers(2, 3, 4, 5).astype(np.float64)
+    grid = np.random.default_rng(2).uniform(-1.9, 1.9, (2, 3, 2, 2))
+    made = Tensor(x).grid_sample(Tensor(grid), mode, padding, aligned)
+    close(made, sampled(x, grid, mode, padding, aligned=aligned), rtol=1e-9, atol=1e-12)
+
+
+def test_grid_sample_of_volumes_and_little() -> None:
+    x = numbers(1, 2, 2, 3, 4).astype(np.float64)
+    grid = np.random.default_rng(3).uniform(-1.2, 1.2, (1, 2, 1, 2, 3))
+    made = Tensor(x).grid_sample(Tensor(grid))
+    close(made, sampled(x, grid, "bilinear", "zeros", aligned=False), rtol=1e-9, atol=1e-12)
+    one = Tensor([[[[7.0]]]])
+    place = Tensor([[[[0.3, 0.0]]]])
+    for aligned in (False, True):
+        made = one.grid_sample(place, "bilinear", "reflection", aligned)
+        assert made.tolist() == [[[[7.0]]]]
+    assert one.grid_sample(Tensor.zeros(1, 0, 3, 2)).shape == (1, 1, 0, 3)
+
+
+def test_the_gradients_of_grid_sample() -> None:
+    x = numbers(1, 2, 3, 4).astype(np.float64)
+    grid = np.random.default_rng(5).uniform(-0.9, 0.9, (1, 2, 2, 2))
+    weights = numbers(1, 2, 2, 2)
+
+    def loss() -> float:
+        return float((sampled(x, grid, "bilinear", "zeros", aligned=False) * weights).sum())
+
+    a, b = Tensor(x), Tensor(grid)
+    gradients = (a.grid_sample(b) * Tensor(weights)).sum().gradient(a, b)
+    for array, found in zip((x, grid), gradients):
+        assert found is not None
+        numeric = np.zeros_like(array)
+        for at in np.ndindex(array.shape):
+            kept, step, sides = array[at], 1e-6, []
+            for change in (step, -step):
+                array[at] = kept + change
+                sides.append(loss())
+            array[at] = kept
+            numeric[at] = (sides[0] - sides[1]) / (2 * step)
+        np.testing.assert_allclose(found.numpy(), numeric, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding"), [(2, None, 0), (3, 2, 1), ((3, 2), (1, 2), 0)]
+)
+def test_max_pool2d_says_where_and_max_unpool2d_puts_back(
+    kernel: Any, stride: Any, padding: int
+) -> None:
+    generator = np.random.default_rng(0)
+    array = generator.integers(-5, 0, (2, 2, 6, 6)).astype(np.float32)
+    values, places = Tensor(array).max_pool2d(kernel, stride, padding=padding, return_indices=True)
+    k = kernel if isinstance(kernel, tuple) else (kernel, kernel)
+    s = stride if isinstance(stride, tuple) else (stride,) * 2 if stride else k
+    found, where = values.numpy(), places.numpy()
+    back = np.zeros_like(array)
+    for at in np.ndindex(found.shape):
+        top, left = (at[2 + a] * s[a] - padding for a in range(2))
+        best = [
+            (y, x)
+            for y in range(max(top, 0), min(top + k[0], 6))
+            for x in range(max(left, 0), min(left + k[1], 6))
+        ]
+        y, x = max(best, key=lambda p: (array[at[0], at[1], p[0], p[1]], -p[0], -p[1]))
+        assert (where[at], found[at]) == (y * 6 + x, array[at[0], at[1], y, x])
+        back[at[0], at[1], y, x] = found[at]
+    unpooled = values.max_unpool2d(places, kernel, stride, padding=padding, output_size=(6, 6))
+    close(unpooled, back)
+
+
+def test_max_pool2d_of_a_nan_and_the_gradient_of_max_unpool2d() -> None:
+    x = Tensor([[[[1.0, float("nan")], [2.0, 3.0]]]])
+    assert x.max_pool2d(2, return_indices=True)[1].tolist() == [[[[1]]]]
+    y = Tensor([[[[5.0]]]])
+    made = y.max_unpool2d(Tensor([[[[2]]]]), 2)
+    (found,) = (made * Tensor([[[[1.0, 2], [3, 4]]]])).sum().gradient(y)
+    assert (made.tolist(), found.tolist()) == ([[[[0.0, 0.0], [5.0, 0.0]]]], [[[[3.0]]]])
+
+
+def test_what_does_not_fit_raises() -> None:
+    x = Tensor.zeros(1, 1, 2, 2)
+    with pytest.raises(DTypeError, match="interpolate: unknown mode 'cube'"):
+        x.interpolate(3, "cube")
+    with pytest.raises(DTypeError, match="interpolate: mode 'area' has no corners to align"):
+        x.interpolate(3, "area", align_corners=True)
+    with pytest.raises(ShapeError, match="interpolate: pass either size or scale_factor"):
+        x.interpolate()
+    with pytest.raises(ShapeError, match="interpolate: a size is 0"):
+        x.interpolate(scale_factor=0.1)
+    with pytest.raises(DTypeError, match="grid_sample: unknown padding_mode 'wrap'"):
+        x.grid_sample(Tensor.zeros(1, 1, 1, 2), padding_mode="wrap")
+    with pytest.raises(ShapeError, match=r"grid_sample: places \(1, 1, 1, 3\) in \(1, 1, 2, 2\)"):
+        x.grid_sample(Tensor.zeros(1, 1, 1, 3))
+    with pytest.raises(ShapeError, match=r"max_unpool2d: \(1,\) indices for \(1, 1, 2, 2\)"):
+        x.max_unpool2d(Tensor([1]))

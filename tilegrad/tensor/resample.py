@@ -1,0 +1,336 @@
+"""Images of another size: `interpolate`, `grid_sample`, `max_unpool2d`.
+
+An output element is a weighted sum of a few elements of the input, so all three are picked elements
+and sums of them. `interpolate` goes axis by axis: where each output place lies in the input is
+known beforehand. `grid_sample` reads its places from a tensor.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.origin import composed
+from tilegrad.tensor.core import check_devices, describe
+from tilegrad.tensor.rearrange import Rearranging
+from tilegrad.tensor.sizes import as_int, here, show_shape
+
+__all__ = ["Resampling"]
+
+# Other names of the modes, which say the number of axes too.
+_MODES = {
+    "linear": "linear", "bilinear": "linear", "trilinear": "linear", "nearest": "nearest",
+    "nearest-exact": "nearest-exact", "bicubic": "cubic", "cubic": "cubic", "area": "area",
+}  # fmt: skip
+_PADDINGS = ("zeros", "border", "reflection")
+# The steepness of the cubic at its neighbours, as other libraries have it.
+_CUBIC = -0.75
+
+Taps = list[tuple[list[int], list[float]]]
+
+
+class Resampling(Rearranging):
+    """Resampling methods."""
+
+    __slots__ = ()
+
+    @composed
+    def interpolate(
+        self,
+        size: int | Sequence[int] | None = None,
+        mode: str = "linear",
+        align_corners: bool = False,
+        scale_factor: float | Sequence[float] | None = None,
+    ) -> Self:
+        """This tensor with its last axes, or all but the first two for one number, resampled to
+        `size`, or to their sizes times `scale_factor`, rounded down.
+
+        `mode` is "linear" (also "bilinear", "trilinear"), "nearest", "nearest-exact", "cubic" (also
+        "bicubic") or "area", the mean of what an output element covers. The elements are small
+        areas side by side, or with `align_corners` points of which the first and the last stay in
+        place ("linear" and "cubic" only). Integers are computed as floats and rounded, halves to
+        the even one.
+
+        Raises DTypeError for another mode, or `align_corners` with one that has no corners;
+        ShapeError unless there are as many sizes as axes to resample, all positive.
+
+        >>> Tensor([[[0.0, 2.0]]]).interpolate(4).tolist()
+        [[[0.0, 0.5, 1.5, 2.0]]]
+        >>> Tensor([[[0.0, 2.0]]]).interpolate((3,), "linear", align_corners=True).tolist()
+        [[[0.0, 1.0, 2.0]]]
+        """
+        if mode not in _MODES:
+            raise DTypeError(
+                f"interpolate: unknown mode {mode!r}",
+                allowed=", ".join(map(repr, _MODES)),
+                line=here(),
+            )
+        kind = _MODES[mode]
+        if align_corners and kind not in ("linear", "cubic"):
+            raise DTypeError(f"interpolate: mode {mode!r} has no corners to align", line=here())
+        sizes, ratios = self._output_sizes(size, scale_factor)
+        first = self.ndim - len(sizes)
+        if not self._has_elements():
+            if 0 in self._sizes[first:]:
+                raise ShapeError(
+                    f"interpolate: there is nothing to resample in {show_shape(self.shape)}",
+                    line=here(),
+                )
+            return self.reshape(0).reshape(*self.shape[:first], *sizes)
+        x = self if kind.startswith("nearest") else self._wide()
+        for place, (new, ratio) in enumerate(zip(sizes, ratios)):
+            axis = first + place
+            old = self._sizes[axis]
+            if (old, ratio) != (new, 1.0):
+                x = x._with_taps(axis, _taps(kind, old, new, ratio, is_aligned=align_corners))
+        if not self.dtype.is_float and x.dtype.is_float:
+            x = x.round()
+        return x.cast(self.dtype)
+
+    def _output_sizes(self, size: Any, scale: Any) -> tuple[list[int], list[float]]:
+        """The new sizes of the last axes, and the old ones for one of each new one."""
+        if (size is None) == (scale is None):
+            raise ShapeError("interpolate: pass either size or scale_factor", line=here())
+        given = size if scale is None else scale
+        each = list(given) if isinstance(given, (tuple, list)) else [given] * max(self.ndim - 2, 1)
+        if not 0 < len(each) <= self.ndim:
+            raise ShapeError(
+                f"interpolate: {len(each)} sizes for {show_shape(self.shape)}",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        old = self._sizes[self.ndim - len(each) :]
+        if scale is None:
+            sizes = [as_int("interpolate", "a size", new) for new in each]
+            ratios = [was / new if new else 0.0 for was, new in zip(old, sizes)]
+        else:
+            sizes = [math.floor(was * factor) for was, factor in zip(old, each)]
+            ratios = [1 / factor if factor else 0.0 for factor in each]
+        if min(sizes) < 1:
+            raise ShapeError(
+                f"interpolate: a size is {min(sizes)}", rule="sizes are positive", line=here()
+            )
+        return sizes, ratios
+
+    def _with_taps(self, axis: int, taps: Taps) -> Self:
+        """Axis `axis` replaced: each new element is the sum of picked ones times weights."""
+        total: Self | None = None
+        shape = [-1 if place == axis else 1 for place in range(self.ndim)]
+        for places, weights in taps:
+            index = type(self)(places, device=self.device, dtype=dtypes.int32)
+            part = self.index_select(axis, index)
+            if any(weight != 1 for weight in weights):
+                factor = type(self)(weights, device=self.device, dtype=self.dtype)
+                part = part * factor.reshape(shape)
+            total = part if total is None else total + part
+        assert total is not None
+        return total
+
+    @composed
+    def grid_sample(
+        self,
+        grid: Self,
+        mode: str = "bilinear",
+        padding_mode: str = "zeros",
+        align_corners: bool = False,
+    ) -> Self:
+        """This tensor (N, C, H, W) at the places (N, Ho, Wo, 2) of `grid`: x and y from -1, the
+        left and upper border, to 1; as (N, C, Ho, Wo). For (N, C, D, H, W) places have three
+        coordinates, x, y and z.
+
+        `mode` is "bilinear" or "nearest". Outside lie "zeros", the nearest element of the
+        "border", or the "reflection" of what is inside. The borders are those of the outermost
+        elements, or with `align_corners` their middles. Where a coordinate is NaN, it is taken as
+        -1.
+
+        Raises DTypeError for another mode or padding, or places that are no floats; ShapeError for
+        other shapes.
+
+        >>> x = Tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
+        >>> x.grid_sample(Tensor([[[[0.0, 0.0], [-0.5, -0.5]]]])).tolist()
+        [[[[2.5, 1.0]]]]
+        """
+        depth = self.ndim - 2
+        kinds = {"bilinear": "linear", "trilinear": "linear", "linear": "linear",
+                 "nearest": "nearest"}  # fmt: skip
+        if mode not in kinds or padding_mode not in _PADDINGS:
+            raise DTypeError(
+                f"grid_sample: unknown mode {mode!r}"
+                if mode not in kinds
+                else f"grid_sample: unknown padding_mode {padding_mode!r}",
+                allowed="'bilinear', 'nearest'"
+                if mode not in kinds
+                else ", ".join(map(repr, _PADDINGS)),
+                line=here(),
+            )
+        check_devices("grid_sample", [self, grid])
+        if not grid.dtype.is_float:
+            raise DTypeError(f"grid_sample: places are floats, not {grid.dtype.name}", line=here())
+        fits = depth in (2, 3) and grid.ndim == self.ndim and grid._sizes[-1] == depth
+        if not fits or grid._sizes[0] != self._sizes[0] or 0 in self._sizes[2:]:
+            raise ShapeError(
+                f"grid_sample: places {show_shape(grid.shape)} in {show_shape(self.shape)}",
+                left=describe(self.uop),
+                right=describe(grid.uop),
+                line=here(),
+                rule="(N, Ho, Wo, 2) in (N, C, H, W), or (N, Do, Ho, Wo, 3) in (N, C, D, H, W)",
+            )
+        count, channels, *sizes = self._sizes
+        outer = grid._sizes[1:-1]
+        if not self._has_elements() or not grid._has_elements():
+            return self.zeros_like().reshape(-1)._window(0, 0, 0).reshape(count, channels, *outer)
+        # The last coordinate is that of the first axis.
+        wide = grid._wide()
+        spots = [
+            wide.index_select(grid.ndim - 1, type(self)([depth - 1 - axis], device=self.device))
+            .reshape(count, -1)
+            ._in_elements(sizes[axis], padding_mode, align_corners=align_corners)
+            for axis in range(depth)
+        ]
+        rows = self.permute(0, *range(2, self.ndim), 1).reshape(-1, channels)._wide()
+        batch = self._places(count).reshape(count, 1) * math.prod(sizes)
+        total: Self | None = None
+        for corner in itertools.product((0, 1), repeat=depth if kinds[mode] == "linear" else 0):
+            weight: Self | None = None
+            place, inside = batch.expand(spots[0].shape), None
+            for axis, spot in enumerate(spots):
+                low = spot.floor() if corner else spot.round()
+                at = low + corner[axis] if corner else low
+                if corner:
+                    part = spot - low if corner[axis] else low + 1 - spot
+                    weight = part if weight is None else weight * part
+                is_in = (at >= 0) & (at <= sizes[axis] - 1)
+                inside = is_in if inside is None else inside & is_in
+                step = math.prod(sizes[axis + 1 :])
+                place = place + is_in.where(at.detach(), 0).cast(dtypes.int32) * step
+            assert inside is not None
+            found = rows._rows(inside.where(place, -1))
+            if weight is not None:
+                found = found * weight.unsqueeze(-1).cast(found.dtype)
+            total = found if total is None else total + found
+        assert total is not None
+        return total.transpose(1, 2).reshape(count, channels, *outer).cast(self.dtype)
+
+    def _in_elements(self, size: int, padding_mode: str, *, align_corners: bool) -> Self:
+        """Coordinates from -1 to 1 as places among `size` elements."""
+        x = self.isnan().where(-1, self)
+        spot = (x + 1) * ((size - 1) / 2) if align_corners else ((x + 1) * size - 1) * 0.5
+        if padding_mode == "reflection":
+            low, high = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
+            span = high - low
+            if span:
+                # There and back again is one period.
+                away = (spot - low).abs()
+                turns = (away / span).detach().floor()
+                rest = away - turns * span
+                is_back = (turns - (turns / 2).floor() * 2).ne(0)
+                spot = is_back.where(span - rest, rest) + low
+            else:
+                spot = spot * 0
+        return spot if padding_mode == "zeros" else spot.clip(0, size - 1)
+
+    @composed
+    def max_unpool2d(
+        self,
+        indices: Self,
+        kernel_size: Any = (2, 2),
+        stride: Any = None,
+        dilation: Any = 1,
+        padding: Any = 0,
+        output_size: Sequence[int] | None = None,
+    ) -> Self:
+        """The values of a `max_pool2d` where they came from, and zeros between: `indices` are what
+        it gave with `return_indices`. The result has `output_size` (its last axes count), or the
+        size that the windows cover.
+
+        Raises ShapeError unless `indices` has this tensor's shape.
+
+        >>> x = Tensor([[[[1.0, 5.0], [2.0, 3.0]]]])
+        >>> values, places = x.max_pool2d(2, return_indices=True)
+        >>> values.max_unpool2d(places, 2).tolist()
+        [[[[0.0, 5.0], [0.0, 0.0]]]]
+        """
+        if indices.shape != self.shape:
+            raise ShapeError(
+                f"max_unpool2d: {show_shape(indices.shape)} indices for {show_shape(self.shape)}",
+                line=here(),
+            )
+        count = len(kernel_size) if isinstance(kernel_size, (tuple, list)) else 2
+        lead, old = self.shape[: self.ndim - count], self._sizes[self.ndim - count :]
+        if output_size is not None:
+            sizes = [as_int("max_unpool2d", "a size", each) for each in output_size][-count:]
+        else:
+            spread = [
+                list(each) if isinstance(each, (tuple, list)) else [each] * count
+                for each in (kernel_size, kernel_size if stride is None else stride, padding)
+            ]
+            # A border may be said for both sides of each axis.
+            around = (
+                spread[2]
+                if len(spread[2]) == count
+                else [
+                    (spread[2][2 * at] + spread[2][2 * at + 1]) / 2 for at in reversed(range(count))
+                ]
+            )
+            each_dilation = (
+                list(dilation) if isinstance(dilation, (tuple, list)) else [dilation] * count
+            )
+            sizes = [
+                int((size - 1) * step - 2 * border + far * (kernel - 1) + 1)
+                for size, kernel, step, border, far in zip(
+                    old, spread[0], spread[1], around, each_dilation
+                )
+            ]
+        flat = self.reshape(*lead, math.prod(old))
+        places = indices.reshape(*lead, math.prod(old))
+        empty = type(self).zeros(*lead, math.prod(sizes), device=self.device, dtype=self.dtype)
+        return empty.scatter(-1, places, flat).reshape(*lead, *sizes)
+
+
+def _taps(kind: str, old: int, new: int, ratio: float, *, is_aligned: bool) -> Taps:
+    """What each new element is made of: for every tap the places in the old axis, and weights."""
+    if kind == "nearest":
+        return [([min(int(at * ratio), old - 1) for at in range(new)], [1.0] * new)]
+    if kind == "nearest-exact":
+        return [([min(int((at + 0.5) * ratio), old - 1) for at in range(new)], [1.0] * new)]
+    if kind == "area":
+        ranges = [(at * old // new, -(-(at + 1) * old // new)) for at in range(new)]
+        longest = max(end - start for start, end in ranges)
+        return [
+            (
+                [min(start + tap, end - 1) for start, end in ranges],
+                [1 / (end - start) if start + tap < end else 0.0 for start, end in ranges],
+            )
+            for tap in range(longest)
+        ]
+    if is_aligned:
+        spots = [at * (old - 1) / (new - 1) if new > 1 else 0.0 for at in range(new)]
+    else:
+        spots = [(at + 0.5) * ratio - 0.5 for at in range(new)]
+    if kind == "linear":
+        spots = [min(max(spot, 0.0), old - 1.0) for spot in spots]
+    offsets = range(2) if kind == "linear" else range(-1, 3)
+    weigh = _linear if kind == "linear" else _cubic
+    return [
+        (
+            [min(max(math.floor(spot) + offset, 0), old - 1) for spot in spots],
+            [weigh(spot - math.floor(spot) - offset) for spot in spots],
+        )
+        for offset in offsets
+    ]
+
+
+def _linear(distance: float) -> float:
+    return 1 - abs(distance)
+
+
+def _cubic(distance: float) -> float:
+    """The cubic convolution kernel."""
+    x, a = abs(distance), _CUBIC
+    if x <= 1:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
