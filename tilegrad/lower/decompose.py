@@ -88,15 +88,9 @@ def _without_sines(ast: UOp, target: Target) -> UOp:
     and float64 is as fast where arithmetic is scalar.
     """
     least = dtypes.float32 if target.has_fma else dtypes.float64
-    sought = {Ops.SIN, Ops.COS} & target.missing
     while True:
         nodes = ast.toposort()
-        needs: dict[UOp, bool] = {}
-        groups: dict[tuple[Ops, DType, frozenset[UOp]], list[UOp]] = {}
-        for node in nodes:
-            needs[node] = any(needs[source] or source.op in sought for source in node.src)
-            if node.op in sought and not needs[node]:
-                groups.setdefault((node.op, node.dtype, node.ranges), []).append(node)
+        groups = _sines(nodes, target)
         if not groups:
             return ast
         # A number of a loop that there was may still stand in the order of loops.
@@ -120,6 +114,28 @@ def _without_sines(ast: UOp, target: Target) -> UOp:
             for node, x, angle in zip(sines, values, angles, strict=True):
                 made[node] = build(x, angle).cast(dtype)
         ast = ast.substitute(made)
+
+
+def _sines(
+    nodes: dict[UOp, None], target: Target
+) -> dict[tuple[Ops, DType, frozenset[UOp]], list[UOp]]:
+    """Those of `nodes` that need no other, by what may be reduced together."""
+    lacks_sine, lacks_cosine = Ops.SIN in target.missing, Ops.COS in target.missing
+    found = {
+        node
+        for node in nodes
+        if (node.op is Ops.SIN and lacks_sine) or (node.op is Ops.COS and lacks_cosine)
+    }
+    groups: dict[tuple[Ops, DType, frozenset[UOp]], list[UOp]] = {}
+    if not found:
+        return groups
+    needing: set[UOp] = set()
+    for node in nodes:
+        if any(source in needing or source in found for source in node.src):
+            needing.add(node)
+        elif node in found:
+            groups.setdefault((node.op, node.dtype, node.ranges), []).append(node)
+    return groups
 
 
 def _reciprocal(node: UOp) -> UOp:
