@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -344,6 +346,40 @@ def test_a_script_without_a_guard_is_searched_once(tmp_path: Path) -> None:
         found.append((int(values[2]), int(values[3])))
         assert done.stdout.count("\nsearch ") == found[-1][0]
     assert found[0][0] >= 1 <= found[0][1] and found[1] == (0, 0)
+
+
+@pytest.mark.nightly
+def test_a_search_can_be_interrupted(tmp_path: Path) -> None:
+    """Ctrl-C ends it at once, and leaves no process behind."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import atexit, os\n"
+        "from tilegrad import Context, Tensor\n"
+        "from tilegrad.engine import search\n"
+        "x = Tensor.ones(256, 256).contiguous().realize()\n"
+        "def tell():\n"
+        "    children = search._children._children\n"
+        "    print('left', sum(child.pid is not None for child in children))\n"
+        "atexit.register(tell)\n"
+        "print('begin', flush=True)\n"
+        "with Context(BEAM=8):\n"
+        "    (x @ x).realize()\n"
+    )
+    environment = {**os.environ, "TILEGRAD_CACHE": str(tmp_path / "cache")}
+    environment["PYTHONPATH"] = str(ROOT)
+    process = subprocess.Popen(
+        [sys.executable, str(script)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begin\n"
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=15)
+    assert "KeyboardInterrupt" in err and out == "left 0\n"
 
 
 @pytest.mark.nightly

@@ -159,6 +159,13 @@ def test_a_default_that_cannot_be_timed_ends_the_search() -> None:
     assert found.opts == DEFAULT and measure.timed == [DEFAULT]
 
 
+def test_most_rounds_must_agree() -> None:
+    def turns(opts: Opts) -> list[float]:
+        return [0.5, 0.9, 0.9, 1.1, 1.1] if opts == OTHER else [1.0] * 5
+
+    assert run(Made(lambda opts: 1.0 - (opts == OTHER) / 2, in_turns=turns), OTHER).opts == DEFAULT
+
+
 # what is not tried
 
 

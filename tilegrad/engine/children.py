@@ -83,6 +83,11 @@ class Child:
                 self._ask(each, b"", float(each.get("seconds", _START_SECONDS)))
         return self._ask(request, data, seconds)
 
+    def add(self, request: dict[str, Any]) -> None:
+        """Count a request that was just answered among those of `setup`."""
+        self.setup.append(request)
+        self._ready.append(request)
+
     def _start(self) -> None:
         if not sys.executable or getattr(sys, "frozen", False):
             # The executable of a frozen program is the program.
@@ -168,6 +173,7 @@ class Children:
             self._idle.put(child)
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="tilegrad-search")
         self.owner = os.getpid()
+        self.used = 0.0
 
     @property
     def count(self) -> int:
@@ -192,8 +198,13 @@ class Children:
 
         return list(self._threads.map(ask, requests))
 
-    def close(self) -> None:
-        """End all processes."""
+    def rest(self) -> None:
+        """End all processes; the next request starts new ones."""
         for child in self._children:
             child.kill()
+
+    def close(self) -> None:
+        """End all processes for good; those of a process that this one was forked from live on."""
+        if self.owner == os.getpid():
+            self.rest()
         self._threads.shutdown(wait=False, cancel_futures=True)

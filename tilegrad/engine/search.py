@@ -18,7 +18,8 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tilegrad.base import cache
@@ -52,6 +53,7 @@ from tilegrad.target import Target
 __all__ = ["InChildren", "best_opts", "compare", "findings_state", "search_kernel"]
 
 _MOST_CHILDREN = 8
+_IDLE_SECONDS = 10.0
 _BUILD_SECONDS = 20.0
 _PREPARE_SECONDS = 90.0
 # A launch may take this, and so many times the default's time, before its process is killed.
@@ -82,11 +84,15 @@ class InChildren(Measure):
         children.open(opening)
         # One more process, so that what a wild kernel did to its memory cannot reach a compiler.
         self._runner = Child([opening])
-        found, _ = self._runner.call(preparing, seconds=_PREPARE_SECONDS)
-        self._runner.setup.append(preparing)
-        self._runner._ready.append(preparing)
+        try:
+            found, _ = self._runner.call(preparing, seconds=_PREPARE_SECONDS)
+        except BaseException:
+            self._runner.kill()
+            raise
         if found["wrong"] is not None:
+            self._runner.kill()
             raise ChildError(f"search: the default differs from the plain kernel: {found['wrong']}")
+        self._runner.add(preparing)
         self._count = 0
         # In which process a kernel is loaded, and how long the rival last took.
         self._loaded: dict[int, int | None] = {}
@@ -201,22 +207,18 @@ def search_kernel(
     kernel = start(ast, backend.target)
     default = heuristic(kernel, backend.target)
     began = time.monotonic()
-    with _lock:
+    with _measuring(ast, backend, default) as measure:
         counters.searches += 1
-        measure = InChildren(ast, backend, default, _processes())
-        try:
-            found = search(
-                kernel,
-                backend.target,
-                measure,
-                default,
-                width=width,
-                seconds=seconds,
-                strategy=chosen,
-                report=print if config.DEBUG >= 3 else None,
-            )
-        finally:
-            measure.close()
+        found = search(
+            kernel,
+            backend.target,
+            measure,
+            default,
+            width=width,
+            seconds=seconds,
+            strategy=chosen,
+            report=print if config.DEBUG >= 3 else None,
+        )
     if config.DEBUG >= 2:
         name = kernel_name(apply_opts(kernel, found.opts, backend.target))[0]
         print(
@@ -235,16 +237,44 @@ def compare(
 
     The first list stands for the default: the others must compute what it does.
     """
+    with _measuring(ast, backend, lists[0]) as measure:
+        built = measure.build([tuple(opts) for opts in lists])
+        kernels = [each for each in built if each is not None]
+        if len(kernels) < len(lists):
+            return [[] for _ in lists]
+        return measure.turns(kernels, rounds)
+
+
+@contextmanager
+def _measuring(ast: UOp, backend: Backend, default: Sequence[Opt]) -> Iterator[InChildren]:
+    """The measure of one kernel: one at a time, as they would disturb each other. Children are
+    ended where the search is interrupted, and some time after the last one.
+    """
     with _lock:
-        measure = InChildren(ast, backend, lists[0], _processes())
+        children = _processes()
         try:
-            built = measure.build([tuple(opts) for opts in lists])
-            kernels = [each for each in built if each is not None]
-            if len(kernels) < len(lists):
-                return [[] for _ in lists]
-            return measure.turns(kernels, rounds)
-        finally:
-            measure.close()
+            measure = InChildren(ast, backend, default, children)
+            try:
+                yield measure
+            finally:
+                measure.close()
+        except BaseException:
+            children.rest()
+            raise
+        _rest_later(children)
+
+
+def _rest_later(children: Children) -> None:
+    stamp = children.used = time.monotonic()
+
+    def rest() -> None:
+        with _lock:
+            if children.used == stamp:
+                children.rest()
+
+    timer = threading.Timer(_IDLE_SECONDS, rest)
+    timer.daemon = True
+    timer.start()
 
 
 def _processes() -> Children:
