@@ -17,9 +17,9 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import files, memory
 from tilegrad.tensor.core import check_devices, compute, describe, live
+from tilegrad.tensor.digest import Digests
 from tilegrad.tensor.index import has_tensor
 from tilegrad.tensor.realized import owners
-from tilegrad.tensor.resample import Resampling
 from tilegrad.tensor.sizes import here, merge, same_shape, show_shape
 
 __all__ = ["Assignment", "all_or_nothing"]
@@ -59,7 +59,7 @@ def all_or_nothing() -> Iterator[None]:
         _log.entries = None
 
 
-class Assignment(Resampling):
+class Assignment(Digests):
     """Assignment, whole and in part, and Python's in-place operators."""
 
     __slots__ = ()
