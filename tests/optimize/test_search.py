@@ -11,6 +11,7 @@ import pytest
 
 from tests.optimize.kernels import buffer, kernel, matmul, reduce
 from tilegrad.base.errors import ConfigError, DataError
+from tilegrad.engine.kernel import Kernel
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize import search as module
@@ -283,6 +284,14 @@ def test_actions_of_a_target_with_blocks() -> None:
     kinds = {opt.op for opt in actions(start(graph, cuda), cuda)}
     assert {OptOps.GROUP, OptOps.GROUPTOP, UNROLL} <= kinds
     assert THREAD not in kinds and OptOps.STAGE not in kinds
+
+
+@pytest.mark.row("R4.10")
+def test_a_kernel_by_hand_lists_its_actions() -> None:
+    shaper = Kernel(SUM, CPU)
+    assert shaper.actions() == actions(SUM, CPU)
+    shaper.apply_opt(Opt(UPCAST, 0, 16))
+    assert Opt(UPCAST, 0, 16) not in shaper.actions() and Opt(THREAD, 0, 2) in shaper.actions()
 
 
 def test_edits_leave_out_change_exchange_and_add() -> None:

@@ -44,7 +44,7 @@ class Config:
     BEAM_FILE: str = _switch(
         "", "a text file of findings, read before a search and added to after", shapes_code=True
     )
-    BEAM_SECONDS: int = _switch(60, "about how long a kernel is searched; 0: no limit", high=86_400)
+    BEAM_SECONDS: int = _switch(30, "about how long a kernel is searched; 0: no limit", high=86_400)
     SEARCH: str = _switch("beam", "the strategy of a search, by name", shapes_code=True)
     JIT: int = _switch(1, "0 off, 1 on, 2 capture without the graph runner", high=2)
     TC: int = _switch(1, "matrix units: 0 off, 1 on, 2 their shape only", high=2, shapes_code=True)

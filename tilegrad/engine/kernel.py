@@ -21,6 +21,7 @@ from tilegrad.ir.op import Stage
 from tilegrad.ir.spec import verify
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.lower import lower
+from tilegrad.optimize.actions import actions
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.name import kernel_name
 from tilegrad.optimize.opt import Opt, OptOps, axes_of
@@ -109,6 +110,10 @@ class Kernel:
         for opt in opts:
             self.apply_opt(opt)
         return self
+
+    def actions(self) -> list[Opt]:
+        """Every Opt that may be applied next, of the amounts that make sense."""
+        return actions(self.ast, self.target)
 
     def hand_coded_optimizations(self) -> Kernel:
         """Apply what the heuristic finds good."""

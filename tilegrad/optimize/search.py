@@ -56,7 +56,7 @@ _ROUNDS = 25
 _HOPELESS = 4.0
 # A round looks around so many lists, and tries so many times the width. It must gain this much, or
 # be one of the last.
-_EXPANDED, _TRIED, _GAIN, _PATIENCE = 3, 2, 0.99, 3
+_EXPANDED, _TRIED, _GAIN, _PATIENCE = 3, 2, 0.98, 3
 
 
 @dataclass(frozen=True)
