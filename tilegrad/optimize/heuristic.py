@@ -267,8 +267,7 @@ class _Shaper:
         if width < 2:
             return
         store = _stores(self.ast)[0]
-        for fold in folds:
-            self.vectorize_fold(fold, width, is_alone=len(folds) == 1)
+        has_lanes = [self.vectorize_fold(fold, width, is_alone=len(folds) == 1) for fold in folds]
         for nest in [node for node in self.ast.toposort() if node.op is Ops.END]:
             self.vectorize_nest(nest, width)
         for loop in reversed(loop_order(self.ast)):
@@ -277,15 +276,15 @@ class _Shaper:
                 and _stride(store.src[1], loop) == 1
                 and loop.src[0].op is Ops.CONST
             ):
-                if any(loop in fold.ranges for fold in folds if _is_lane_fold(self.ast, loop)):
+                if any(has_lanes) and _is_lane_fold(self.ast, loop):
                     break
                 if not self.turn(loop, folds, width):
                     self.vectorize_output(loop, width)
                 break
 
-    def vectorize_fold(self, fold: UOp, width: int, *, is_alone: bool) -> None:
+    def vectorize_fold(self, fold: UOp, width: int, *, is_alone: bool) -> bool:
         """Vector accumulators along a contiguous reduce axis, for several results if they share
-        loads; short folds are written out.
+        loads; short folds are written out. Whether the fold runs in lanes.
         """
         loops = [
             part for part in fold.src[1:] if part.op is Ops.RANGE and part.src[0].op is Ops.CONST
@@ -309,11 +308,11 @@ class _Shaper:
                 self.split_to(loop, OptOps.UNROLL, amount)
             for axis, count in rows:
                 self.move(OptOps.UPCAST, axis, count)
-            return
+            return True
         if loops and int(prod(part.src[0].arg for part in loops)) <= 4 * _MOST_UNROLL:
             for loop in loops:
-                if loop.src[0].arg <= 2 * _MOST_UNROLL:
-                    self.move(OptOps.UNROLL, loop, 0)
+                self.move(OptOps.UNROLL, loop, 0)
+        return False
 
     def rows(self, fold: UOp) -> list[tuple[UOp, int]]:
         """How many results to write out, if this fold is all the kernel does."""

@@ -7,14 +7,16 @@ from typing import Self
 from tilegrad.base.dtype import as_const, sum_dtype
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
+from tilegrad.tensor.core import compute
 from tilegrad.tensor.reduce import Reduce
 from tilegrad.tensor.sizes import as_axis, is_zero
 
 __all__ = ["Scan"]
 
-# Longer axes are folded in blocks of this many elements: the work is then length * block, not its
-# square.
-_BLOCK = 256
+# Longer axes are folded in blocks of this many elements, a vector or few: the work is then
+# length * block, not its square.
+_BLOCK = 16
+_LONG = 64
 
 
 class Scan(Reduce):
@@ -53,12 +55,15 @@ class Scan(Reduce):
         # A running fold of a constant has a closed form at any length.
         return (
             self._running(place, op)
-            if size <= _BLOCK or self.uop.is_constant
+            if size <= _LONG or self.uop.is_constant
             else self._in_blocks(place, op)
         )
 
     def _in_blocks(self, axis: int, op: Ops) -> Self:
-        """Within blocks first; then each block is joined with the fold of all blocks before it."""
+        """The folds of whole blocks first, and of all blocks before each; the elements before one
+        in its block are folded where both are joined, so that nothing as long as the axis is stored
+        between.
+        """
         assert op.definition.identity is not None
         identity = as_const(op.definition.identity(self.dtype), self.dtype)
         x = self.movedim(axis, -1)
@@ -66,7 +71,9 @@ class Scan(Reduce):
         blocks = -(-size // _BLOCK)
         padded = x.pad((0, blocks * _BLOCK - size), value=identity).reshape(*lead, blocks, _BLOCK)
         inside = padded._running(len(lead) + 1, op)
-        totals = inside._window(len(lead) + 1, _BLOCK - 1, _BLOCK).reshape(*lead, blocks)
+        totals = self._like(
+            compute(Ops.REDUCE_AXIS, x.dtype, (padded.uop,), (op, (len(lead) + 1,)))
+        ).reshape(*lead, blocks)
         before = (
             totals._scanned("cumulative", -1, op)
             ._window(len(lead), 0, blocks - 1)
