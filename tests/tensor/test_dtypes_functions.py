@@ -101,6 +101,22 @@ def test_composed_functions_of_half_types_round_once(name: str, dtype: DType) ->
     assert np.max(np.abs(found - exact) / unit) <= 0.51
 
 
+def test_odd_functions_keep_the_sign_of_zero() -> None:
+    names = (
+        "expm1 log1p sin tan asin atan sinh tanh asinh atanh erf sqrt silu gelu floor ceil trunc"
+    )
+    for name in names.split():
+        x = Tensor([-0.0, 0.0], requires_grad=True)
+        y = getattr(x, name)()
+        assert [math.copysign(1, value) for value in y.tolist()] == [-1, 1], name
+        if name in ("log1p", "atanh", "tanh"):
+            y.sum().backward()
+            assert x.grad is not None
+            assert x.grad.tolist() == [1.0, 1.0], name
+    assert [math.copysign(1, y) for y in Tensor([-0.5, -0.0]).ceil().tolist()] == [-1, -1]
+    assert Tensor([-1.5, 1.5, 2.0, INF]).ceil().tolist() == [-1, 2, 2, INF]
+
+
 def test_lerp_of_other_dtypes() -> None:
     assert Tensor([1, 3]).lerp(Tensor([5, 5]), 0.5).tolist() == [3.0, 4.0]
     half = Tensor([1.0, 2.0]).half()

@@ -139,13 +139,6 @@ class Arithmetic(Windows):
         whole = self.trunc()
         return whole - (self < whole).cast(self.dtype)
 
-    def ceil(self) -> Self:
-        """Rounded up."""
-        if not self.dtype.is_float:
-            return self
-        whole = self.trunc()
-        return whole + (whole < self).cast(self.dtype)
-
     @composed
     def _floor_divide(self, other: Operand, *, swap: bool = False) -> Self:
         left, right = self._pair("floordiv", other, swap=swap)

@@ -126,6 +126,14 @@ class Elementwise(Arithmetic):
 
     # rounding and signs
 
+    def ceil(self) -> Self:
+        """Rounded up."""
+        if not self.dtype.is_float:
+            return self
+        whole = self.trunc()
+        # Not a sum with 0 or 1: what is -0.0 stays so.
+        return (whole < self).where(whole + 1, whole)
+
     @composed
     def round(self) -> Self:
         """Rounded to the nearest integer, halves to the even one.

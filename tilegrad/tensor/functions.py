@@ -77,7 +77,8 @@ class Functions(Elementwise):
             # What rounding took from 1 + x comes back, to first order.
             u = x + 1
             lost = ((x - (u - 1)) / u).detach()
-            return u.log() + lost.isfinite().where(lost, 0)
+            # -0.0 stays so.
+            return x.eq(0).where(x, u.log() + lost.isfinite().where(lost, 0))
 
         return self._in_float(function)
 
