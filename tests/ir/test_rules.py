@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.ir.values import evaluate, evaluate_grid, same_bits
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.trace import recording
 from tilegrad.ir import Ops, PatternMatcher, Rule, UOp, UPat, graph_rewrite
 from tilegrad.ir import rules as rules_package
 from tilegrad.ir.rules import SIMPLIFY, simplify, simplify_under
@@ -247,6 +248,20 @@ def test_simplify_twice_is_once(seed: int) -> None:
     once = simplify(random_expression(rng, leaves_of(rng), rng.randint(1, 14)))
     twice = graph_rewrite(once, NOT_KEPT)
     assert twice is once, f"{render(once)}\n{render(twice)}"
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 2**48))
+def test_simplify_with_a_mapping_is_to_replace_and_simplify(seed: int) -> None:
+    """A value may hold its own key."""
+    rng = random.Random(seed)
+    leaves = leaves_of(rng)
+    node = random_expression(rng, leaves, rng.randint(1, 14))
+    mapping = {leaf: random_expression(rng, leaves, rng.randint(1, 4)) for leaf in leaves[:2]}
+    mapping = {old: new for old, new in mapping.items() if new.dtype is old.dtype}
+    assert simplify(node, mapping) is graph_rewrite(node.substitute(mapping), NOT_KEPT)
+    with recording():
+        assert simplify(node, mapping) is simplify(node.substitute(mapping))
 
 
 @settings(max_examples=400)

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tilegrad.base.trace import trace
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rules import conjuncts, simplify
+from tilegrad.ir.rewrite import settle
+from tilegrad.ir.rules import SIMPLIFY, conjuncts, simplify
 from tilegrad.ir.uop import UOp
 
 __all__ = ["gated_load", "pad_range", "replace_ranges", "runs_over"]
@@ -28,7 +30,11 @@ def replace_ranges(ast: UOp, mapping: Mapping[UOp, tuple[UOp, Sequence[UOp]]]) -
     before   REDUCE(LOAD(a, r), r)                     {r: (p*4 + q, (p, q))}
     after    REDUCE(LOAD(a, p*4 + q), p, q)
     """
-    done: dict[UOp, UOp] = {loop: value for loop, (value, _) in mapping.items()}
+    # Simplified as it is made, in one walk; for a record, in a pass of its own.
+    is_recorded = trace.get() is not None
+    done: dict[UOp, UOp] = {
+        loop: value if is_recorded else simplify(value) for loop, (value, _) in mapping.items()
+    }
     for node in ast.toposort():
         if node in mapping:
             continue
@@ -38,8 +44,12 @@ def replace_ranges(ast: UOp, mapping: Mapping[UOp, tuple[UOp, Sequence[UOp]]]) -
                 src += [loop for loop in mapping[source][1] if loop not in src]
             else:
                 src.append(done[source])
+        if not is_recorded:
+            # One of the ranges may run once.
+            src = [source if source.simple is True else simplify(source) for source in src]
         new = tuple(src)
-        done[node] = node if new == node.src else UOp(node.op, node.dtype, new, node.arg)
+        made = node if new == node.src else UOp(node.op, node.dtype, new, node.arg)
+        done[node] = made if is_recorded else settle(made, SIMPLIFY)
     return simplify(done[ast])
 
 

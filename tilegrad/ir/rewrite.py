@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import marshal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tilegrad.base import cache
@@ -22,7 +22,15 @@ from tilegrad.base.trace import PassRecord, Rewrite, counters, trace
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["PatternMatcher", "Rule", "UPat", "fold", "graph_rewrite"]
+__all__ = [
+    "PatternMatcher",
+    "Rule",
+    "UPat",
+    "fold",
+    "graph_rewrite",
+    "replace_and_rewrite",
+    "settle",
+]
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...] | None:
@@ -495,6 +503,45 @@ def graph_rewrite(
     steps: list[Step | None] = [step] * len(matcher.steps())
     entry.after = _rewrite(root, steps, ctx, matcher.name, False)
     return entry.after  # type: ignore[no-any-return]
+
+
+def replace_and_rewrite(
+    root: UOp, mapping: Mapping[UOp, UOp], matcher: PatternMatcher, *, name: str | None = None
+) -> UOp:
+    """`graph_rewrite(root.substitute(mapping), ...)` by rules that are kept, in one walk."""
+    if trace.get() is not None:
+        return graph_rewrite(root.substitute(mapping), matcher, name=name)
+    counters.rewrites += 1
+    done = {node: settled(value, matcher) for node, value in mapping.items()}
+    for node in root.toposort():
+        if node in done:
+            continue
+        src = tuple([done[source] for source in node.src])
+        fresh = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        done[node] = settle(fresh, matcher)
+    counters.visits += len(done)
+    return done[root]
+
+
+def settled(node: UOp, matcher: PatternMatcher) -> UOp:
+    """What rules that are kept make of `node`."""
+    if node.simple is None:
+        return _rewrite(node, matcher.steps(), None, matcher.name, True)
+    return node if node.simple is True else node.simple
+
+
+def settle(node: UOp, matcher: PatternMatcher) -> UOp:
+    """What rules that are kept make of `node`, of whose sources they make nothing else."""
+    if node.simple is not None:
+        return node if node.simple is True else node.simple
+    steps = matcher.steps()
+    step = steps[node.op.serial]
+    made = None if step is None else step(node, None)
+    if made is None:
+        node.simple = True
+        return node
+    node.simple = final = _descend(made, {}, steps, None, matcher.name, True)
+    return final
 
 
 def _rewrite(root: UOp, steps: Sequence[Step | None], ctx: Any, name: str, is_kept: bool) -> UOp:

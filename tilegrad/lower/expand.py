@@ -16,6 +16,8 @@ from tilegrad.ir.uop import UOp
 __all__ = ["write_out"]
 
 _WRITTEN = (Axis.UPCAST, Axis.UNROLL)
+# What closes written-out axes, gathers all copies, or is memory.
+_SPECIAL = (Ops.BARRIER, Ops.SINK, Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL)
 Place = tuple[int, ...]
 
 
@@ -48,10 +50,35 @@ def write_out(ast: UOp) -> UOp:
         own = _needed(node, needs, rank)
         needs[node] = own
         copies: dict[Place, UOp] = {}
+        if own and node.op not in _SPECIAL:
+            made[node] = _copies(node, own, needs, made)
+            continue
         for place in itertools.product(*(range(axis.src[0].arg) for axis in own)):
             copies[place] = _copy(node, dict(zip(own, place, strict=True)), needs, made, number)
         made[node] = copies
     return made[ast][()]
+
+
+def _copies(
+    node: UOp,
+    own: tuple[UOp, ...],
+    needs: dict[UOp, tuple[UOp, ...]],
+    made: dict[UOp, dict[Place, UOp]],
+) -> dict[Place, UOp]:
+    """A copy of `node`, which is a value of its sources alone, for each place."""
+    rank = {axis: number for number, axis in enumerate(own)}
+    # Per source: its copies, and where in a place theirs is.
+    sources = [(made[source], tuple([rank[axis] for axis in needs[source]])) for source in node.src]
+    op, dtype, arg = node.op, node.dtype, node.arg
+    return {
+        place: UOp(
+            op,
+            dtype,
+            tuple([copies[tuple([place[i] for i in numbers])] for copies, numbers in sources]),
+            arg,
+        )
+        for place in itertools.product(*(range(axis.src[0].arg) for axis in own))
+    }
 
 
 def _needed(node: UOp, needs: dict[UOp, tuple[UOp, ...]], rank: dict[UOp, int]) -> tuple[UOp, ...]:

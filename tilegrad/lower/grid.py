@@ -64,7 +64,7 @@ def use_grid(ast: UOp) -> UOp:
         [*([part] for part in lanes[: crowded - 1 : -1]), lanes[:crowded]]
     ):
         mapping |= _share(f"lidx{number}", parts)
-    return simplify(ast.substitute(mapping))
+    return simplify(ast, mapping)
 
 
 def spread_shared(ast: UOp) -> UOp:

@@ -34,18 +34,17 @@ def order_sums(ast: UOp) -> UOp:
             (place.get(loop.arg[0], len(place) + loop.arg[0]) for loop in term.ranges), default=-1
         )
 
-    positions: dict[UOp, tuple[str, ...]] = {}
+    ranks: dict[UOp, tuple[int, tuple[str, ...]]] = {}
 
     def rank(term: UOp) -> tuple[int, tuple[str, ...]]:
-        if term not in positions:
-            positions[term] = tuple(
-                sorted({node.arg[0] for node in term.toposort() if node.op is Ops.SPECIAL})
-            )
-        return depth(term), positions[term]
+        if term not in ranks:
+            positions = {node.arg[0] for node in term.toposort() if node.op is Ops.SPECIAL}
+            ranks[term] = depth(term), tuple(sorted(positions))
+        return ranks[term]
 
     done: dict[UOp, UOp] = {}
     for node in ast.toposort():
-        src = tuple(done[source] for source in node.src)
+        src = tuple([done[source] for source in node.src])
         made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
         if (
             node.op in (Ops.LOAD, Ops.STORE)
@@ -77,7 +76,7 @@ def _fits(node: UOp) -> bool:
 def _concrete(ast: UOp) -> UOp:
     done: dict[UOp, UOp] = {}
     for node in ast.toposort():
-        src = tuple(done[source] for source in node.src)
+        src = tuple([done[source] for source in node.src])
         is_index = node.dtype.scalar is dtypes.index
         if not is_index:
             if (

@@ -213,7 +213,7 @@ def _is_private(pointer: UOp, lane: UOp) -> bool:
 
 
 def _at(node: UOp, lane: UOp, place: int) -> UOp:
-    return simplify(node.substitute({lane: UOp.const(dtypes.index, place)}))
+    return simplify(node, {lane: UOp.const(dtypes.index, place)})
 
 
 def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: Target) -> UOp:

@@ -48,7 +48,7 @@ def share_loops(ast: UOp) -> UOp:
         for own, theirs in zip(fold.src[1:], leader.src[1:], strict=True)
         if own is not theirs
     }
-    return simplify(ast.substitute(mapping)) if mapping else ast
+    return simplify(ast, mapping) if mapping else ast
 
 
 def _has_cycle(loop_of: dict[UOp, UOp], needs: dict[UOp, list[UOp]]) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rewrite import PatternMatcher, graph_rewrite
+from tilegrad.ir.rewrite import PatternMatcher, graph_rewrite, replace_and_rewrite
 from tilegrad.ir.rules.division import COMPARISONS, DIVISION
 from tilegrad.ir.rules.folding import BOOLEANS, FOLDING, IDENTITIES
 from tilegrad.ir.rules.sums import SUMS
@@ -25,8 +25,12 @@ SIMPLIFY = PatternMatcher(
 )
 
 
-def simplify(node: UOp) -> UOp:
-    """`node` with the same value, written more simply."""
+def simplify(node: UOp, mapping: Mapping[UOp, UOp] | None = None) -> UOp:
+    """`node` with the same value, written more simply; first each key of `mapping` becomes its
+    value.
+    """
+    if mapping:
+        return replace_and_rewrite(node, mapping, SIMPLIFY, name="simplify")
     return graph_rewrite(node, SIMPLIFY, name="simplify")
 
 
