@@ -411,20 +411,90 @@ class Indexing(Creation):
             )
             return chosen
         # Once, as masks are computed.
-        keys = tuple(self._completed(key))
-        places = self._places(multiply(self.shape)).reshape(self.shape)[keys]
+        places, inside = self._places_named(self._completed(key))
         # Axes of size 1 in front of the picked ones are no matter.
         while new.ndim > places.ndim and is_one(new.shape[0]):
             new = new.reshape(new.shape[1:])
         values = new.expand(places.shape).flatten()
         if not places._has_elements():
             return self
-        # An index outside picks place 0, which is not meant: there is nothing inside.
-        inside = self._like(UOp.const(dtypes.bool, True)).expand(self.shape)[keys]
         target: Any = inside.where(places, -1).flatten()
         base: Any = self.flatten()
         written: Self = base._folded_into(target, values, None).reshape(self.shape)
         return written
+
+    def _places_named(self, keys: Sequence[Any]) -> tuple[Self, Self]:
+        """The flat positions in this tensor of the elements that complete `keys` pick, and whether
+        each lies inside: sums over axes, so that nothing is read but the indices.
+        """
+        sizes = self._sizes
+        wide = _index_dtype(sizes)
+        # The axes of the result but for those of indices; None for a new one.
+        vectors: list[Self | None] = []
+        tensors: list[int] = []
+        indices: list[tuple[Self, int, int]] = []
+        total: Any = self._like(UOp.const(wide, 0))
+        axis = 0
+        for part in keys:
+            if part is None:
+                vectors.append(None)
+                continue
+            size, step = sizes[axis], math.prod(sizes[axis + 1 :])
+            if isinstance(part, slice):
+                start, stop, stride = self._slice_numbers(part, size)
+                total = total + start * step
+                count = len(range(start, stop, stride))
+                vectors.append(self._places(count).cast(wide) * (stride * step))
+            elif isinstance(part, Core):
+                tensors.append(len(vectors))
+                vectors.append(None)
+                index = self._of(part.uop, part.device, part._variables)
+                indices.append((index, size, step))
+            elif isinstance(part, UOp):
+                place, variables = as_size("setitem", part)
+                total = total + self._holding(variables)._size_number(place) * step
+            else:
+                if not -size <= part < size:
+                    raise self._outside(part, axis)
+                total = total + part % size * step
+            axis += 1
+        check_devices("setitem", [self, *[index for index, _, _ in indices]])
+        first = indices[0][0]
+        nodes = first._meet("setitem", *[index for index, _, _ in indices[1:]], unify=False)
+        shape = max((node.shape for node in nodes), key=len)
+        is_together = tensors == list(range(tensors[0], tensors[0] + len(tensors)))
+        front = tensors[0] if is_together else 0
+        rest = [vector for place, vector in enumerate(vectors) if place not in tensors]
+        ndim = len(rest) + len(shape)
+        lead = (1,) * front
+        inside: Any = None
+        for (index, size, step), node in zip(indices, nodes):
+            at, is_in = index._like(node)._flat_position([index._like(node)], [size])
+            at = at.reshape(*lead, *node.shape, *[1] * (len(rest) - front))
+            is_in = is_in.reshape(at.shape)
+            total = total + at.cast(wide) * step
+            inside = is_in if inside is None else inside & is_in
+        whole: list[Any] = [*lead, *shape, *[1] * (len(rest) - front)]
+        for place, vector in enumerate(rest):
+            if vector is not None:
+                axis = place if place < front else place + len(shape)
+                whole[axis] = vector.shape[0]
+                total = total + vector.reshape([-1 if at == axis else 1 for at in range(ndim)])
+        return total.expand(whole), inside.expand(whole)
+
+    def _slice_numbers(self, part: slice, size: int) -> tuple[int, int, int]:
+        for bound in (part.start, part.stop, part.step):
+            if isinstance(bound, UOp):
+                raise ShapeError(
+                    "setitem: a symbolic slice beside an integer tensor",
+                    rule="number bounds, or a write in two steps",
+                    line=here(),
+                )
+            if bound is not None:
+                as_int("setitem", "a slice bound", bound)
+        if part.step is not None and as_int("setitem", "a step", part.step) == 0:
+            raise IndexBoundsError("setitem: slice step is 0", line=here())
+        return part.indices(size)
 
     def _by_axis_fits(self, mask: Self) -> None:
         """Raise IndexBoundsError unless the first axes have the sizes of `mask`."""
