@@ -12,8 +12,13 @@ import pytest
 
 from tilegrad import Context, Device, Tensor
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import ConfigError
 from tilegrad.device import cpu
 from tilegrad.device.backend import Backend
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.lower.decompose import decompose
+from tilegrad.target import Target
 
 ALL_HALVES = np.arange(1 << 16, dtype=np.uint16)
 
@@ -173,3 +178,21 @@ def test_arithmetic_of_halves_rounds_each_time(device: str, name: str) -> None:
     np.testing.assert_array_equal(found, expected)
     if name != "maximum":
         same(found, expected)
+
+
+def test_a_switch_asks_for_emulation() -> None:
+    """The same results, of which the code knows no half."""
+    x = ALL_HALVES.view(np.float16)[::17]
+    with np.errstate(all="ignore"):
+        expected = x * x + x
+    for names, is_native in (("", True), ("half", False), ("bfloat16, float16", False)):
+        with Context(EMULATED_DTYPES=names):
+            given = Tensor(x).realize()
+            same((given * given + given).numpy(), expected)
+            memory = UOp(Ops.DEFINE_GLOBAL, dtypes.half.ptr(4), (), 0)
+            load = memory.load(UOp.const(dtypes.int32, 0))
+            root = UOp.sink(memory.store(UOp.const(dtypes.int32, 1), load + load))
+            made = decompose(root, Target("plain")).toposort()
+            assert any(node.dtype.scalar is dtypes.half for node in made) is is_native
+    with Context(EMULATED_DTYPES="double"), pytest.raises(ConfigError, match="'double'"):
+        decompose(root, Target("plain"))

@@ -48,6 +48,11 @@ class Config:
     SEARCH: str = _switch("beam", "the strategy of a search, by name", shapes_code=True)
     JIT: int = _switch(1, "0 off, 1 on, 2 capture without the graph runner", high=2)
     TC: int = _switch(1, "matrix units: 0 off, 1 on, 2 their shape only", high=2, shapes_code=True)
+    EMULATED_DTYPES: str = _switch(
+        "",
+        "short floats to hold in float32 also where a device has them: 'half,bfloat16'",
+        shapes_code=True,
+    )
     VERIFY: int = _switch(1, "0 skips the checks between stages", high=1)
     EXPAND_SSA: int = _switch(0, "1: C-like renderers name every value", high=1, shapes_code=True)
     DISABLE_COMPILER_CACHE: int = _switch(

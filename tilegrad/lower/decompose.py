@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilegrad.base.config import config
 from tilegrad.base.dtype import DType, Pointer, dtypes, truncate
-from tilegrad.base.errors import CompileError
+from tilegrad.base.errors import CompileError, ConfigError
 from tilegrad.base.float8 import FORMATS
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Ops
@@ -44,8 +45,9 @@ def to_shift(x: UOp, c: UOp) -> UOp | None:
 def decompose(ast: UOp, target: Target) -> UOp:
     """`ast` with nothing that `target` lacks."""
     found = {_element(node.dtype) for node in ast.toposort()}
+    missing = {*target.missing_dtypes, *dtypes.fp8s, *_emulated()}
     for dtype in (*dtypes.fp8s, dtypes.bfloat16, dtypes.float16):
-        if dtype in found and (dtype in target.missing_dtypes or dtype in dtypes.fp8s):
+        if dtype in found and dtype in missing:
             ast = _without(ast, dtype)
     if dtypes.float64 in target.missing_dtypes:
         _refuse(ast, dtypes.float64, target)
@@ -55,6 +57,25 @@ def decompose(ast: UOp, target: Target) -> UOp:
     if not target.has_mask:
         ast = graph_rewrite(ast, MASKS, name="lower.decompose.masks")
     return graph_rewrite(ast, FORMS + FOLDING + IDENTITIES, name="lower.decompose.forms")
+
+
+def _emulated() -> list[DType]:
+    """The dtypes that the switch EMULATED_DTYPES names.
+
+    Raises ConfigError for one that float32 cannot stand for.
+    """
+    if not config.EMULATED_DTYPES:
+        return []
+    known = {
+        name: dtype
+        for dtype in (dtypes.float16, dtypes.bfloat16, *dtypes.fp8s)
+        for name in (dtype.name, dtype.alias)
+    }
+    names = [name.strip() for name in config.EMULATED_DTYPES.split(",")]
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"EMULATED_DTYPES: unknown value {name!r}", allowed=", ".join(known))
+    return [known[name] for name in names]
 
 
 def _refuse(ast: UOp, dtype: DType, target: Target) -> None:
