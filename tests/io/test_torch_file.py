@@ -212,6 +212,33 @@ def test_a_large_archive(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert load(file, zipped(tensor(FLOATS, (12,), (1,)), {"0": RAW})).tolist() == ROW.tolist()
 
 
+def test_unknown_names_are_kept_as_names(file: Path) -> None:
+    """A whole model, settings of a program, a kind of dict: all that was given is there."""
+    weight = tensor(FLOATS, (2,), (1,))
+    layer = Code(named("shop.Layer") + b")\x81" + put({"_parameters": {"w": weight}}) + b"b")
+    settings = Code(named("argparse.Namespace") + b")\x81" + put({"lr": 0.1}) + b"b")
+    table = Code(call("shop.Table", 1) + b"(" + put("k") + put(FLOATS) + b"u")
+    row = Code(call("shop.Row") + b"(" + put(1) + put(2) + b"e")
+    made = Code(named("shop.Made") + put((5,)) + put({"x": 6}) + b"\x92")
+    value = {"layer": layer, "deep": (1, [settings]), "table": table, "row": row, "made": made}
+    value["name"] = named("os.system")
+    for content in (zipped(value, {"0": RAW}), legacy(value, {"0": (12, RAW)})):
+        file.write_bytes(content)
+        with pytest.raises(DataError, match=r"it wants shop\.Layer"):
+            torch_load(file)
+        found = torch_load(file, keep_unknown=True)
+        assert (found["layer"].name, repr(found["layer"])) == (
+            "shop.Layer",
+            "<shop.Layer, not made>",
+        )
+        assert found["layer"].state["_parameters"]["w"].tolist() == [0, 1]
+        assert found["deep"][1][0].state == {"lr": 0.1}
+        assert (found["table"].arguments, found["row"].items) == ((1,), [1, 2])
+        assert found["table"].pairs["k"].tolist() == ROW.tolist()
+        assert (found["made"].arguments, found["made"].pairs) == ((5,), {"x": 6})
+        assert (found["name"].name, found["name"].arguments) == ("os.system", None)
+
+
 # what is refused
 
 HUGE = (1 << 61,)
@@ -313,6 +340,19 @@ ZIPS: dict[str, tuple[Callable[[], bytes], str]] = {
             {},
         ),
         "make more than the file holds",
+    ),
+    "arguments by name": (
+        lambda: zipped(Code(named("collections.OrderedDict") + b")" + put({"a": 1}) + b"\x92"), {}),
+        "arguments by name",
+    ),
+    "negated": (
+        lambda: zipped(
+            call(
+                "torch._utils._rebuild_tensor_v2", FLOATS, 0, (1,), (1,), False, None, {"neg": True}
+            ),
+            {"0": RAW},
+        ),
+        "a tensor with neg to be applied",
     ),
     "no stack": (lambda: zipped(b"\x80\x02.", {}), "the stack is empty"),
     "nothing kept": (lambda: zipped(b"h\x05.", {}), "nothing is kept under number 5"),
@@ -453,8 +493,9 @@ GOOD = {
 def check_any_damage(kind: str, content: bytes, folder: Path) -> None:
     path = folder / kind
     path.write_bytes(content)
-    with memory_for(256 << 20), contextlib.suppress(DataError):
-        torch_load(path)
+    for keep_unknown in (False, True):
+        with memory_for(256 << 20), contextlib.suppress(DataError):
+            torch_load(path, keep_unknown=keep_unknown)
 
 
 @pytest.mark.parametrize("kind", GOOD)

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["Global", "PickleError", "Pickled", "read_pickle"]
+__all__ = ["Global", "PickleError", "Pickled", "Unknown", "plain_key", "read_pickle"]
 
 _MAX_BYTES = 64 << 20
 _MAX_LONG_BYTES = 1024
@@ -55,6 +55,46 @@ class Pickled:
         """Raises PickleError for a state that does not fit."""
         raise PickleError(f"a {type(self).__name__} takes no state")
 
+    def take_items(self, items: list[Any]) -> None:
+        """Raises PickleError unless this is a kind of list."""
+        raise PickleError(f"items for a {type(self).__name__}, which is no list")
+
+    def take_pairs(self, pairs: list[tuple[Any, Any]]) -> None:
+        """Raises PickleError unless this is a kind of dict."""
+        raise PickleError(f"pairs for a {type(self).__name__}, which is no dict")
+
+
+class Unknown(Pickled):
+    """What a name outside the table would have made: the name, and all that it was given. Nothing
+    of it was looked up or run.
+
+    Attributes:
+        name: "module.name".
+        arguments: what the call was given; None for a name that was not called.
+        state: what was to be restored, often the attributes as a dict.
+        items: what was appended, for a kind of list.
+        pairs: what was put in, for a kind of dict.
+    """
+
+    __slots__ = ("arguments", "items", "name", "pairs", "state")
+
+    def __init__(self, name: str, arguments: tuple[Any, ...] | None = None):
+        self.name, self.arguments, self.state = name, arguments, None
+        self.items: list[Any] = []
+        self.pairs: dict[Any, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<{self.name}, not made>"
+
+    def take_state(self, state: Any) -> None:
+        self.state = state
+
+    def take_items(self, items: list[Any]) -> None:
+        self.items.extend(items)
+
+    def take_pairs(self, pairs: list[tuple[Any, Any]]) -> None:
+        self.pairs.update(pairs)
+
 
 class _Mark:
     """The place on the stack where the items of a list begin."""
@@ -69,15 +109,17 @@ def read_pickle(
     table: Mapping[str, Any],
     persistent: Callable[[Any], Any] | None = None,
     start: int = 0,
+    keep_unknown: bool = False,
 ) -> tuple[Any, int]:
     """The value of the pickle that begins at byte `start`, and where it ends.
 
     `table` has for each name, "module.name", a function that makes a value of the arguments, or a
     value that is no function and stands for itself. `persistent` makes a value of a persistent id.
+    Other names are refused, or with `keep_unknown` make an `Unknown`.
 
     Raises PickleError.
     """
-    return _Machine(data, table, persistent, start).run()
+    return _Machine(data, table, persistent, start, keep_unknown).run()
 
 
 def plain_key(value: Any, depth: int = 0) -> bool:
@@ -94,8 +136,10 @@ class _Machine:
         table: Mapping[str, Any],
         persistent: Callable[[Any], Any] | None,
         start: int,
+        keep_unknown: bool,
     ):
         self.data = data
+        self.keep_unknown = keep_unknown
         self.table = table
         self.persistent = persistent
         self.at = start
@@ -188,16 +232,22 @@ class _Machine:
         target = self.top()
         if type(target) is list:
             target.extend(items)
+        elif isinstance(target, Pickled):
+            target.take_items(items)
         else:
             raise PickleError(f"items for a {_kind(target)}, which is no list")
 
     def set_items(self, items: list[Any]) -> None:
         target = self.top()
-        if not isinstance(target, dict) or len(items) % 2:
+        if not isinstance(target, (dict, Pickled)) or len(items) % 2:
             raise PickleError(f"pairs for a {_kind(target)}, which is no dict")
-        for key, value in zip(items[::2], items[1::2], strict=True):
+        pairs = list(zip(items[::2], items[1::2], strict=True))
+        for key, _ in pairs:
             self.check_key(key)
-            target[key] = value
+        if isinstance(target, Pickled):
+            target.take_pairs(pairs)
+        else:
+            target.update(pairs)
 
     def check_key(self, key: Any) -> None:
         if not plain_key(key):
@@ -220,9 +270,12 @@ class _Machine:
         try:
             found = self.table[full]
         except KeyError:
-            raise PickleError(
-                f"it wants {full}, which is no data that this reader knows; nothing was run"
-            ) from None
+            if not self.keep_unknown:
+                raise PickleError(
+                    f"it wants {full}, which is no data that this reader knows; nothing was run"
+                ) from None
+            self.push(Global(full, lambda *given: Unknown(full, given)))
+            return
         self.push(Global(full, found) if callable(found) else found)
 
     def stack_global(self) -> None:
@@ -242,6 +295,16 @@ class _Machine:
             self.push(maker.make(*arguments))
         except (TypeError, ValueError, OverflowError) as error:
             raise PickleError(f"{maker.name} does not take such arguments: {error}") from error
+
+    def new_with_names(self) -> None:
+        """As `reduce`, with arguments by name, which only an `Unknown` has a use for."""
+        named = self.pop()
+        if type(named) is not dict or (named and not self.keep_unknown):
+            raise PickleError("arguments by name")
+        self.reduce()
+        made = self.top()
+        if named and isinstance(made, Unknown):
+            made.pairs.update(named)
 
     def build(self) -> None:
         state, target = self.pop(), self.top()
@@ -407,6 +470,7 @@ _INSTRUCTIONS: dict[int, Callable[[_Machine], None]] = {
         "\x93": _Machine.stack_global,
         "R": _Machine.reduce,
         "\x81": _Machine.reduce,
+        "\x92": _Machine.new_with_names,
         "b": _Machine.build,
         "P": lambda m: m.load_id(m.text(m.line())),
         "Q": lambda m: m.load_id(m.pop()),

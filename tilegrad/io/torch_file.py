@@ -22,11 +22,11 @@ from typing import Any
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.io.archive import Archive, is_archive, tar_members
 from tilegrad.io.mapped import Source, damaged, dtype_called, is_sizes, source_of, tensor_over
-from tilegrad.io.pickled import Global, Pickled, PickleError, plain_key, read_pickle
+from tilegrad.io.pickled import Global, Pickled, PickleError, Unknown, plain_key, read_pickle
 from tilegrad.tensor.interchange import strided
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["torch_load"]
+__all__ = ["Unknown", "torch_load"]
 
 _READER = "torch_load"
 _MAGIC = 0x1950A86A20F9469CFC6C
@@ -69,13 +69,17 @@ class _Storage:
     data: memoryview | None
 
 
-def torch_load(path: Source, device: str | None = None) -> Any:
+def torch_load(path: Source, device: str | None = None, keep_unknown: bool = False) -> Any:
     """What `torch.save` wrote to `path`, its tensors as tensors on `device`.
 
     All of PyTorch's formats are read: zip, legacy and tar; dicts, lists, tuples, sets, numbers,
     texts, NumPy arrays and numbers, parameters (as their tensors) and shared storages. The file is
-    mapped and read as its values are needed. Nothing in it is run: a file that wants a class or a
-    function beyond plain data is refused, and the message names it.
+    mapped and read as its values are needed.
+
+    Nothing in it is run: a file that wants a class or a function beyond plain data is refused, and
+    the message names it. With `keep_unknown`, an `Unknown` stands in its place, which holds the
+    name and all that was given to it, tensors too: so the weights of a whole model that was saved,
+    or of a file with the settings of some program, can be had without that program.
 
     Raises DataError if the file is absent, damaged, written by a big-endian machine, wants a name
     that is no data, or holds a dtype that tensors do not have.
@@ -86,10 +90,10 @@ def torch_load(path: Source, device: str | None = None) -> Any:
     file, data = source_of(_READER, path)
     try:
         if is_archive(data):
-            return _Zip(file, data, device).value()
+            return _Zip(file, data, _Values(device, keep_unknown)).value()
         if _is_tar(data):
-            return _tar(file, data, device)
-        return _legacy(file, data, device)
+            return _tar(file, data, _Values(device, keep_unknown))
+        return _legacy(file, data, device, keep_unknown)
     except PickleError as error:
         what = "the file is not plain data, or damaged"
         raise damaged(_READER, file, what, "a pickle of data", error) from error
@@ -256,13 +260,20 @@ _PLAIN |= {
 }
 
 
+def _check_bits(more: tuple[Any, ...]) -> None:
+    """Refuse a tensor that PyTorch turns or negates when it reads it: the bytes are others."""
+    for each in more:
+        if type(each) is dict and any(type(on) is bool and on for on in each.values()):
+            raise PickleError(f"a tensor with {', '.join(map(str, each)):.60} to be applied")
+
+
 class _Values:
     """Makes tensors of what a pickle says of them. A legacy file is read twice: the first time, to
     find its storages, `is_blind` leaves the tensors out.
     """
 
-    def __init__(self, file: str, device: str | None, is_blind: bool = False):
-        self.file, self.device, self.is_blind = file, device, is_blind
+    def __init__(self, device: str | None, keep_unknown: bool = False, is_blind: bool = False):
+        self.device, self.keep_unknown, self.is_blind = device, keep_unknown, is_blind
         self.table: Mapping[str, Any] = _PLAIN | {
             "torch._utils._rebuild_tensor": self.tensor,
             "torch._utils._rebuild_tensor_v2": self.tensor,
@@ -277,7 +288,7 @@ class _Values:
     def read(
         self, data: memoryview, persistent: Callable[[Any], Any], start: int = 0
     ) -> tuple[Any, int]:
-        value, end = read_pickle(data, self.table, persistent, start)
+        value, end = read_pickle(data, self.table, persistent, start, self.keep_unknown)
         return self.finished(value), end
 
     def finished(self, root: Any) -> Any:
@@ -288,7 +299,7 @@ class _Values:
             item = stack.pop()
             if id(item) in seen:
                 continue
-            if type(item) in (list, tuple) or isinstance(item, dict):
+            if type(item) in (list, tuple) or isinstance(item, (dict, Unknown)):
                 seen.add(id(item))
             if type(item) is list:
                 item[:] = [self._final(part) for part in item]
@@ -297,6 +308,9 @@ class _Values:
                 for key in item:
                     item[key] = self._final(item[key])
                 stack.extend(item.values())
+            elif isinstance(item, Unknown):
+                item.arguments, item.state = self._final(item.arguments), self._final(item.state)
+                stack += [item.arguments, item.state, item.items, item.pairs]
             elif type(item) is tuple:
                 stack.extend(item)
         return root
@@ -309,7 +323,7 @@ class _Values:
         if isinstance(part, _Kind):
             return dtype_called(part.name) or part.name
         if isinstance(part, Global):
-            return part.name
+            return Unknown(part.name) if part.name not in self.table else part.name
         if type(part) is tuple:
             return self._final_tuple(part, 0)
         return part
@@ -332,15 +346,17 @@ class _Values:
 
     # constructors
 
-    def tensor(self, storage: Any, offset: Any, size: Any, stride: Any, *unused: Any) -> Any:
+    def tensor(self, storage: Any, offset: Any, size: Any, stride: Any, *more: Any) -> Any:
+        _check_bits(more[2:])
         if not isinstance(storage, _Storage):
             raise PickleError(f"a tensor without a storage: {type(storage).__name__}")
         return self._view(storage, storage.kind, offset, size, stride)
 
     def tensor_of_kind(
         self, storage: Any, offset: Any, size: Any, stride: Any, grad: Any, hooks: Any, kind: Any,
-        *unused: Any,
+        *more: Any,
     ) -> Any:  # fmt: skip
+        _check_bits(more)
         if not isinstance(storage, _Storage) or not isinstance(kind, _Kind):
             raise PickleError("a tensor without a storage or a dtype")
         return self._view(storage, kind, offset, size, stride)
@@ -408,10 +424,10 @@ class _Values:
 class _Zip:
     """The zip format."""
 
-    def __init__(self, file: str, data: memoryview, device: str | None):
+    def __init__(self, file: str, data: memoryview, values: _Values):
         self.file = file
         self.archive = Archive(_READER, file, data)
-        self.values = _Values(file, device)
+        self.values = values
         self._storages: dict[str, _Storage] = {}
         names = [name for name in self.archive.members if name.split("/")[1:] == ["data.pkl"]]
         if len(names) != 1:
@@ -461,7 +477,7 @@ def _storage_id(given: Any) -> tuple[_Kind, str, int, Any]:
     return kind, key, count, given[5] if len(given) == 6 else None
 
 
-def _legacy(file: str, data: memoryview, device: str | None) -> Any:
+def _legacy(file: str, data: memoryview, device: str | None, keep_unknown: bool) -> Any:
     """The legacy format: magic number, version, system, the value, the names of the storages, and
     for each its number of elements and its bytes.
     """
@@ -497,7 +513,7 @@ def _legacy(file: str, data: memoryview, device: str | None) -> Any:
             raise PickleError(f"storage {key!r:.40} with two dtypes or sizes")
         return _part(known, view)
 
-    _, at = _Values(file, device, is_blind=True).read(data, seen, start)
+    _, at = _Values(device, keep_unknown, is_blind=True).read(data, seen, start)
     keys, at = read_pickle(data, {}, refuse, at)
     if type(keys) is not list or any(type(key) is not str or key not in found for key in keys):
         what = "the list of storages is damaged"
@@ -506,7 +522,7 @@ def _legacy(file: str, data: memoryview, device: str | None) -> Any:
         raise damaged(_READER, file, "storages are missing", f"{len(found)} names", f"{len(keys)}")
     for key in keys:
         at = _fill(file, data, found[key], at)
-    return _Values(file, device).read(data, seen, start)[0]
+    return _Values(device, keep_unknown).read(data, seen, start)[0]
 
 
 def _part(storage: _Storage, view: Any) -> _Storage:
@@ -538,10 +554,9 @@ def _fill(file: str, data: memoryview, storage: _Storage, at: int) -> int:
     return at + 8 + needed
 
 
-def _tar(file: str, data: memoryview, device: str | None) -> Any:
+def _tar(file: str, data: memoryview, values: _Values) -> Any:
     """The tar format of the first versions; its members are read, never written to disk."""
     members = _tar_members(file, data)
-    values = _Values(file, device)
     storages = _tar_storages(file, members["storages"])
     objects: dict[str, Any] = {}
 
