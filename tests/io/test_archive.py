@@ -16,8 +16,9 @@ from hypothesis import given
 from tests.io.damage import damaged, memory_for
 from tests.io.torch_files import storage, tensor, zipped
 from tilegrad import Tensor, dtypes
-from tilegrad.base.errors import DataError
+from tilegrad.base.errors import DataError, DTypeError
 from tilegrad.io import (
+    TensorIO,
     npy_load,
     npy_save,
     npz_load,
@@ -90,6 +91,25 @@ GOOD = tarred(a=b"hello", b=b"x" * 600).rstrip(b"\0")
 def test_any_damage_to_a_tar_is_a_data_error(content: bytes) -> None:
     with memory_for(256 << 20), contextlib.suppress(DataError):
         tar_extract(content)
+
+
+def test_a_tensor_as_a_file() -> None:
+    found = TensorIO(Tensor(b"hello, world"))
+    assert (found.read(5), found.tell(), found.seek(-5, 2), found.read()) == (
+        b"hello",
+        5,
+        7,
+        b"world",
+    )
+    assert (found.seek(1), found.seek(1, 1), found.read(2), found.seek(99)) == (1, 2, b"ll", 99)
+    assert found.read(3) == b""
+    with pytest.raises(ValueError, match="no place -1 from 0"):
+        found.seek(-1)
+    with pytest.raises(DTypeError, match="one axis of uint8 is needed"):
+        TensorIO(Tensor([1, 2]))
+    content = tarred(a=b"hello")
+    with tarfile.open(fileobj=io.BufferedReader(TensorIO(Tensor(content)))) as tar:
+        assert tar.getnames() == ["a"]
 
 
 def test_loaders_read_from_memory(tmp_path: Path) -> None:

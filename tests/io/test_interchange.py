@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import array
+import copy
 import ctypes
 import gc
 import mmap
+import pickle
 import subprocess
 import sys
 import weakref
@@ -383,6 +385,28 @@ def test_plots_take_tensors() -> None:
     assert line.get_xdata().tolist() == [0, 1, 4]
     assert np.array_equal(picture.get_array(), GRID)
     pyplot.close(figure)
+
+
+@pytest.mark.parametrize("dtype", dtypes.all, ids=lambda dtype: dtype.name)
+def test_tensors_are_pickled_with_their_values(dtype: Any) -> None:
+    x = Tensor([[1, 0, 1], [0, 1, 1]]).cast(dtype)
+    for tensor in (x, x.T, x[:0], x[0, 0]):
+        found = pickle.loads(pickle.dumps(tensor))
+        assert (found.dtype, found.shape, found.device) == (dtype, tensor.shape, "CPU")
+        assert found.tolist() == tensor.tolist()
+
+
+def test_a_pickled_tensor_is_its_own() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    found, copied = pickle.loads(pickle.dumps(x)), copy.copy(x)
+    assert (found.requires_grad, copied.requires_grad) == (True, True)
+    (found * 3).sum().backward()
+    assert (found.grad.tolist(), x.grad) == ([3, 3], None)
+    other = Tensor([1.0, 2.0], device="CPU:1")
+    assert pickle.loads(pickle.dumps(other)).device == "CPU:1"
+    x.requires_grad = None
+    x.assign(x + 1).realize()
+    assert (found.tolist(), copied.tolist()) == ([1, 2], [1, 2])
 
 
 # other libraries

@@ -10,11 +10,12 @@ import importlib
 from typing import Any
 
 __all__ = [
-    "gguf_load", "npy_load", "npy_save", "npz_load", "npz_save", "safe_load", "safe_load_metadata",
-    "safe_save", "tar_extract", "torch_load", "zip_extract",
+    "TensorIO", "gguf_load", "npy_load", "npy_save", "npz_load", "npz_save", "safe_load",
+    "safe_load_metadata", "safe_save", "tar_extract", "torch_load", "zip_extract",
 ]  # fmt: skip
 
 _HOME = {
+    "TensorIO": "tilegrad.io.stream",
     "gguf_load": "tilegrad.io.gguf",
     "npy_load": "tilegrad.io.numpy_files",
     "npy_save": "tilegrad.io.numpy_files",

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 from tilegrad.base.errors import DataError, DTypeError, ShapeError
 from tilegrad.io.archive import tar_extract, zip_extract
 from tilegrad.io.gguf import gguf_load
+from tilegrad.io.stream import TensorIO
 from tilegrad.io.torch_file import torch_load
 from tilegrad.io.weights import safe_load, safe_load_metadata, safe_save
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "Unmatched", "get_parameters", "get_state_dict", "gguf_load", "load_state_dict", "safe_load",
+    "TensorIO", "Unmatched", "get_parameters", "get_state_dict", "gguf_load", "load_state_dict", "safe_load",
     "safe_load_metadata", "safe_save", "tar_extract", "torch_load", "zip_extract",
 ]  # fmt: skip
 

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DataError, DTypeError, ShapeError
+from tilegrad.device.disk import is_file
 from tilegrad.runtime.buffer import address_of
 from tilegrad.tensor import dlpack, host, memory
 from tilegrad.tensor.assignment import Assignment
@@ -65,6 +66,14 @@ class Interchange(Assignment):
         if self.dtype in (dtypes.bfloat16, *dtypes.fp8s):
             raise BufferError(f"buffer: no format of buffers is {self.dtype.name}")
         return self.data()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To be pickled, for another process say: the values, and where they were. A graph that
+        has not been computed is computed now; gradients stay here.
+        """
+        device = None if is_file(self.device) else self.device
+        parts = (bytes(self._bytes()), self.dtype.name, self._bound_shape(), device)
+        return _restored, (type(self), *parts, self._requires_grad)
 
     # DLPack
 
@@ -186,6 +195,19 @@ class Interchange(Assignment):
         if not nbytes:
             return cls.full(sizes, 0, device=name, dtype=kind)
         return cls._of(memory.over(name, kind, data, sizes), name)._wanting(None)
+
+
+def _restored(
+    kind: Any,
+    raw: bytes,
+    dtype: str,
+    shape: tuple[int, ...],
+    device: str | None,
+    requires_grad: bool | None,
+) -> Any:
+    """The tensor that was pickled."""
+    flat = kind(raw, device=device, dtype=dtype)
+    return kind._of(flat.reshape(shape).uop, flat.device)._wanting(requires_grad)
 
 
 def _capsule(x: Any) -> Any:
