@@ -20,8 +20,8 @@ from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "TensorIO", "Unmatched", "get_parameters", "get_state_dict", "gguf_load", "load_state_dict", "safe_load",
-    "safe_load_metadata", "safe_save", "tar_extract", "torch_load", "zip_extract",
+    "TensorIO", "Unmatched", "get_parameters", "get_state_dict", "gguf_load", "load_state_dict",
+    "safe_load", "safe_load_metadata", "safe_save", "tar_extract", "torch_load", "zip_extract",
 ]  # fmt: skip
 
 
