@@ -54,6 +54,21 @@ class Creation(Scan):
         return cls._of(memory.empty(name, kind, sizes), name, variables)._wanting(requires_grad)
 
     @classmethod
+    def invalids(
+        cls,
+        *shape: Any,
+        device: str | None = None,
+        dtype: DTypeLike = None,
+        requires_grad: bool | None = None,
+    ) -> Self:
+        """As `empty`: elements whose values nobody is to rely on.
+
+        >>> Tensor.invalids(2, 3).shape
+        (2, 3)
+        """
+        return cls.empty(*shape, device=device, dtype=dtype, requires_grad=requires_grad)
+
+    @classmethod
     def full(
         cls,
         shape: Any,

@@ -39,6 +39,10 @@ __all__ = ["Joining"]
 
 Bounds = tuple[sint, sint]
 
+# Parts that one kernel joins at most, and parts of a group where there are more.
+_MOST_AT_ONCE = 32
+_GROUP = 16
+
 
 class Joining(Movement):
     """Borders, joins, pieces, repetition and diagonals."""
@@ -218,12 +222,15 @@ class Joining(Movement):
         # An empty part adds nothing, but its dtype counts.
         parts = _of_one_dtype([self, *others])
         full: list[Self] = [part for part in parts if not is_zero(part.shape[axis])] or parts[:1]
-        while len(full) > 1:
-            full = [
-                full[at]._followed_by(full[at + 1], axis) if at + 1 < len(full) else full[at]
-                for at in range(0, len(full), 2)
+        while len(full) > _MOST_AT_ONCE:
+            # An element of a kernel asks for each part whether it is there; groups of equal shapes
+            # are one kernel, made once.
+            groups: list[Any] = [
+                _joined(full[at : at + _GROUP], axis) for at in range(0, len(full), _GROUP)
             ]
-        return full[0]
+            full = [group.contiguous() for group in groups]
+        whole: Self = _joined(full, axis)
+        return whole
 
     def _followed_by(self, other: Self, axis: int) -> Self:
         check_devices("cat", [self, other])
@@ -384,6 +391,16 @@ class Joining(Movement):
         # Rows one longer than the matrix is wide: the diagonal is then a column.
         flat = x.reshape(*lead, length * length).pad((0, length))
         return flat.reshape(*lead, length, length + 1)._window(second, 0, 1).reshape(*lead, length)
+
+
+def _joined(parts: list[Any], axis: int) -> Any:
+    """Parts one after the other, as a tree of pairs."""
+    while len(parts) > 1:
+        parts = [
+            parts[at]._followed_by(parts[at + 1], axis) if at + 1 < len(parts) else parts[at]
+            for at in range(0, len(parts), 2)
+        ]
+    return parts[0]
 
 
 def _of_one_dtype(parts: list[Any]) -> list[Any]:
