@@ -42,6 +42,8 @@ _FEW_ROWS = 4
 _MOST_UNROLL = 4
 # The least side of a tile that is turned in registers.
 _LEAST_TURNED = 4
+# A row of this share of its vectors is taken as one.
+_WORTH_MASKING = 0.6
 # What a register tile is worth whose single elements are loaded behind gates.
 _GATED = 0.7
 # What it costs to pack an element that is alone in memory, and to store one, in multiply-adds.
@@ -292,18 +294,21 @@ class _Shaper:
         store = _stores(self.ast)[0].src[1]
         rivals = [part for part in fold.ranges if _stride(store, part) == 1]
         least = max((_score(fold, part) for part in rivals), default=-(1 << 20))
+        # A short axis makes poor vectors beside a longer one of the results.
+        widest = max((int(part.vmax) + 1 for part in rivals), default=0)
         contiguous = [
             part
             for part in loops
             if _has_unit_load(fold, part)
             and _score(fold, part) > least
-            and not (2 * part.src[0].arg <= width <= max((int(r.vmax) for r in rivals), default=0))
+            and (2 * part.src[0].arg > width or part.src[0].arg > widest)
         ]
         if contiguous:
             loop = contiguous[-1]
             extent = loop.src[0].arg
             rows = self.rows(fold) if extent >= width and is_alone else []
-            amount = _lane_amount(extent, width, 1 if rows else 4 if len(fold.src) == 2 else 2)
+            vectors = 1 if rows else 4 if len(fold.src) == 2 else 2
+            amount = _lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
             if amount > 1:
                 self.split_to(loop, OptOps.UNROLL, amount)
             for axis, count in rows:
@@ -358,7 +363,7 @@ class _Shaper:
 
     def vectorize_output(self, loop: UOp, width: int) -> None:
         extent = loop.src[0].arg
-        amount = _lane_amount(extent, width, 4)
+        amount = _lane_amount(extent, width, 4, has_mask=self.target.has_mask)
         if amount > 1:
             self.split_to(loop, OptOps.UPCAST, amount)
 
@@ -601,11 +606,16 @@ def _best_rows(extent: int, most: int) -> int:
     )
 
 
-def _lane_amount(extent: int, width: int, vectors: int) -> int:
-    """Elements per iteration: as many whole vectors as divide the extent, or one padded vector."""
+def _lane_amount(extent: int, width: int, vectors: int, *, has_mask: bool) -> int:
+    """Elements per iteration: as many whole vectors as divide the extent, the whole extent masked,
+    or one padded vector.
+    """
     for count in range(vectors, 0, -1):
         if extent % (count * width) == 0 and count & (count - 1) == 0:
             return count * width
+    padded = -(-extent // width) * width
+    if has_mask and width < extent <= vectors * width and extent >= _WORTH_MASKING * padded:
+        return padded
     if extent >= width:
         half = width // 2
         if extent < 4 * width and half > 1 and extent % half == 0:
