@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from tests.schedule.plans import kernels, plan
 from tilegrad import Context, Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.args import RandArg
@@ -117,3 +118,33 @@ def test_a_draw_that_is_used_twice_is_one_draw() -> None:
     values = x.tolist()
     assert later.tolist() == [2 * value for value in values]
     assert x.tolist() == values
+
+
+def test_draws_of_one_form_are_one_kernel() -> None:
+    """Each launch has the numbers of its own draw, whichever the kernel was made for."""
+    schedule = plan(Tensor.rand(6), Tensor.rand(6) + Tensor.rand(6), Tensor.rand(6))
+    first, both, last = kernels(schedule)
+    assert first.ast is last.ast
+    assert [item.draws for item in (first, both, last)] == [(0,), (1, 2), (3,)]
+    Tensor.manual_seed(11)
+    apart = [Tensor.rand(6).tolist() for _ in range(4)]
+    Tensor.manual_seed(11)
+    a, b, c, d = [Tensor.rand(6) for _ in range(4)]
+    total = b + c
+    Tensor.realize(a, total, d)
+    assert [a.tolist(), d.tolist()] == [apart[0], apart[3]]
+    np.testing.assert_allclose(
+        total.numpy(), np.float32(apart[1]) + np.float32(apart[2]), rtol=1e-6
+    )
+
+
+def test_assigned_draws_stay_apart() -> None:
+    """Weights that are drawn into memory are as many launches of one kernel."""
+    weights = [Tensor.empty(5).realize() for _ in range(3)]
+    found = kernels(plan(*[each.assign(Tensor.rand(5)) for each in weights]))
+    assert len(found) == 3
+    assert len({item.ast for item in found}) == 1
+    Tensor.manual_seed(12)
+    Tensor.realize(*[each.assign(Tensor.rand(5)) for each in weights])
+    Tensor.manual_seed(12)
+    assert [each.tolist() for each in weights] == [Tensor.rand(5).tolist() for _ in weights]

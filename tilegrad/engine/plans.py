@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -40,7 +41,8 @@ __all__ = ["Graph", "Plan", "Step", "normalise", "plan_for"]
 @dataclass(frozen=True)
 class Step:
     """A launch, or where `kernel` is None a copy, or with `is_custom` the Python function of the
-    first of `nodes`, which are positions in the graph's order.
+    first of `nodes`, which are positions in the graph's order. `names` are those of the values that
+    the kernel's variables take.
     """
 
     device: str
@@ -48,6 +50,7 @@ class Step:
     kernel: CompiledKernel | None
     nodes: tuple[int, ...]
     is_custom: bool = False
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,8 @@ def _make(graph: Graph, sink: UOp) -> Plan:
     steps = []
     for item in schedule.items:
         kernel = None if item.ast is None else next(kernels)
-        steps.append(Step(item.device, item.buffers, kernel, item.nodes, item.custom))
+        given = () if kernel is None else _names_in_graph(kernel.variables, item.draws)
+        steps.append(Step(item.device, item.buffers, kernel, item.nodes, item.custom, given))
     buffers = [
         Memory(spec.device, spec.dtype, spec.size, spec.source, memory.offsets.get(number))
         for number, spec in enumerate(schedule.buffers)
@@ -210,9 +214,22 @@ def _helpers(graph: Graph, devices: Iterable[str]) -> AbstractContextManager[Hel
     return workers.Helpers(count, sorted(set(devices) - {"HOST"})) if count else nullcontext()
 
 
+_DRAW = re.compile(r"(seed|offset)(\d+)(_low|_high|)")
+
+
+def _names_in_graph(variables: Sequence[str], draws: Sequence[int]) -> tuple[str, ...]:
+    """The names that a kernel's variables have in its graph: a kernel counts its own draws."""
+    names: list[str] = []
+    for name in variables:
+        draw = _DRAW.fullmatch(name)
+        is_own = draw is not None and int(draw[2]) < len(draws)
+        names.append(f"{draw[1]}{draws[int(draw[2])]}{draw[3]}" if draw and is_own else name)
+    return tuple(names)
+
+
 def _to_text(plan: Plan) -> bytes:
     steps = [
-        [s.device, s.buffers, s.kernel.key if s.kernel else None, s.nodes, s.is_custom]
+        [s.device, s.buffers, s.kernel.key if s.kernel else None, s.nodes, s.is_custom, s.names]
         for s in plan.steps
     ]
     buffers = [{**asdict(m), "dtype": m.dtype.name} for m in plan.buffers]
@@ -227,13 +244,13 @@ def _recall(key: str) -> Plan | None:
         return None
     fields = json.loads(kept)
     steps: list[Step] = []
-    for device, buffers, kernel_key, nodes, is_custom in fields["steps"]:
+    for device, buffers, kernel_key, nodes, is_custom, names in fields["steps"]:
         kernel = None
         if kernel_key is not None:
             kernel = recall_kernel(kernel_key)
             if kernel is None:
                 return None
-        steps.append(Step(device, tuple(buffers), kernel, tuple(nodes), is_custom))
+        steps.append(Step(device, tuple(buffers), kernel, tuple(nodes), is_custom, tuple(names)))
     memory = [
         Memory(m["device"], dtypes.from_name(m["dtype"]), m["size"], m["source"], m["offset"])
         for m in fields["buffers"]

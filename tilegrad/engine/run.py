@@ -190,7 +190,7 @@ def _run_steps(
             launch = _bound(step, table, origin_of(step) if is_told else (), variables)
             if record is not None:
                 record.append(launch)
-            run_step(launch, variables)
+            run_step(launch, dict(zip(launch.variables, launch.values, strict=True)))
     except InternalError:
         raise
     except TilegradError as error:
@@ -228,7 +228,12 @@ def _bound(
     names = step.kernel.variables if step.kernel is not None else ()
     buffers = tuple([table[number] for number in step.buffers])
     return Launch(
-        step.device, step.kernel, buffers, names, origin, tuple([variables[name] for name in names])
+        step.device,
+        step.kernel,
+        buffers,
+        names,
+        origin,
+        tuple([variables[name] for name in step.names]),
     )
 
 

@@ -31,6 +31,7 @@ from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.fuse import Fusion, fuse
 from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
 from tilegrad.schedule.join import Update, is_update, join_updates
+from tilegrad.schedule.random import random_variables
 from tilegrad.schedule.reason import Edge, Reason
 from tilegrad.schedule.split import split_folds
 from tilegrad.schedule.versions import keep_old_versions, overwritten_by
@@ -64,7 +65,8 @@ class Item:
     function. `buffers` are positions in the schedule's table.
 
     A kernel's buffers stand in the order of its parameters, what it writes first. `nodes` are the
-    positions of the graph's nodes that it computes, for messages and profiles.
+    positions of the graph's nodes that it computes, for messages and profiles. `draws` are the
+    numbers of the graph's draws that it makes: in the kernel they are 0, 1, ...
     """
 
     device: str
@@ -72,6 +74,7 @@ class Item:
     ast: UOp | None = None
     nodes: tuple[int, ...] = ()
     custom: bool = False
+    draws: tuple[int, ...] = ()
 
     @property
     def is_copy(self) -> bool:
@@ -103,6 +106,7 @@ class _Draft:
     needs: list[UOp] = field(default_factory=list)
     ast: UOp | None = None
     nodes: tuple[int, ...] = ()
+    draws: tuple[int, ...] = ()
     in_place: bool = False
     also: list[int] = field(default_factory=list)
     values: list[UOp] = field(default_factory=list)
@@ -135,6 +139,13 @@ class _Scheduler:
         self.buffers: list[BufferSpec] = []
         self.memory: dict[UOp, int] = {}
         self.drafts: list[_Draft] = []
+        # The number of the draw that a variable belongs to.
+        self.draws = {
+            variable: node.arg.seed
+            for node in self.nodes
+            if node.op is Ops.RAND
+            for variable in random_variables(node.arg.seed)
+        }
         # Kernels by their form before this stage's last passes, with the parameters that they read.
         self.finished: dict[tuple[UOp, tuple[UOp, ...]], tuple[UOp, list[int]]] = {}
         for node in self.nodes:
@@ -184,6 +195,7 @@ class _Scheduler:
                 draft.ast,
                 draft.nodes,
                 draft.value.op is Ops.CUSTOM and draft.ast is None,
+                draft.draws,
             )
             for draft in order
         ]
@@ -322,6 +334,7 @@ class _Scheduler:
         used = [node.arg for node in raw.toposort() if node.op is Ops.DEFINE_GLOBAL]
         buffers = list(dict.fromkeys([target, *used]))
         form = _renumbered(raw, {buffer: slot for slot, buffer in enumerate(buffers)})
+        form, draws = self._with_own_draws(form)
         key = form, tuple(outputs)
         if key not in self.finished:
             self.finished[key] = self._finish(form, outputs)
@@ -334,7 +347,18 @@ class _Scheduler:
             for part in inside
             if part in self.position and (part is node or part not in self.fusion.stored)
         )
-        self.drafts.append(_Draft(node, self.device[node], target, reads, needs, ast, nodes))
+        self.drafts.append(_Draft(node, self.device[node], target, reads, needs, ast, nodes, draws))
+
+    def _with_own_draws(self, ast: UOp) -> tuple[UOp, tuple[int, ...]]:
+        """A kernel with its draws numbered from 0, and their numbers in the graph: kernels that
+        draw alike are one.
+        """
+        found = [node for node in ast.toposort() if node in self.draws] if self.draws else []
+        draws = tuple(dict.fromkeys(self.draws[node] for node in found))
+        mapping: dict[UOp, UOp] = {}
+        for own, number in enumerate(draws):
+            mapping |= zip(random_variables(number), random_variables(own), strict=True)
+        return ast.substitute(mapping), draws
 
     def _finish(self, raw: UOp, outputs: list[UOp]) -> tuple[UOp, list[int]]:
         """Collapse, put the ranges in order, give the parameters their slots; which parameters of
@@ -496,6 +520,9 @@ def _host(draft: _Draft, earlier: list[_Draft]) -> tuple[int, Update] | None:
     """The nearest earlier update that `draft` can join, and both as one."""
     if draft.value.op is not Ops.ASSIGN or draft.ast is None or not is_update(draft.ast):
         return None
+    if draft.draws:
+        # Long, and on its own most likely the same as others.
+        return None
     mine = Update(draft.ast, [*draft.written, *draft.reads], len(draft.written))
     touched = {*mine.buffers}
     for place in range(len(earlier) - 1, max(len(earlier) - _WINDOW, -1), -1):
@@ -503,6 +530,7 @@ def _host(draft: _Draft, earlier: list[_Draft]) -> tuple[int, Update] | None:
         if (
             other.ast is not None
             and other.value.op is Ops.ASSIGN
+            and not other.draws
             and other.device == draft.device
             and is_update(other.ast)
         ):
