@@ -100,6 +100,10 @@ def _gathered(y: UOp, g: UOp) -> tuple[UOp, None]:
     table, index = y.src
     wide = sum_dtype(g.dtype)
     zeros = filled(table.shape, 0.0, wide)
+    device = _device_of(table)
+    if device is not None:
+        # A constant is on no device; the memory that is added to must be on the table's.
+        zeros = UOp(Ops.CONTIGUOUS, wide, (zeros,), device)
     total = UOp(Ops.SCATTER_ADD, wide, (zeros, index, g.cast(wide)))
     return total.cast(g.dtype), None
 

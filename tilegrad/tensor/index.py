@@ -377,6 +377,11 @@ class Indexing(Creation):
         """SCATTER_ADD; a row named often is a long sum, so half types are summed in float32."""
         wide = sum_dtype(self.dtype) if self.dtype.is_float else self.dtype
         base, values = self.cast(wide), rows.cast(wide)
+        if base.uop.is_constant:
+            # A constant is on no device; the memory that is added to must be on one.
+            device = (rows if target.uop.is_constant else target).device
+            place = compute(Ops.CONTIGUOUS, wide, (base.uop,), device)
+            base = self._of(place, device, self._variables)
         node = compute(Ops.SCATTER_ADD, wide, (base.uop, target.uop, values.uop))
         return base._joined(node, target, values).cast(self.dtype)
 
