@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tilegrad import Tensor
+from tilegrad import Context, Device, Tensor
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.device import cpu
+from tilegrad.device.backend import Backend
 
 HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 INF, NAN = math.inf, math.nan
@@ -57,6 +60,37 @@ def test_powers_of_special_values() -> None:
         np.testing.assert_allclose(found, exact, rtol=1e-5 if dtype is np.float32 else 1e-13)
         kept = ~np.isnan(exact)
         np.testing.assert_array_equal(np.signbit(found)[kept], np.signbit(exact)[kept])
+
+
+def test_powers_of_float32_round_once() -> None:
+    """Whole powers of whole numbers are exact, as far as float32 holds them."""
+    base, exponent = (grid.ravel() for grid in np.meshgrid(np.arange(2.0, 12), np.arange(1.0, 7)))
+    found = Tensor(base.astype(np.float32)).pow(Tensor(exponent.astype(np.float32)))
+    np.testing.assert_array_equal(found.numpy(), np.power(base, exponent).astype(np.float32))
+    assert (10 ** Tensor([1.0, 2.0, 3.0])).tolist() == [10.0, 100.0, 1000.0]
+    generator = np.random.default_rng(12)
+    x, y = (generator.uniform(low, high, 50_000) for low, high in ((0.01, 100), (-10, 10)))
+    x, y = x.astype(np.float32), y.astype(np.float32)
+    exact = np.power(x.astype(np.float64), y.astype(np.float64))
+    distance = np.abs(Tensor(x).pow(Tensor(y)).numpy() - exact)
+    assert np.max(distance / np.spacing(exact.astype(np.float32))) <= 0.51
+
+
+def test_powers_without_float64() -> None:
+    """A device that lacks it computes them in float32."""
+
+    def narrow(name: str) -> Backend:
+        found = cpu.backend(name)
+        missing = frozenset({dtypes.float64})
+        return replace(found, target=replace(found.target, missing_dtypes=missing))
+
+    Device.register("SINGLE", narrow)
+    try:
+        with Context(DEVICE="SINGLE"):
+            found = Tensor([3.0, -2.0, 10.0]).pow(Tensor([2.0, 3.0, -3.0])).tolist()
+    finally:
+        Device.unregister("SINGLE")
+    assert found == pytest.approx([9.0, -8.0, 1e-3], rel=1e-5)
 
 
 FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = {

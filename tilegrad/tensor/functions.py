@@ -15,6 +15,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
+from tilegrad.device.registry import Device
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.approximation import ATAN, ERF, ERFC_TO_4, ERFC_TO_6, TANH, Fit
@@ -157,12 +158,21 @@ class Functions(Elementwise):
         return result
 
     def _float_power(self, exponent: Self) -> Self:
-        """By logarithm: the relative error is about |exponent * log2(self)| roundings."""
+        """By logarithm. The relative error is about |exponent * log2(self)| roundings, of float64
+        where self is float32 and the device has it.
+        """
+        is_single = self.dtype is dtypes.float32 and exponent.dtype is dtypes.float32
+        is_wide = is_single and Device[self.device].target.supports(dtypes.float64)
 
         def function(x: Self) -> Self:
             y = exponent.cast(x.dtype)
             is_zero = x.eq(0)
-            magnitude = (y * is_zero.where(1, x.abs()).log2()).exp2()
+            size = is_zero.where(1, x.abs())
+            if is_wide:
+                power = (y.double() * size.double().log2()).exp2()
+                magnitude = power.cast(x.dtype)
+            else:
+                magnitude = (y * size.log2()).exp2()
             is_whole, is_odd = y.trunc().eq(y), (y * 0.5).trunc().ne(y * 0.5)
             is_odd = is_whole & is_odd
             # Odd powers of -0.0 keep its sign.
