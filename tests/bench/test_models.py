@@ -205,8 +205,8 @@ def made_up(**more: Any) -> dict[str, Any]:
             "figures": [row | more]}  # fmt: skip
 
 
-def test_table_and_changes() -> None:
-    from report import changes, mean_ratio, table
+def test_table_picture_and_changes(tmp_path: Path) -> None:
+    from report import changes, mean_ratio, picture, table
 
     record = made_up()
     wanted = "1.50, 50% of limit, jax 2.00"
@@ -219,6 +219,8 @@ def test_table_and_changes() -> None:
     text, expected = changes(record, faster).splitlines(), ["kernels", "3", "to", "2"]
     assert text[1].split()[1:] == ["2.00", "to", "1.00", "ms", "2.00x", "faster", *expected]
     assert text[2] == "geometric mean 2.000x over 1 rows"
+    picture(record, tmp_path / "chart.png")
+    assert (tmp_path / "chart.png").read_bytes()[:4] == b"\x89PNG"
     failed = made_up(engines={"tilegrad": {"error": "differs"}})
     assert "| a | differs |" in table(failed)
     assert changes(record, failed).splitlines()[1].endswith("none")
