@@ -53,6 +53,7 @@ WHOLE: dict[str, Callable[[int], Any]] = {
     "one_hot": lambda size: integers(size).one_hot(16),
     "argmax": lambda size: floats(size).argmax(),
     "cumsum": lambda size: floats(size).cumsum(0),
+    "logcumsumexp": lambda size: floats(size).logcumsumexp(0),
     "sort": lambda size: floats(size).sort(),
     "topk": lambda size: floats(size).topk(5),
     "masked_select": lambda size: floats(size).masked_select(floats(size) > 0, 64),

@@ -166,3 +166,19 @@ def test_folds_of_what_repeats() -> None:
     assert row.expand(5, 3).flatten().prod().item() == 6**5
     assert row.expand(4, 3).flatten().max().item() == 3
     assert (row > 1).expand(200, 3).flatten().sum().item() == 400
+
+
+@pytest.mark.parametrize("size", [5, 700])
+def test_logcumsumexp_and_its_gradient(size: int) -> None:
+    array = np.random.default_rng(0).normal(size=(2, size)) * 30
+    array[0, :3] = -np.inf
+    x = Tensor(array)
+    made = x.logcumsumexp(1)
+    (gradient,) = made[:, 3:].sum().gradient(x)
+    expected = np.logaddexp.accumulate(array, axis=1)
+    close(made, expected, rtol=1e-12)
+    with np.errstate(invalid="ignore"):
+        share = np.exp(array[:, :, None] - expected[:, None, :])
+    reached = np.arange(size)[:, None] <= np.arange(size)
+    slope = np.where(reached, share, 0)[:, :, 3:].sum(2)
+    close(gradient, slope, rtol=1e-9, atol=1e-12)

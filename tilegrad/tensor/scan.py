@@ -88,15 +88,42 @@ class Scan(Reduce):
 
         def function(x: Self) -> Self:
             place = as_axis("logcumsumexp", axis, x.ndim)
-            size = x._sizes[place]
-            rows = (
-                x.movedim(place, -1)
-                .unsqueeze(-2)
-                .expand(*[n for p, n in enumerate(x.shape) if p != place], size, size)
-            )
-            reached = x._places(size).reshape(size, 1) >= x._places(size)
-            return reached.where(rows, float("-inf")).logsumexp(-1).movedim(-1, place)
+            return x.movedim(place, -1)._log_prefix_sums().movedim(-1, place)
 
         if any(is_zero(size) for size in self.shape):
             return self._scanned("logcumsumexp", axis, Ops.MAX)._floating()
         return self._in_float(function)
+
+    def _log_prefix_sums(self) -> Self:
+        """log of the running sums of exp(self) along the last axis, in blocks as `_in_blocks`."""
+        *lead, size = self._sizes
+        if size > _BLOCK:
+            blocks = -(-size // _BLOCK)
+            around = [*[(0, 0)] * len(lead), (0, blocks * _BLOCK - size)]
+            padded = self.pad(around, value=float("-inf")).reshape(*lead, blocks, _BLOCK)
+            inside = padded._log_prefix_sums()
+            totals = inside._window(len(lead) + 1, _BLOCK - 1, _BLOCK).reshape(*lead, blocks)
+            before = (
+                totals._log_prefix_sums()
+                ._window(len(lead), 0, blocks - 1)
+                .pad([*[(0, 0)] * len(lead), (1, 0)], value=float("-inf"))
+            )
+            before = before.unsqueeze(-1)
+            limit = inside.maximum(before)._finite_limit()
+            total = (inside - limit).exp() + (before - limit).exp()
+            whole = total._log_or_nothing() + limit
+            return whole.reshape(*lead, blocks * _BLOCK)._window(len(lead), 0, size)
+        rows = self.unsqueeze(-2).expand(*lead, size, size)
+        reached = self._places(size).reshape(size, 1) >= self._places(size)
+        rows = reached.where(rows, float("-inf"))
+        limit = rows.max(-1, keepdim=True)._finite_limit()
+        return (rows - limit).exp().sum(-1)._log_or_nothing() + limit.reshape(*lead, size)
+
+    def _finite_limit(self) -> Self:
+        """This tensor, 0 where it is not finite: what is taken from exponents before exp."""
+        return self.isfinite().where(self, 0).detach()
+
+    def _log_or_nothing(self) -> Self:
+        """The logarithm; of 0, which has no derivative, minus infinity with derivative 0."""
+        is_zero = self.eq(0)
+        return is_zero.where(float("-inf"), is_zero.where(1, self).log())

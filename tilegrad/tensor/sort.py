@@ -35,7 +35,7 @@ __all__ = ["Sorting"]
 _UNSIGNED = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
 _DIGITS = 256
 # Comparisons up to which all pairs of a row are compared.
-_PAIRS = 1 << 21
+_PAIRS = 1 << 22
 _SHORT = 64
 # Elements of a part of a row, at least: on targets with blocks a lane walks a part.
 _PART = 1 << 14
