@@ -79,21 +79,24 @@ class Digests(Resampling):
         if not rows:
             return self.zeros_like().reshape(-1)._window(0, 0, 0).reshape(*lead, length)
         blocks = size // rate + 1
-        places = self._places(blocks * rate)
-        marks = places.eq(size).where(ending, 0) | places.eq(blocks * rate - 1).where(0x80, 0)
-        marks = marks.cast(dtypes.uint8)
+        # Words first and the border afterwards: bytes behind a condition are read one by one.
+        count, used = blocks * rate // 8, -(-size // 8)
+        places = self._places(count)
+        first = places.eq(size // 8).cast(dtypes.uint64) * (ending << 8 * (size % 8))
+        words = first | (places.eq(count - 1).cast(dtypes.uint64) << 63)
         if size:
-            padded = self.reshape(rows, size).pad(((0, 0), (0, blocks * rate - size))) | marks
+            data = self.reshape(rows, size).pad(((0, 0), (0, 8 * used - size)))
+            message = data.bitcast(dtypes.uint64).pad(((0, 0), (0, count - used)))
+            words = message | words
         else:
-            padded = marks.expand(rows, blocks * rate)
-        words = padded.reshape(rows, blocks * rate // 8, 8).bitcast(dtypes.uint64)
+            words = words.expand(rows, count)
         constants = type(self)(list(_constants()), device=self.device, dtype=dtypes.uint64)
         state = self._by_kernel(
             cfg,
             (rows, _LANES),
             dtypes.uint64,
             lambda made, message, table: _sponge(made, message, table, rows, blocks, rate // 8),
-            [words.reshape(rows, blocks * rate // 8), constants],
+            [words, constants],
         )
         digest = state.bitcast(dtypes.uint8)._window(1, 0, length)
         return digest.reshape(*lead, length)
