@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilegrad import Tensor
+import tilegrad.io
+from tilegrad import Tensor, nn
 from tilegrad.engine.run import recording
 from tilegrad.io.safetensors import Entry, write_safetensors
 from tilegrad.io.weights import safe_load, safe_save
@@ -74,3 +75,12 @@ def test_weights_may_stay_in_the_file(tmp_path: Path) -> None:
 def test_loading_tells_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
     load_state_dict({"w": Tensor.ones(8).clone()}, {"w": Tensor.zeros(8)}, verbose=True)
     assert capsys.readouterr().out == "loaded 1 tensors, 0.00 MB\n"
+
+
+def test_readers_of_other_formats_are_in_nn_state_too() -> None:
+    for name in ("TensorIO", "gguf_load", "tar_extract", "torch_load", "zip_extract"):
+        assert getattr(nn.state, name) is getattr(tilegrad.io, name)
+    with pytest.raises(
+        AttributeError, match=r"'tilegrad\.nn\.state' has no attribute 'pickle_load'"
+    ):
+        _ = nn.state.pickle_load

@@ -10,19 +10,26 @@ import types
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
+import tilegrad.io
 from tilegrad.base.errors import DataError, DTypeError, ShapeError
-from tilegrad.io.archive import tar_extract, zip_extract
-from tilegrad.io.gguf import gguf_load
-from tilegrad.io.stream import TensorIO
-from tilegrad.io.torch_file import torch_load
 from tilegrad.io.weights import safe_load, safe_load_metadata, safe_save
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "TensorIO", "Unmatched", "get_parameters", "get_state_dict", "gguf_load", "load_state_dict",
-    "safe_load", "safe_load_metadata", "safe_save", "tar_extract", "torch_load", "zip_extract",
+    "Unmatched", "get_parameters", "get_state_dict", "load_state_dict", "safe_load",
+    "safe_load_metadata", "safe_save",
 ]  # fmt: skip
+
+# Of tilegrad.io, and loaded when they are first used.
+_READERS = ("TensorIO", "gguf_load", "tar_extract", "torch_load", "zip_extract")
+
+
+def __getattr__(name: str) -> Any:
+    """The readers of other formats."""
+    if name not in _READERS:
+        raise AttributeError(f"module 'tilegrad.nn.state' has no attribute {name!r}")
+    return getattr(tilegrad.io, name)
 
 
 class Unmatched(NamedTuple):
