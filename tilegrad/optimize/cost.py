@@ -13,6 +13,7 @@ are no forecast.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -186,17 +187,24 @@ class _Counter:
     def _moves(self, node: UOp) -> float:
         """Loads or stores in one step: whole vectors along a lane, single elements elsewhere."""
         index = node.src[1]
-        width = self._width(node, 1)
-        count = 1.0
-        for axis in index.ranges:
-            if axis.arg[1] not in _WRITTEN:
-                continue
-            extent = axis.src[0].vmax
-            if axis in self.lanes and width > 1:
-                # A lane that is not contiguous is loaded alone and put into its place.
-                count *= extent / width if _stride(index, axis) == 1 else 2.0 * extent
+        axes = [axis for axis in index.ranges if axis.arg[1] in _WRITTEN]
+        count = float(prod(axis.src[0].vmax for axis in axes))
+        lanes = [axis for axis in axes if axis in self.lanes]
+        if lanes:
+            most = self.target.lanes_of(
+                node.dtype.scalar if node.op is Ops.LOAD else node.src[2].dtype
+            )
+            along = [_power(axis, most) for axis in lanes if _stride(index, axis) == 1]
+            across = [_power(axis, most) for axis in axes if _stride(index, axis) == 1]
+            if along:
+                count /= max(along)
+            elif max(across, default=1) > 1:
+                # Vectors along the other axis, turned in registers.
+                width = max(across)
+                count *= (1 + math.log2(width)) / width
             else:
-                count *= extent
+                # A lane that is not contiguous is loaded alone and put into its place.
+                count *= 2
         return count * (1.5 if len(node.src) == 4 else 1.0)
 
     def _operands(self, fold: UOp) -> int:

@@ -489,25 +489,22 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
 
 def _is_plain(fold: UOp, loads: list[UOp]) -> bool:
     """Whether `loads` are sides of the fold by themselves, without a gate."""
-    value = fold.src[0]
-    sides = [side.src[0] if side.op is Ops.CAST else side for side in value.src]
-    return all(load in sides and len(load.src) == 2 for load in loads)
+    return all(load in fold.src[0].src and len(load.src) == 2 for load in loads)
 
 
 def _name_of(fold: UOp, wanted: list[UOp], loads: list[UOp], without: UOp | None) -> int | None:
     """What STAGE calls the operand with the loads `wanted`: a parameter, or a side of the fold if
     the other side has none of them; `without` is a range that must not move it.
     """
-    if len(wanted) == 1 and wanted[0].src[0].op is Ops.DEFINE_GLOBAL:
-        memory = wanted[0].src[0]
-        if sum(load.src[0] is memory for load in loads) == 1:
-            return int(memory.arg)
     value = fold.src[0]
-    if not wanted or not value.op.is_alu or len(value.src) != 2:
-        return None
-    reads = [{node for node in side.toposort() if node.op is Ops.LOAD} for side in value.src]
-    for place, side in enumerate(value.src):
-        if reads[place].issuperset(wanted) and reads[1 - place].isdisjoint(wanted):
+    sides = value.src if value.op.is_alu and len(value.src) == 2 else ()
+    if len(wanted) == 1 and wanted[0].src[0].op is Ops.DEFINE_GLOBAL:
+        memory, is_alone = wanted[0].src[0], not sides or wanted[0] in sides
+        if is_alone and sum(load.src[0] is memory for load in loads) == 1:
+            return int(memory.arg)
+    reads = [{node for node in side.toposort() if node.op is Ops.LOAD} for side in sides]
+    for place, side in enumerate(sides):
+        if wanted and reads[place].issuperset(wanted) and reads[1 - place].isdisjoint(wanted):
             is_plain = all(node.op not in (Ops.REDUCE, Ops.AFTER) for node in side.toposort())
             return -1 - place if is_plain and without not in side.ranges else None
     return None

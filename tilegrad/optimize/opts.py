@@ -32,10 +32,13 @@ def start(ast: UOp, target: Target) -> UOp:
     """The kernel as Opts find it: on a target with blocks, the output loops are the grid.
 
     An output loop that a fold does not depend on stays a loop: as part of the grid, each of its
-    iterations would fold again.
+    iterations would fold again. On a target with vectors, products of short floats that are summed
+    in a wider float are not rounded before, as little as those that a MULACC adds.
     """
-    if not target.has_locals or ast.arg.opts:
+    if ast.arg.opts:
         return ast
+    if not target.has_locals:
+        return _exact_products(ast) if target.has_vectors else ast
     nodes = ast.toposort()
     folded = {part for node in nodes if node.op in (Ops.REDUCE, Ops.END) for part in node.src[1:]}
     folds = [node for node in nodes if node.op is Ops.REDUCE]
@@ -47,6 +50,20 @@ def start(ast: UOp, target: Target) -> UOp:
         and all(loop in fold.ranges for fold in folds)
     }
     return ast.substitute(mapping)
+
+
+def _exact_products(ast: UOp) -> UOp:
+    """before   REDUCE(CAST(a * b), k, ADD)                    a, b: half
+    after    REDUCE(CAST(a) * CAST(b), k, ADD)
+    """
+    mapping: dict[UOp, UOp] = {}
+    for node in ast.toposort():
+        if node.op is not Ops.REDUCE or node.arg is not Ops.ADD or node.src[0].op is not Ops.CAST:
+            continue
+        cast, product = node.src[0], node.src[0].src[0]
+        if product.op is Ops.MUL and product.dtype.is_float and cast.dtype.is_float:
+            mapping[cast] = product.src[0].cast(cast.dtype) * product.src[1].cast(cast.dtype)
+    return ast.substitute(mapping) if mapping else ast
 
 
 def apply_opts(ast: UOp, opts: Sequence[Opt], target: Target) -> UOp:
