@@ -67,13 +67,14 @@ class _Kind(type):
 class Tensor(Interchange, metaclass=_Kind):
     """An array of one dtype on one device, computed when its values are asked for.
 
-    `data` may be a number, a nested list of numbers, bytes (as uint8), a NumPy array, a bound
+    `data` may be a number, a nested list of numbers, bytes (as uint8), an array of NumPy or another
+    library, a picture, any buffer, a path (the file's bytes, on the device `DISK:path`), a bound
     `Variable`, another tensor's graph, or None for no elements. Lists of bools are bool, of
     integers int32, others float32; arrays keep their dtype. Numbers and arrays without axes are
-    constants and take no memory.
+    constants and take no memory. Arrays are copied (see `from_dlpack` and `from_blob`).
 
     Raises ShapeError for a ragged list, DTypeError for what is no number, DeviceError for an
-    unknown device.
+    unknown device, DataError for a file that cannot be opened.
 
     >>> Tensor([1, 2, 3]).tolist()
     [1, 2, 3]
