@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tilegrad import Tensor, dtypes
+from tilegrad import Tensor, dtypes, jit
 from tilegrad.base.errors import DataError, DTypeError, ShapeError
 from tilegrad.engine.run import recording
 from tilegrad.tensor import dlpack
@@ -171,6 +171,29 @@ def test_memory_of_others_is_never_written_to() -> None:
     found.assign(found + 1).realize()
     assert given.tolist() == list(range(4096))
     assert found.tolist()[:12] == [0, 0, 0, 0, 0, 6, 7, 8, 9, 10, 21, 23]
+
+
+def test_a_captured_function_reads_memory_of_others_and_never_writes_to_it() -> None:
+    weight = np.arange(4096, dtype=np.float32)
+    fixed, state = Tensor.from_dlpack(weight), Tensor.from_dlpack(weight)
+
+    @jit
+    def scaled(x: Tensor) -> Tensor:
+        return (x * fixed).sum().realize()
+
+    @jit
+    def counted(x: Tensor) -> Tensor:
+        state.assign(state + 1).realize()
+        x.assign(x * 2).realize()
+        return (x.sum() + state[0]).realize()
+
+    for factor in range(1, 5):
+        given = np.full(4096, factor, np.float32)
+        assert scaled(Tensor.from_dlpack(given)).item() == factor * weight.sum()
+        assert counted(Tensor.from_dlpack(given)).item() == 2 * factor * 4096 + factor
+        assert given.tolist() == [factor] * 4096
+    assert weight.tolist() == list(range(4096))
+    assert state.tolist() == list(range(4, 4100))
 
 
 class Giver:

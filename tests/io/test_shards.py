@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
 
+from tests.io.damage import damaged, memory_for
 from tilegrad import Tensor
 from tilegrad.base.errors import DataError
 from tilegrad.io import shards
@@ -94,6 +97,18 @@ def test_a_damaged_index_is_refused(tmp_path: Path, case: str) -> None:
     (tmp_path / INDEX).write_text(text)
     with pytest.raises(DataError, match=message):
         safe_load(tmp_path / INDEX)
+
+
+@given(content=damaged(b'{"metadata": {"total_size": 8}, "weight_map": {"v": "y.safetensors"}}'))
+def test_any_damage_to_an_index_is_a_data_error(
+    content: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    if not (folder / "y.safetensors").exists():
+        safe_save({"v": Tensor.ones(2)}, folder / "y.safetensors")
+    (folder / INDEX).write_bytes(content)
+    with memory_for(256 << 20), contextlib.suppress(DataError):
+        safe_load(folder / INDEX)
 
 
 def test_an_index_has_its_name(tmp_path: Path) -> None:

@@ -80,7 +80,5 @@ def test_loading_tells_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
 def test_readers_of_other_formats_are_in_nn_state_too() -> None:
     for name in ("TensorIO", "gguf_load", "tar_extract", "torch_load", "zip_extract"):
         assert getattr(nn.state, name) is getattr(tilegrad.io, name)
-    with pytest.raises(
-        AttributeError, match="has no attribute 'pickle_load'"
-    ):
+    with pytest.raises(AttributeError, match="has no attribute 'pickle_load'"):
         _ = nn.state.pickle_load
