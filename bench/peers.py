@@ -54,6 +54,8 @@ _PAUSE_S = 0.05
 _OTHERS = 0.03
 # A peer so many times slower than the best one is measured once.
 _SLOW = 3.0
+# How often the limits are measured for each row.
+_LIMITS = 3
 # A library has so long to make a row, compilation included.
 _PATIENCE_S = 900.0
 PACKAGES = ("numpy", "llvmlite", "torch", "jax", "onnxruntime", "tinygrad")
@@ -336,16 +338,17 @@ class Suite:
 
     def _limit(self, row: Row, flops: float) -> float | None:
         """Milliseconds that the work would take if nothing but arithmetic or bytes bound it."""
-        try:
-            found = self.workers.of(OWN, row.threads).ask(limits=True)
-        except Gone:
-            return None
-        best = self.limits.setdefault(row.threads, found)
-        for unit, rate in found["flops"].items():
-            best["flops"][unit] = max(best["flops"][unit], rate)
-        best["copies"] = [
-            (size, max(old, new)) for (size, old), (_, new) in zip(best["copies"], found["copies"])
-        ]
+        worker = self.workers.of(OWN, row.threads)
+        for _ in range(_LIMITS):
+            try:
+                found = worker.ask(limits=True)
+            except Gone:
+                return None
+            best = self.limits.setdefault(row.threads, found)
+            for unit, rate in found["flops"].items():
+                best["flops"][unit] = max(best["flops"][unit], rate)
+            pairs = zip(best["copies"], found["copies"])
+            best["copies"] = [(size, max(old, new)) for (size, old), (_, new) in pairs]
         if row.unit not in best["flops"]:
             return None
         copies = best["copies"]
