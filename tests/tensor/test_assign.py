@@ -227,3 +227,10 @@ def test_replace_takes_any_graph() -> None:
     x = Tensor([1.0])
     x.replace(Tensor([[1, 2]]))
     assert (x.shape, x.dtype) == ((1, 2), dtypes.int32)
+
+
+def test_writing_in_part_takes_axes_of_size_1_in_front() -> None:
+    x = Tensor.zeros(2, 3).contiguous()
+    x[0] = Tensor([[[1.0, 2.0, 3.0]]])
+    x[1, [0, 2]] = Tensor([[5.0, 6.0]])
+    assert x.tolist() == [[1, 2, 3], [5, 0, 6]]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tensor.helpers import close, numbers
-from tilegrad import Tensor, dtypes
+from tilegrad import Tensor, Variable, dtypes
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 
 X = np.arange(120, dtype=np.int32).reshape(4, 5, 6)
@@ -330,3 +330,19 @@ def test_picked_rows_are_joined_and_padded() -> None:
     picked = table[index]
     close(ours[place].pad(((1, 2), (0, 1))), np.pad(picked, ((1, 2), (0, 1))))
     close(ours[place].cat(ours[place[:2]]), np.concatenate([picked, table[index[:2]]]))
+
+
+def test_symbolic_integers_pick_and_write_beside_tensors() -> None:
+    array = np.zeros((3, 4), np.float32)
+    x = Tensor(array)
+    place = Variable("place", 0, 2)
+    for at in (1, 2):
+        bound = place.bind(at)
+        x[bound, Tensor([0, 3])] = Tensor([5.0, 6.0]) + at
+        array[at, [0, 3]] = [5 + at, 6 + at]
+        x[bound] = x[bound] + 1
+        array[at] += 1
+        x[bound, 1:3] = 7
+        array[at, 1:3] = 7
+        close(x[bound, Tensor([3, 1])], array[at, [3, 1]])
+    close(x, array)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.tensor.helpers import close, numbers
-from tilegrad import Tensor, dtypes
+from tilegrad import Tensor, TinyJit, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 
 
@@ -214,3 +214,13 @@ def test_what_does_not_fit_raises() -> None:
         x.grid_sample(Tensor.zeros(1, 1, 1, 3))
     with pytest.raises(ShapeError, match=r"max_unpool2d: \(1,\) indices for \(1, 1, 2, 2\)"):
         x.max_unpool2d(Tensor([1]))
+
+
+def test_captured() -> None:
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        return x.interpolate((3, 5)).realize()
+
+    for seed in range(4):
+        array = numbers(1, 1, 2, 3, seed=seed)
+        close(step(Tensor(array).realize()), Tensor(array).interpolate((3, 5)).numpy())

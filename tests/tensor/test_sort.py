@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.tensor.helpers import numbers
-from tilegrad import GlobalCounters, Tensor, dtypes
+from tilegrad import GlobalCounters, Tensor, TinyJit, dtypes
 from tilegrad.base.errors import IndexBoundsError, ShapeError
 
 KINDS: list[Any] = [
@@ -149,3 +149,18 @@ def test_what_cannot_be_sorted_raises() -> None:
         x.sort(2)
     with pytest.raises(ShapeError, match="topk: k is 4, axis 1 has 3 elements"):
         x.topk(4)
+
+
+def test_captured() -> None:
+    @TinyJit
+    def step(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        values, order = x.sort(descending=True)
+        return values.realize(), order.realize(), x.topk(3)[0].realize()
+
+    for seed in range(4):
+        array = numbers(1800, seed=seed)
+        values, order, best = step(Tensor(array).realize())
+        expected = np.sort(array)[::-1]
+        np.testing.assert_array_equal(values.numpy(), expected)
+        np.testing.assert_array_equal(array[order.numpy()], expected)
+        np.testing.assert_array_equal(best.numpy(), expected[:3])

@@ -20,7 +20,7 @@ from tilegrad.tensor.core import check_devices, compute, describe, live
 from tilegrad.tensor.digest import Digests
 from tilegrad.tensor.index import has_tensor
 from tilegrad.tensor.realized import owners
-from tilegrad.tensor.sizes import here, merge, same_shape, show_shape
+from tilegrad.tensor.sizes import here, is_one, merge, same_shape, show_shape
 
 __all__ = ["Assignment", "all_or_nothing"]
 
@@ -210,16 +210,32 @@ class Assignment(Digests):
         if has_tensor(key):
             with all_or_nothing():
                 self.assign(self._written(key, value)).realize()
+            self._forget_variables()
             return
         if self._is_shared or not memory.is_view(self.uop):
             self.uop, self._is_shared = memory.owned(self.uop, self.device), False
         self.realize()
         window = self[key]
-        new = self._as_tensor(value).cast(self.dtype).expand(window.shape)
+        new = self._as_tensor(value).cast(self.dtype)
+        # Axes of size 1 in front of the picked ones are no matter.
+        while new.ndim > window.ndim and is_one(new.shape[0]):
+            new = new.reshape(new.shape[1:])
+        new = new.expand(window.shape)
         check_devices("setitem", [self, new])
         self._variables = merge(window._variables, new._variables)
         if window._has_elements():
             self._write_through(window.uop, new.uop)
+        self._forget_variables()
+
+    def _forget_variables(self) -> None:
+        """Keep the values of variables that sizes of this tensor, which is in memory, have in them:
+        a later write may be at another value of the others.
+        """
+        sizes = [size for size in self.shape if isinstance(size, UOp)]
+        known = {part for size in sizes for part in size.toposort()}
+        self._variables = {
+            variable: value for variable, value in self._variables.items() if variable in known
+        }
 
     def __iadd__(self, other: Any) -> Self:
         return self.assign(self + other)
