@@ -108,6 +108,7 @@ class _Counter:
             if node.op in (Ops.LOAD, Ops.STORE):
                 count = self._steps(node) * self._moves(node)
                 instructions += count
+                trips = max(trips, self._steps(node))
                 moved += count * (1.0 if node.op is Ops.STORE else 0.5)
                 continue
             if not (node.op is Ops.REDUCE or _is_arithmetic(node)):
@@ -224,7 +225,11 @@ class _Counter:
         """Bytes from the second cache, the last, and memory."""
         caches = self.target.cache_bytes
         levels = [caches[0], caches[min(1, len(caches) - 1)], caches[-1]] if caches else [0, 0, 0]
-        return tuple(self._from_beyond(size // 2) for size in levels)
+        nearer = [self._from_beyond(size // 2) for size in levels]
+        # What fits the last cache as a whole is taken as being there.
+        if self._together(0) <= levels[-1] // 2:
+            nearer[-1] = 0
+        return tuple(nearer)
 
     def _from_beyond(self, size: int) -> int:
         """Bytes that a cache of `size` has to fetch."""

@@ -13,7 +13,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from tilegrad.base.dtype import DType
+from tilegrad.base.dtype import DType, Pointer
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import terms_of
@@ -40,14 +40,20 @@ _ROWS = (8, 12, 10, 9, 7, 6, 11, 5, 4)
 # One axis with fewer is joined by others.
 _FEW_ROWS = 4
 _MOST_UNROLL = 4
+# An axis that is so many times its parts is hardly longer for being padded to a multiple of them.
+_LONG = 16
 # The least side of a tile that is turned in registers.
 _LEAST_TURNED = 4
 # A row of this share of its vectors is taken as one.
 _WORTH_MASKING = 0.6
 # What a register tile is worth whose single elements are loaded behind gates.
 _GATED = 0.7
-# What it costs to pack an element that is alone in memory, and to store one, in multiply-adds.
+# And what one is worth whose single elements come from memory.
+_FAR = 0.6
+# What it costs to pack an element that is alone in memory, or by turning a tile, and to store one,
+# in multiply-adds.
 _PACKED = 48
+_TURNED = 16
 _SCATTERED = 32
 # What it costs to copy an element to scratch, in multiply-adds.
 _COPIED = 16
@@ -108,13 +114,17 @@ class _Shaper:
         return True
 
     def split_to(self, loop: UOp, op: OptOps, amount: int) -> bool:
-        """UPCAST or UNROLL by `amount`, padding the axis first where it does not divide."""
+        """UPCAST or UNROLL by `amount`, padding the axis first where it does not divide: so that
+        chunks can share what remains, if it is long.
+        """
         if loop not in loop_order(self.ast):
             return False
         if loop.src[0].arg % amount == 0:
             return self.move(op, loop, amount)
         place = self.ast.arg.order.index(loop.arg[0])
-        if not self.move(OptOps.PADTO, loop, amount):
+        chunks = max(self.target.threads, 1)
+        shared = amount * chunks if loop.src[0].arg > _LONG * amount * chunks else amount
+        if not self.move(OptOps.PADTO, loop, shared):
             return False
         number = self.ast.arg.order[place]
         padded = next(part for part in loop_order(self.ast) if part.arg[0] == number)
@@ -474,8 +484,12 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
             quality *= depth / (depth + _SCATTERED)
         if strided:
             reused = int(prod(part.src[0].arg for part in outputs if part not in strided[0].ranges))
-            quality *= reused / (reused + _PACKED)
+            turns = any(_stride(strided[0].src[1], part) == 1 for part in fold.src[1:])
+            quality *= reused / (reused + (_TURNED if turns else _PACKED))
         quality *= many / 8 * 0.5 + 0.5
+        if extent > 2 * width and _nbytes(stays) > target.cache_bytes[-1]:
+            # Read again from memory for every few vectors of lanes.
+            quality *= _FAR
         # What is computed from loads, or gated, for each element, where along neighbours a vector
         # serves: once, in a copy, or dearly.
         dear = [] if _is_plain(fold, stays) else stays
@@ -485,6 +499,12 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
         if best is None or quality > best[0] * 1.01:
             best = (quality, _Reuse(lanes, rows, stage, window))
     return best[1] if best is not None else None
+
+
+def _nbytes(loads: list[UOp]) -> int:
+    """The size of the parameters that are loaded."""
+    memories = {load.src[0].dtype for load in loads if isinstance(load.src[0].dtype, Pointer)}
+    return sum(memory.size * memory.base.itemsize for memory in memories)
 
 
 def _is_plain(fold: UOp, loads: list[UOp]) -> bool:
