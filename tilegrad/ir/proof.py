@@ -346,13 +346,13 @@ def _points(variables: Sequence[UOp], wanted: Sequence[int] = ()) -> Iterator[tu
     rng = random.Random(len(variables))
     corners = itertools.product(*spans)
     yield from itertools.islice(corners, _POINTS // 4)
+    telling = [
+        (low, high, *[value for value in wanted if low <= value <= high]) for low, high in spans
+    ]
+    draws = list(zip(telling, spans, strict=True))
+    half, choice, between = rng.random, rng.choice, rng.randint
     for _ in range(_POINTS):
-        yield tuple(
-            rng.choice((low, high, *[value for value in wanted if low <= value <= high]))
-            if rng.random() < 0.5
-            else rng.randint(low, high)
-            for low, high in spans
-        )
+        yield tuple([choice(most) if half() < 0.5 else between(*span) for most, span in draws])
 
 
 def _admissible(variables: Sequence[UOp], names: Mapping[UOp, str]) -> Callable[..., bool]:

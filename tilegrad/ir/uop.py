@@ -145,6 +145,9 @@ class UOp:
         try:
             return self._bounds
         except AttributeError:
+            if not self.src:
+                self._bounds = bounds_of(self)
+                return self._bounds
             return self._lazy("_bounds", bounds_of)  # type: ignore[no-any-return]
 
     @property

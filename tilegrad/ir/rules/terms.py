@@ -23,11 +23,14 @@ def terms_of(node: UOp) -> tuple[dict[UOp, int], int] | None:
         count += 1
         if count > _MOST:
             return None
-        if part.op is Ops.ADD:
-            stack += [(part.src[1], scale), (part.src[0], scale)]
-        elif part.op is Ops.CONST:
+        op = part.op
+        if op is Ops.ADD:
+            left, right = part.src
+            stack.append((right, scale))
+            stack.append((left, scale))
+        elif op is Ops.CONST:
             constant += part.arg * scale
-        elif part.op is Ops.MUL and part.src[1].op is Ops.CONST:
+        elif op is Ops.MUL and part.src[1].op is Ops.CONST:
             stack.append((part.src[0], scale * part.src[1].arg))
         else:
             terms[part] = terms.get(part, 0) + scale
