@@ -76,11 +76,13 @@ def fold_constants(node: UOp) -> UOp | None:
 
 @FOLDING.rule("one-value", UPat((*_ALU, Ops.RANGE), dtype=(*INTEGERS, dtypes.bool), name="node"))
 def one_value(node: UOp) -> UOp | None:
-    """An integer or bool that bounds pin down is a constant; a loop that may not run at all stays one."""
-    if node.op is Ops.RANGE and node.src[0].vmin < 1:
-        return None
+    """An integer or bool that bounds pin down is a constant; a loop that may not run at all stays
+    one, and so does what depends on it: otherwise a store would leave it and always happen.
+    """
     low, high = node.bounds
-    return UOp(Ops.CONST, node.dtype, (), low) if low == high else None
+    if low != high or any(loop.src[0].vmin < 1 for loop in node.ranges):
+        return None
+    return UOp(Ops.CONST, node.dtype, (), low)
 
 
 @FOLDING.rule("below-its-extent", UPat((Ops.FLOORDIV, Ops.FLOORMOD), name="node"))
