@@ -13,7 +13,7 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.core import Core
-from tilegrad.tensor.counting import Counting
+from tilegrad.tensor.linalg import LinearAlgebra
 from tilegrad.tensor.sizes import here
 
 __all__ = ["Nodes"]
@@ -21,7 +21,7 @@ __all__ = ["Nodes"]
 _LOGICAL = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
 
 
-class Nodes(Counting):
+class Nodes(LinearAlgebra):
     """Methods that other libraries' graphs know under these names."""
 
     __slots__ = ()
