@@ -302,3 +302,29 @@ def test_processes_that_start_together(tmp_path: Path) -> None:
         assert first == ANSWER and errors == ""
     assert finish(start(tmp_path))[0] == [ANSWER, NOTHING]
     assert not [path for path in files(tmp_path) if path.name.startswith(".part-")]
+
+
+# duplicates within a schedule
+
+
+def test_equal_layers_are_compiled_once(folder: Path) -> None:
+    """Three layers of a network with its gradients, then nine: no kernel more, and a layer costs
+    the scheduler's work alone.
+    """
+    works = []
+    for layers in (3, 9):
+        weights = [Tensor.empty(12, 12, requires_grad=True).realize() for _ in range(layers)]
+        before = *work(), counters.visits
+        x = Tensor.empty(5, 12).realize()
+        for weight in weights:
+            x = (x.layernorm() @ weight).relu()
+        x.sum().backward()
+        updates = [
+            each.assign(each - each.grad * 0.125) for each in weights if each.grad is not None
+        ]
+        Tensor.realize(x, *updates)
+        works.append([now - then for now, then in zip((*work(), counters.visits), before)])
+    few, many = works
+    assert few[3] > 5
+    assert many[3] <= 2
+    assert many[4] < 2 * few[4]
