@@ -164,7 +164,11 @@ class _Counter:
             folds = sum(part.arg[1] is Axis.REDUCE for part in node.ranges)
             for axis in node.src[1].ranges:
                 if axis.arg[1] in _WRITTEN:
-                    gain = 1.0 if _stride(node.src[1], axis) == 1 else -1.5
+                    if _stride(node.src[1], axis) == 1:
+                        gain = 1.5 if node.op is Ops.STORE else 1.0
+                    else:
+                        # A tile with vectors along its other axis is turned in registers.
+                        gain = -0.25 if _has_vectors(node.src[1]) else -1.5
                     score[axis] = score.get(axis, 0.0) + gain * 8 ** min(folds, 3)
         most = min(self.target.lanes_of(node.dtype.scalar) for node in self.accesses if node.src)
         # A vector half as wide is worth half.
@@ -268,6 +272,14 @@ class _Counter:
             nbytes = count // run * _LINE
         whole = getattr(_memory(node).dtype, "size", -1) * element
         return min(nbytes, whole) if whole > 0 else nbytes
+
+
+def _has_vectors(index: UOp) -> bool:
+    """Whether neighbours in memory are written out along some axis."""
+    return any(
+        axis.arg[1] in _WRITTEN and axis.src[0].vmax > 1 and _stride(index, axis) == 1
+        for axis in index.ranges
+    )
 
 
 def _power(axis: UOp, most: int) -> int:
