@@ -16,13 +16,14 @@ from typing import ClassVar
 
 from tilegrad.base.errors import ConfigError, DTypeError, ShapeError
 from tilegrad.nn.checks import check_size, positive, tuple_of
+from tilegrad.nn.module import Module
 from tilegrad.tensor.core import describe
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
     "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
-    "Dropout", "Embedding", "Linear",
+    "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "Embedding", "Linear",
 ]  # fmt: skip
 
 Sizes = int | tuple[int, ...]
@@ -34,7 +35,7 @@ def _weight(*shape: int, fan_in: int) -> Tensor:
     return Tensor.uniform(*shape, low=-bound, high=bound, requires_grad=True)
 
 
-class Linear:
+class Linear(Module):
     """y = x @ weight.T + bias over the last axis; `weight` is (out_features, in_features)."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True):
@@ -48,7 +49,7 @@ class Linear:
         return x.linear(self.weight.T, self.bias)
 
 
-class Conv2d:
+class Conv2d(Module):
     """Images (N, in_channels, H, W) by `weight`, (out_channels, in_channels / groups, *kernel).
 
     A `kernel_size` of another length than two convolves that many axes. `padding` is zeros on both
@@ -118,7 +119,7 @@ class Conv3d(Conv2d):
     axes = 3
 
 
-class ConvTranspose2d:
+class ConvTranspose2d(Module):
     """The transpose of Conv2d's map; `weight` is (in_channels, out_channels / groups, *kernel).
 
     `padding` takes as many elements off each side of the output, `output_padding` adds some at the
@@ -179,7 +180,7 @@ class ConvTranspose3d(ConvTranspose2d):
     axes = 3
 
 
-class Embedding:
+class Embedding(Module):
     """Row `index` of `weight`, (num_embeddings, embedding_dim), for each index.
 
     Only the rows asked for are read, and the gradient costs no more than they do. The first values
@@ -201,16 +202,39 @@ class Embedding:
         return self.weight[index]
 
 
-class Dropout:
-    """While `Tensor.training` is on, a share `p` of the elements is 0, the rest over 1 - p."""
+class Dropout(Module):
+    """In training, a share `p` of the elements is 0, the rest over 1 - p; otherwise the input.
 
-    def __init__(self, p: float = 0.5):
+    >>> nn.Dropout(0.5).eval()(Tensor([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
+
+    def __init__(self, p: float = 0.5, inplace: bool = False):
         if not 0 <= p <= 1:
-            raise ConfigError(f"Dropout: p must be between 0 and 1, not {p!r}", line=here())
+            raise ConfigError(
+                f"{type(self).__name__}: p must be between 0 and 1, not {p!r}", line=here()
+            )
         self.p = p
 
+    def _drop(self, x: Tensor) -> Tensor:
+        with Tensor.train():
+            return x.dropout(self.p)
+
     def __call__(self, x: Tensor) -> Tensor:
-        return x.dropout(self.p)
+        return self._drop(x) if self.training and self.p else x
+
+
+class Dropout2d(Dropout):
+    """As Dropout, of whole channels of (N, C, ...): one draw for each item and channel."""
+
+    def _drop(self, x: Tensor) -> Tensor:
+        shape = (*x.shape[:2], *[1] * (x.ndim - 2))
+        with Tensor.train():
+            return x * Tensor.ones(*shape, device=x.device, dtype=x.dtype).dropout(self.p)
+
+
+# One class serves any number of axes behind the channels.
+Dropout1d = Dropout3d = Dropout2d
 
 
 def check_channels(layer: str, in_channels: int, out_channels: int, groups: int) -> None:

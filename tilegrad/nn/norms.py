@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilegrad.base.dtype import dtypes, sum_dtype
 from tilegrad.base.errors import ShapeError
 from tilegrad.nn.checks import check_size, positive
+from tilegrad.nn.module import Module
 from tilegrad.tensor.core import describe
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
@@ -15,7 +16,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class BatchNorm:
+class BatchNorm(Module):
     """Each channel (axis 1) brought to mean 0 and variance 1, then times `weight`, plus `bias`.
 
     While `Tensor.training` is on, mean and variance are those of the batch, and the running ones
@@ -25,6 +26,8 @@ class BatchNorm:
 
     Ioffe and Szegedy, "Batch Normalization" (2015).
     """
+
+    buffer_names = ("running_mean", "running_var", "num_batches_tracked")
 
     def __init__(
         self,
@@ -55,11 +58,11 @@ class BatchNorm:
 
     def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The mean and the variance of each channel to normalise by."""
-        if self.running_mean is not None and self.running_var is not None and not Tensor.training:
+        if self.running_mean is not None and self.running_var is not None and not self.training:
             return self.running_mean, self.running_var
         axes = tuple(axis for axis in range(x.ndim) if axis != 1)
         variance, mean = x.var_mean(axes, correction=0)
-        if Tensor.training and self.running_mean is not None:
+        if self.training and self.running_mean is not None:
             self._track(x, mean.detach(), x.var(axes).detach())
         return mean, variance
 
@@ -85,7 +88,7 @@ class BatchNorm:
 BatchNorm1d = BatchNorm2d = BatchNorm3d = BatchNorm
 
 
-class LayerNorm:
+class LayerNorm(Module):
     """The last axes brought to mean 0 and variance 1, then times `weight`, plus `bias`.
 
     Ba, Kiros and Hinton, "Layer Normalization" (2016).
@@ -124,7 +127,7 @@ class LayerNorm2d(LayerNorm):
         return super().__call__(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-class RMSNorm:
+class RMSNorm(Module):
     """The last axes brought to a mean square of 1: x / sqrt(mean(x^2) + eps) * weight.
 
     Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
@@ -148,7 +151,7 @@ class RMSNorm:
         return scaled.cast(x.dtype) if self.weight is None else scaled.cast(x.dtype) * self.weight
 
 
-class GroupNorm:
+class GroupNorm(Module):
     """Each of `num_groups` groups of channels (axis 1) brought to mean 0 and variance 1.
 
     Wu and He, "Group Normalization" (2018).

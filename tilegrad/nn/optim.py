@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from tilegrad.base.dtype import dtypes, promote, sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError
+from tilegrad.nn.module import has_modes
 from tilegrad.tensor.assignment import all_or_nothing
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
@@ -84,7 +85,7 @@ class Optimizer:
         Raises ConfigError unless `Tensor.training` is on, or if no parameter has a gradient;
         OutOfMemoryError where there is no room, and then no parameter has moved.
         """
-        if not Tensor.training:
+        if not (Tensor.training or has_modes()):
             raise ConfigError(
                 f"{self._name}.step: Tensor.training is off",
                 fix="put the training step under `with Tensor.train():`, or decorate it with that",

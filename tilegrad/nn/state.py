@@ -6,13 +6,13 @@ called by the way to them, as in "layers.0.weight". Those are PyTorch's names fo
 
 from __future__ import annotations
 
-import types
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 import tilegrad.io
 from tilegrad.base.errors import DataError, DTypeError, ShapeError
 from tilegrad.io.weights import safe_load, safe_load_metadata, safe_save
+from tilegrad.nn.tree import walk
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
@@ -48,48 +48,12 @@ def get_state_dict(obj: object, prefix: str = "") -> dict[str, Tensor]:
     Raises DataError if two tensors get one name.
     """
     found: dict[str, Tensor] = {}
-    seen: set[int] = set()
-    stack: list[tuple[str, object]] = [(prefix.removesuffix("."), obj)]
-    while stack:
-        name, item = stack.pop()
+    for name, item, _, _ in walk(obj, prefix, transient=False):
         if isinstance(item, Tensor):
             if found.get(name, item) is not item:
                 raise DataError(f"get_state_dict: two tensors are called {name!r}", line=here())
             found[name] = item
-        elif id(item) not in seen:
-            seen.add(id(item))
-            parts = [(f"{name}.{key}" if name else str(key), part) for key, part in _parts(item)]
-            stack.extend(reversed(parts))
     return found
-
-
-def _parts(item: object) -> Iterator[tuple[object, object]]:
-    """What `item` holds, by key, place or attribute; nothing for what cannot hold a weight."""
-    if isinstance(item, Mapping):
-        yield from item.items()
-    elif isinstance(item, tuple) and hasattr(item, "_fields"):
-        yield from zip(item._fields, item, strict=True)
-    elif isinstance(item, (list, tuple)):
-        yield from enumerate(item)
-    elif not isinstance(item, _NO_CONTAINERS) and not _is_machinery(type(item)):
-        for kind in type(item).__mro__:
-            slots = kind.__dict__.get("__slots__", ())
-            for slot in (slots,) if isinstance(slots, str) else slots:
-                if hasattr(item, slot) and slot not in ("__dict__", "__weakref__"):
-                    yield slot, getattr(item, slot)
-        yield from getattr(item, "__dict__", {}).items()
-
-
-_NO_CONTAINERS = (
-    type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType,
-    str, bytes, int, float,
-)  # fmt: skip
-
-
-def _is_machinery(kind: type) -> bool:
-    """Whether this class is tilegrad's own and no layer: a captured function holds no weights."""
-    module = kind.__module__
-    return module.startswith("tilegrad.") and not module.startswith("tilegrad.nn.")
 
 
 def get_parameters(obj: object) -> list[Tensor]:

@@ -1,0 +1,384 @@
+"""Activations as modules, under PyTorch's names and arguments: (any shape) to the same shape.
+
+Those of `nn.functional` and of `Tensor` are the same functions.
+"""
+
+from __future__ import annotations
+
+from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.nn.checks import check_size, positive
+from tilegrad.nn.module import Module
+from tilegrad.tensor.core import describe
+from tilegrad.tensor.sizes import as_axis, here, show_shape
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = [
+    "CELU", "ELU", "GELU", "GLU", "SELU",
+    "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "LogSigmoid", "LogSoftmax",
+    "Mish", "PReLU", "QuickGELU", "RReLU", "ReLU", "ReLU6", "SiLU", "Sigmoid", "Softmax",
+    "Softmax2d", "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink",
+    "Threshold",
+]  # fmt: skip
+
+
+class _Activation(Module):
+    """Arguments that PyTorch takes and that have no meaning here: a result is a new tensor."""
+
+    def __init__(self, inplace: bool = False):
+        del inplace
+
+
+class ReLU(_Activation):
+    """max(x, 0).
+
+    >>> nn.ReLU()(Tensor([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.relu()
+
+
+class ReLU6(_Activation):
+    """min(max(x, 0), 6).
+
+    >>> nn.ReLU6()(Tensor([-1.0, 8.0])).tolist()
+    [0.0, 6.0]
+    """
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.relu6()
+
+
+class SELU(_Activation):
+    """scale * (max(x, 0) + min(0, alpha * (exp(x) - 1))), with the two numbers of Klambauer et
+    al., "Self-Normalizing Neural Networks" (2017).
+
+    >>> nn.SELU()(Tensor([0.0])).tolist()
+    [0.0]
+    """
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.selu()
+
+
+class SiLU(_Activation):
+    """x * sigmoid(x).
+
+    >>> nn.SiLU()(Tensor([0.0])).tolist()
+    [0.0]
+    """
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.silu()
+
+
+class Mish(_Activation):
+    """x * tanh(softplus(x)) (Misra, 2019).
+
+    >>> nn.Mish()(Tensor([0.0])).tolist()
+    [0.0]
+    """
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.mish()
+
+
+class Sigmoid(_Activation):
+    """1 / (1 + exp(-x)).
+
+    >>> nn.Sigmoid()(Tensor([0.0])).tolist()
+    [0.5]
+    """
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.sigmoid()
+
+
+class LogSigmoid(_Activation):
+    """log(sigmoid(x)), without overflow."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.logsigmoid()
+
+
+class Hardsigmoid(_Activation):
+    """0 up to -3, 1 from 3 on, between them x / 6 + 1 / 2.
+
+    >>> nn.Hardsigmoid()(Tensor([0.0, 4.0])).tolist()
+    [0.5, 1.0]
+    """
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.hardsigmoid()
+
+
+class Tanh(_Activation):
+    """tanh(x).
+
+    >>> nn.Tanh()(Tensor([0.0])).tolist()
+    [0.0]
+    """
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.tanh()
+
+
+class Hardswish(_Activation):
+    """x * hardsigmoid(x) (Howard et al., 2019).
+
+    >>> nn.Hardswish()(Tensor([3.0, 0.0])).tolist()
+    [3.0, 0.0]
+    """
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.hardswish()
+
+
+class Softsign(_Activation):
+    """x / (1 + |x|).
+
+    >>> nn.Softsign()(Tensor([1.0, -3.0])).tolist()
+    [0.5, -0.75]
+    """
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.softsign()
+
+
+class QuickGELU(_Activation):
+    """x * sigmoid(1.702 * x), as CLIP and GPT-like models use it.
+
+    >>> nn.QuickGELU()(Tensor([0.0])).tolist()
+    [0.0]
+    """
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.quick_gelu()
+
+
+class Tanhshrink(_Activation):
+    """x - tanh(x)."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x - x.tanh()
+
+
+class LeakyReLU(Module):
+    """x, or negative_slope * x below 0.
+
+    >>> nn.LeakyReLU(0.5)(Tensor([-1.0, 2.0])).tolist()
+    [-0.5, 2.0]
+    """
+
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False):
+        self.negative_slope = negative_slope
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.leaky_relu(self.negative_slope)
+
+
+class PReLU(Module):
+    """x, or weight * x below 0, where `weight` is learned: one number, or one for each channel
+    (axis 1). It begins as `init`. He et al., "Delving Deep into Rectifiers" (2015).
+
+    Raises ShapeError for an input of other channels.
+
+    >>> nn.PReLU()(Tensor([-1.0, 2.0])).tolist()
+    [-0.25, 2.0]
+    """
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25):
+        positive("PReLU", num_parameters=num_parameters)
+        self.num_parameters, self.init = num_parameters, init
+        self.weight = Tensor.full((num_parameters,), init, requires_grad=True)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        weight = self.weight
+        if self.num_parameters > 1:
+            check_size("PReLU", "channels", x, 1, self.num_parameters)
+            weight = weight.reshape(1, -1, *[1] * (x.ndim - 2))
+        return (x < 0).where(x * weight, x)
+
+
+class RReLU(Module):
+    """x, or a * x below 0: in training a is uniform in [lower, upper] for each element, else the
+    middle. Xu et al., "Empirical Evaluation of Rectified Activations" (2015).
+    """
+
+    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False):
+        self.lower, self.upper = lower, upper
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x.leaky_relu((self.lower + self.upper) / 2)
+        slope = x.rand_like(requires_grad=False) * (self.upper - self.lower) + self.lower
+        return (x < 0).where(x * slope, x)
+
+
+class ELU(Module):
+    """x, or alpha * (exp(x) - 1) below 0 (Clevert, Unterthiner and Hochreiter, 2016)."""
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False):
+        self.alpha = alpha
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.elu(self.alpha)
+
+
+class CELU(Module):
+    """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1)) (Barron, 2017)."""
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False):
+        self.alpha = alpha
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.celu(self.alpha)
+
+
+class GELU(Module):
+    """x * Phi(x), Phi the normal distribution; with approximate="tanh" by a formula with tanh
+    (Hendrycks and Gimpel, 2016).
+
+    Raises ConfigError for another `approximate`.
+    """
+
+    def __init__(self, approximate: str = "none"):
+        if approximate not in ("none", "tanh"):
+            raise ConfigError(
+                f"GELU: unknown approximate {approximate!r}", allowed="'none', 'tanh'", line=here()
+            )
+        self.approximate = approximate
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.gelu(self.approximate)
+
+
+class GLU(Module):
+    """a * sigmoid(b) of the halves a and b of axis `dim` (Dauphin et al., 2017): half as long.
+
+    Raises ShapeError for an axis of odd size.
+
+    >>> nn.GLU()(Tensor([[4.0, 0.0]])).tolist()
+    [[2.0]]
+    """
+
+    def __init__(self, dim: int = -1):
+        self.dim = dim
+
+    def __call__(self, x: Tensor) -> Tensor:
+        axis = as_axis("GLU", self.dim, x.ndim)
+        size = x.shape[axis]
+        if not isinstance(size, int) or size % 2:
+            raise ShapeError(
+                f"GLU: axis {self.dim} of {show_shape(x.shape)} has no two halves",
+                input=describe(x.uop),
+                line=here(),
+            )
+        value, gate = x.split(size // 2, axis)
+        return value * gate.sigmoid()
+
+
+class Hardtanh(Module):
+    """x held between min_val and max_val."""
+
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False):
+        if not min_val < max_val:
+            raise ConfigError(
+                f"Hardtanh: min_val {min_val} must be below max_val {max_val}", line=here()
+            )
+        self.min_val, self.max_val = min_val, max_val
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.hardtanh(self.min_val, self.max_val)
+
+
+class Hardshrink(Module):
+    """x, or 0 where |x| <= lambd.
+
+    >>> nn.Hardshrink()(Tensor([0.5, -2.0])).tolist()
+    [0.0, -2.0]
+    """
+
+    def __init__(self, lambd: float = 0.5):
+        self.lambd = lambd
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (x.abs() > self.lambd).where(x, 0)
+
+
+class Softshrink(Module):
+    """x - lambd above lambd, x + lambd below -lambd, else 0.
+
+    >>> nn.Softshrink()(Tensor([0.25, -2.0])).tolist()
+    [0.0, -1.5]
+    """
+
+    def __init__(self, lambd: float = 0.5):
+        if lambd < 0:
+            raise ConfigError(f"Softshrink: lambd must be at least 0, not {lambd}", line=here())
+        self.lambd = lambd
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x - x.clip(-self.lambd, self.lambd)
+
+
+class Threshold(Module):
+    """x above `threshold`, else `value`."""
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False):
+        self.threshold, self.value = threshold, value
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (x > self.threshold).where(x, self.value)
+
+
+class Softplus(Module):
+    """log(1 + exp(beta * x)) / beta, without overflow."""
+
+    def __init__(self, beta: float = 1.0):
+        self.beta = beta
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.softplus(self.beta)
+
+
+class Softmax(Module):
+    """exp(x) over its sum along axis `dim`.
+
+    >>> nn.Softmax(dim=-1)(Tensor([1.0, 1.0])).tolist()
+    [0.5, 0.5]
+    """
+
+    def __init__(self, dim: int = -1):
+        self.dim = dim
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.softmax(self.dim)
+
+
+class Softmin(Module):
+    """Softmax of -x."""
+
+    def __init__(self, dim: int = -1):
+        self.dim = dim
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (-x).softmax(self.dim)
+
+
+class LogSoftmax(Module):
+    """The logarithm of Softmax, without overflow."""
+
+    def __init__(self, dim: int = -1):
+        self.dim = dim
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.log_softmax(self.dim)
+
+
+class Softmax2d(Module):
+    """Softmax over the channels of images (N, C, H, W) or (C, H, W)."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.softmax(-3)

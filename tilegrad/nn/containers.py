@@ -1,0 +1,165 @@
+"""Modules in rows, in lists and by name. The names of their tensors are PyTorch's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Self
+
+from tilegrad.base.errors import ConfigError
+from tilegrad.nn.module import Module
+from tilegrad.tensor.sizes import here
+
+__all__ = ["Identity", "ModuleDict", "ModuleList", "Sequential"]
+
+
+class Identity(Module):
+    """Gives its input, whatever it was made with.
+
+    >>> nn.Identity(54)(Tensor([1])).tolist()
+    [1]
+    """
+
+    def __init__(self, *args: Any, **options: Any):
+        pass
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+class Sequential(Module):
+    """Layers applied one after another: modules, or any functions of a tensor.
+
+    They are given in order, or as one dict that names them. The names, "0", "1", ... or those of
+    the dict, are attributes, and the names of the tensors begin with them.
+
+    Raises ConfigError for what cannot be called, or a name that modules use.
+
+    >>> net = nn.Sequential(nn.Linear(2, 3), Tensor.relu, nn.Linear(3, 1))
+    >>> net(Tensor.ones(5, 2)).shape, list(net.state_dict())[-1], len(net)
+    ((5, 1), '2.bias', 3)
+    """
+
+    def __init__(self, *layers: Any):
+        if len(layers) == 1 and isinstance(layers[0], Mapping):
+            for name, layer in layers[0].items():
+                self.add_module(name, layer)
+        else:
+            self.extend(layers)
+
+    def _layers(self) -> dict[str, Any]:
+        return {name: part for name, part in self.__dict__.items() if not name.startswith("_")}
+
+    def add_module(self, name: str, module: Any) -> None:
+        """Put `module` behind the others, under `name`."""
+        if not callable(module):
+            raise ConfigError(
+                f"Sequential: a {type(module).__name__} cannot be called, at {name!r}",
+                rule="layers are modules, or functions of a tensor",
+                line=here(),
+            )
+        if hasattr(type(self), name) or name.startswith("_") or "." in name:
+            raise ConfigError(f"Sequential: a layer cannot be called {name!r}", line=here())
+        setattr(self, name, module)
+
+    def append(self, layer: Any) -> Self:
+        """Put `layer` at the end; gives this module."""
+        self.add_module(str(len(self)), layer)
+        return self
+
+    def extend(self, layers: Iterable[Any]) -> Self:
+        """Put `layers` at the end; gives this module."""
+        for layer in layers:
+            self.append(layer)
+        return self
+
+    def insert(self, index: int, layer: Any) -> Self:
+        """Put `layer` before the one at `index`; those behind it move up. Gives this module."""
+        layers = list(self)
+        layers.insert(index, layer)
+        self._set(layers)
+        return self
+
+    def pop(self, index: int = -1) -> Any:
+        """Take out the layer at `index`, and give it."""
+        layers = list(self)
+        found = layers.pop(index)
+        self._set(layers)
+        return found
+
+    def _set(self, layers: list[Any]) -> None:
+        for name in self._layers():
+            delattr(self, name)
+        self.extend(layers)
+
+    def __len__(self) -> int:
+        return len(self._layers())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._layers().values())
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return type(self)(dict(list(self._layers().items())[index]))
+        return list(self)[index]
+
+    def __setitem__(self, index: int, layer: Any) -> None:
+        name = list(self._layers())[index]
+        if not callable(layer):
+            raise ConfigError(
+                f"Sequential: a {type(layer).__name__} cannot be called, at {name!r}", line=here()
+            )
+        setattr(self, name, layer)
+
+    def __delitem__(self, index: int) -> None:
+        self.pop(index)
+
+    def __call__(self, x: Any) -> Any:
+        for layer in self._layers().values():
+            x = layer(x)
+        return x
+
+
+class ModuleList(Module, list[Any]):
+    """A list, of modules, that is one: `train`, `parameters` and the like reach what it holds.
+
+    A plain list serves as well; this one is for programs that call those methods on it.
+
+    >>> layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(3))
+    >>> len(layers), len(list(layers.parameters())), list(layers.state_dict())[0]
+    (3, 6, '0.weight')
+    """
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __init__(self, modules: Iterable[Any] = ()):
+        list.__init__(self, modules)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __getitem__(self, index: Any) -> Any:
+        found = list.__getitem__(self, index)
+        return type(self)(found) if isinstance(index, slice) else found
+
+    def extra_repr(self) -> str:
+        return ""
+
+
+class ModuleDict(Module, dict[str, Any]):
+    """A dict, of modules, that is one: `train`, `parameters` and the like reach what it holds.
+
+    >>> parts = nn.ModuleDict({"body": nn.Linear(2, 2), "act": nn.ReLU()})
+    >>> list(parts.state_dict()), parts["act"]
+    (['body.weight', 'body.bias'], ReLU())
+    """
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __init__(self, modules: Mapping[str, Any] | Iterable[tuple[str, Any]] = ()):
+        dict.__init__(self, modules)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def extra_repr(self) -> str:
+        return ""

@@ -1,0 +1,252 @@
+"""Pooling as modules, under PyTorch's names and arguments: windows over the last axes of
+(..., *sizes), folded to one element each. Any axes may stand before them.
+
+The positions along an axis of size L are
+
+    (L + 2 * padding - dilation * (kernel_size - 1) - 1) // stride + 1,
+
+rounded up with `ceil_mode`. `stride` is `kernel_size` unless it is given.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tilegrad.base.errors import ShapeError
+from tilegrad.nn.checks import tuple_of
+from tilegrad.nn.module import Module
+from tilegrad.tensor.core import describe
+from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = [
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "LPPool1d",
+    "LPPool2d", "MaxPool1d", "MaxPool2d", "MaxPool3d",
+]  # fmt: skip
+
+Sizes = int | tuple[int, ...]
+
+
+class _Pool(Module):
+    """Windows over `axes` axes at the end."""
+
+    axes: ClassVar[int] = 2
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+    ):
+        name = type(self).__name__
+        self.kernel_size = tuple_of(name, "kernel_size", kernel_size, self.axes, least=1)
+        self.stride = (
+            self.kernel_size
+            if stride is None
+            else tuple_of(name, "stride", stride, self.axes, least=1)
+        )
+        self.padding = tuple_of(name, "padding", padding, self.axes)
+        if any(2 * width > size for width, size in zip(self.padding, self.kernel_size)):
+            raise ShapeError(
+                f"{name}: padding {self.padding} is more than half of {self.kernel_size}",
+                line=here(),
+            )
+        self.ceil_mode = ceil_mode
+
+
+class MaxPool2d(_Pool):
+    """The largest element of each window of (..., H, W); the border counts as the least number.
+
+    Raises ShapeError if a window is longer than its axis.
+
+    >>> nn.MaxPool2d(2)(Tensor([[[1, 2], [3, 4]]])).tolist()
+    [[[4]]]
+    """
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
+    ):
+        super().__init__(kernel_size, stride, padding, ceil_mode)
+        self.dilation = tuple_of(type(self).__name__, "dilation", dilation, self.axes, least=1)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.max_pool2d(
+            self.kernel_size, self.stride, self.dilation, self.padding, self.ceil_mode
+        )
+
+
+class MaxPool1d(MaxPool2d):
+    """As MaxPool2d, over the last axis."""
+
+    axes = 1
+
+
+class MaxPool3d(MaxPool2d):
+    """As MaxPool2d, over the last three axes."""
+
+    axes = 3
+
+
+class AvgPool2d(_Pool):
+    """The mean of each window of (..., H, W); the border counts as zeros, or not at all without
+    `count_include_pad`.
+
+    >>> nn.AvgPool2d(2)(Tensor([[[1.0, 2.0], [3.0, 6.0]]])).tolist()
+    [[[3.0]]]
+    """
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ):
+        super().__init__(kernel_size, stride, padding, ceil_mode)
+        self.count_include_pad = count_include_pad
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.avg_pool2d(
+            self.kernel_size,
+            self.stride,
+            padding=self.padding,
+            ceil_mode=self.ceil_mode,
+            count_include_pad=self.count_include_pad,
+        )
+
+
+class AvgPool1d(AvgPool2d):
+    """As AvgPool2d, over the last axis."""
+
+    axes = 1
+
+
+class AvgPool3d(AvgPool2d):
+    """As AvgPool2d, over the last three axes."""
+
+    axes = 3
+
+
+class LPPool2d(_Pool):
+    """(sum of x^p)^(1/p) over each window of (..., H, W); a negative sum gives NaN unless p is
+    odd, as in PyTorch: sign(s) * max(|s|, 0)^(1/p) of the sum s.
+
+    >>> nn.LPPool1d(2, kernel_size=2)(Tensor([[3.0, 4.0]])).tolist()
+    [[5.0]]
+    """
+
+    def __init__(
+        self,
+        norm_type: float,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        ceil_mode: bool = False,
+    ):
+        super().__init__(kernel_size, stride, 0, ceil_mode)
+        self.norm_type = norm_type
+
+    def __call__(self, x: Tensor) -> Tensor:
+        powers = x.pow(self.norm_type)
+        mean = powers.avg_pool2d(self.kernel_size, self.stride, ceil_mode=self.ceil_mode)
+        count = 1
+        for size in self.kernel_size:
+            count *= size
+        total = mean.sign() * (mean.abs() * count)
+        return total.sign() * total.abs().pow(1 / self.norm_type)
+
+
+class LPPool1d(LPPool2d):
+    """As LPPool2d, over the last axis."""
+
+    axes = 1
+
+
+class AdaptiveAvgPool2d(Module):
+    """The mean of windows of (..., H, W), as many along each axis as `output_size` says; None
+    keeps an axis.
+
+    Window i of n along an axis of size L is from floor(i * L / n) to ceil((i + 1) * L / n), as in
+    PyTorch: windows are of equal size where n divides L, else they overlap.
+
+    >>> nn.AdaptiveAvgPool1d(2)(Tensor([[1.0, 2.0, 3.0]])).tolist()
+    [[1.5, 2.5]]
+    """
+
+    axes: ClassVar[int] = 2
+    _is_max: ClassVar[bool] = False
+
+    def __init__(self, output_size: int | tuple[int | None, ...] | None):
+        given = output_size if isinstance(output_size, tuple) else (output_size,) * self.axes
+        name = type(self).__name__
+        tuple_of(name, "output_size", tuple(size or 1 for size in given), self.axes, least=1)
+        self.output_size = given
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if x.ndim < self.axes:
+            raise ShapeError(
+                f"{type(self).__name__}: {self.axes} spatial axes in {show_shape(x.shape)}",
+                input=describe(x.uop),
+                line=here(),
+            )
+        for axis, wanted in zip(range(-self.axes, 0), self.output_size, strict=True):
+            size = x.shape[axis]
+            if wanted is not None and wanted != size:
+                x = self._along(x, axis, wanted)
+        return x
+
+    def _along(self, x: Tensor, axis: int, wanted: int) -> Tensor:
+        size = x._sizes[axis]
+        x = x.movedim(axis, -1)
+        if size % wanted == 0:
+            windows = x.reshape(*x.shape[:-1], wanted, size // wanted)
+            folded = windows.max(-1) if self._is_max else windows.mean(-1)
+            return folded.movedim(-1, axis)
+        bounds = [(i * size // wanted, -(-(i + 1) * size // wanted)) for i in range(wanted)]
+        longest = max(end - start for start, end in bounds)
+        first = Tensor.arange(wanted, device=x.device) * size // wanted
+        last = ((Tensor.arange(wanted, device=x.device) + 1) * size + wanted - 1) // wanted
+        places = first.unsqueeze(1) + Tensor.arange(longest, device=x.device)
+        is_inside = places < last.unsqueeze(1)
+        windows = x[..., places.minimum(size - 1)]
+        if self._is_max:
+            return is_inside.where(windows, x.dtype.min).max(-1).movedim(-1, axis)
+        total = is_inside.where(windows, 0).sum(-1)
+        return (total / (last - first).cast(total.dtype)).cast(x.dtype).movedim(-1, axis)
+
+
+class AdaptiveAvgPool1d(AdaptiveAvgPool2d):
+    """As AdaptiveAvgPool2d, over the last axis."""
+
+    axes = 1
+
+
+class AdaptiveAvgPool3d(AdaptiveAvgPool2d):
+    """As AdaptiveAvgPool2d, over the last three axes."""
+
+    axes = 3
+
+
+class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
+    """The largest element of windows of (..., H, W), chosen as those of AdaptiveAvgPool2d."""
+
+    _is_max = True
+
+
+class AdaptiveMaxPool1d(AdaptiveMaxPool2d):
+    """As AdaptiveMaxPool2d, over the last axis."""
+
+    axes = 1
+
+
+class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
+    """As AdaptiveMaxPool2d, over the last three axes."""
+
+    axes = 3

@@ -1,0 +1,278 @@
+"""Modules that move elements: flattening, padding, shuffling pixels and channels."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from tilegrad.base.errors import ShapeError
+from tilegrad.nn.checks import positive, tuple_of
+from tilegrad.nn.module import Module
+from tilegrad.tensor.core import describe
+from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = [
+    "ChannelShuffle", "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d",
+    "ConstantPad2d", "ConstantPad3d", "Flatten", "PixelShuffle", "PixelUnshuffle",
+    "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d",
+    "ReplicationPad2d", "ReplicationPad3d", "Unflatten", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d",
+]  # fmt: skip
+
+
+class Flatten(Module):
+    """Axes `start_dim` to `end_dim` as one; by default all but the batch.
+
+    >>> nn.Flatten()(Tensor.ones(2, 3, 4)).shape
+    (2, 12)
+    """
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1):
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.flatten(self.start_dim, self.end_dim)
+
+
+class Unflatten(Module):
+    """Axis `dim` as several, of `unflattened_size`, one of which may be -1.
+
+    >>> nn.Unflatten(1, (3, -1))(Tensor.ones(2, 12)).shape
+    (2, 3, 4)
+    """
+
+    def __init__(self, dim: int, unflattened_size: tuple[int, ...]):
+        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.unflatten(self.dim, self.unflattened_size)
+
+
+class PixelShuffle(Module):
+    """(..., C * r^2, H, W) to (..., C, H * r, W * r): channels become pixels (Shi et al., 2016).
+
+    Raises ShapeError unless r^2 divides the channels.
+
+    >>> nn.PixelShuffle(2)(Tensor.ones(1, 8, 3, 3)).shape
+    (1, 2, 6, 6)
+    """
+
+    def __init__(self, upscale_factor: int):
+        positive("PixelShuffle", upscale_factor=upscale_factor)
+        self.upscale_factor = upscale_factor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        r = self.upscale_factor
+        *batch, channels, height, width = _image("PixelShuffle", x)
+        if channels % (r * r):
+            raise ShapeError(
+                f"PixelShuffle: {channels} channels are no multiple of {r * r}",
+                input=describe(x.uop),
+                line=here(),
+            )
+        n = len(batch)
+        parts = x.reshape(*batch, channels // (r * r), r, r, height, width)
+        order = [*range(n + 1), n + 3, n + 1, n + 4, n + 2]
+        return parts.permute(*order).reshape(*batch, channels // (r * r), height * r, width * r)
+
+
+class PixelUnshuffle(Module):
+    """(..., C, H * r, W * r) to (..., C * r^2, H, W): the inverse of PixelShuffle."""
+
+    def __init__(self, downscale_factor: int):
+        positive("PixelUnshuffle", downscale_factor=downscale_factor)
+        self.downscale_factor = downscale_factor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        r = self.downscale_factor
+        *batch, channels, height, width = _image("PixelUnshuffle", x)
+        if height % r or width % r:
+            raise ShapeError(
+                f"PixelUnshuffle: {height} x {width} pixels are no multiple of {r}",
+                input=describe(x.uop),
+                line=here(),
+            )
+        n = len(batch)
+        parts = x.reshape(*batch, channels, height // r, r, width // r, r)
+        order = [*range(n + 1), n + 2, n + 4, n + 1, n + 3]
+        return parts.permute(*order).reshape(*batch, channels * r * r, height // r, width // r)
+
+
+class ChannelShuffle(Module):
+    """Channels (axis 1) dealt out: the first of each of `groups` groups, then the second, ...
+
+    >>> nn.ChannelShuffle(2)(Tensor([[0, 1, 2, 3]])).tolist()
+    [[0, 2, 1, 3]]
+    """
+
+    def __init__(self, groups: int):
+        positive("ChannelShuffle", groups=groups)
+        self.groups = groups
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if x.ndim < 2 or x._sizes[1] % self.groups:
+            raise ShapeError(
+                f"ChannelShuffle: {show_shape(x.shape)} has no {self.groups} groups of channels",
+                input=describe(x.uop),
+                line=here(),
+            )
+        parts = x.reshape(x.shape[0], self.groups, -1, *x.shape[2:])
+        return parts.transpose(1, 2).reshape(x.shape)
+
+
+class _Pad(Module):
+    """A border around the last axes; `padding` is one number, or (left, right, top, bottom, ...),
+    which counts from the last axis. Negative amounts cut off.
+    """
+
+    axes: ClassVar[int] = 2
+    mode: ClassVar[str] = "constant"
+
+    def __init__(self, padding: int | tuple[int, ...]):
+        amounts = padding if isinstance(padding, (tuple, list)) else (padding,) * (2 * self.axes)
+        least = -(1 << 30) if self.mode == "constant" else 0
+        self.padding = tuple_of(
+            type(self).__name__, "padding", tuple(amounts), 2 * self.axes, least
+        )
+
+    def _value(self) -> float:
+        return 0.0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.pad(self.padding, mode=self.mode, value=self._value())
+
+
+def _image(name: str, x: Tensor) -> Any:
+    if x.ndim < 3:
+        raise ShapeError(
+            f"{name}: no image (..., C, H, W): {show_shape(x.shape)}",
+            input=describe(x.uop),
+            line=here(),
+        )
+    return x._sizes
+
+
+class ConstantPad2d(_Pad):
+    """A border of `value` around the last two axes.
+
+    >>> nn.ConstantPad1d((1, 0), 5)(Tensor([[1, 2]])).tolist()
+    [[5, 1, 2]]
+    """
+
+    def __init__(self, padding: int | tuple[int, ...], value: float):
+        super().__init__(padding)
+        self.value = value
+
+    def _value(self) -> float:
+        return self.value
+
+
+class ConstantPad1d(ConstantPad2d):
+    """A border of `value` around the last axis."""
+
+    axes = 1
+
+
+class ConstantPad3d(ConstantPad2d):
+    """A border of `value` around the last three axes."""
+
+    axes = 3
+
+
+class ZeroPad1d(_Pad):
+    """A border of zeros around the last axis.
+
+    >>> nn.ZeroPad1d(1)(Tensor([[1, 2, 3]])).tolist()
+    [[0, 1, 2, 3, 0]]
+    """
+
+    axes = 1
+    mode = "constant"
+
+
+class ZeroPad2d(_Pad):
+    """A border of zeros around the last two axes."""
+
+    axes = 2
+    mode = "constant"
+
+
+class ZeroPad3d(_Pad):
+    """A border of zeros around the last three axes."""
+
+    axes = 3
+    mode = "constant"
+
+
+class ReflectionPad1d(_Pad):
+    """A border that mirrors the last axis, without the edge itself.
+
+    >>> nn.ReflectionPad1d(2)(Tensor([[1, 2, 3]])).tolist()
+    [[3, 2, 1, 2, 3, 2, 1]]
+    """
+
+    axes = 1
+    mode = "reflect"
+
+
+class ReflectionPad2d(_Pad):
+    """A border that mirrors the last two axes, without the edge itself."""
+
+    axes = 2
+    mode = "reflect"
+
+
+class ReflectionPad3d(_Pad):
+    """A border that mirrors the last three axes, without the edge itself."""
+
+    axes = 3
+    mode = "reflect"
+
+
+class ReplicationPad1d(_Pad):
+    """A border that repeats the edge of the last axis.
+
+    >>> nn.ReplicationPad1d(1)(Tensor([[1, 2, 3]])).tolist()
+    [[1, 1, 2, 3, 3]]
+    """
+
+    axes = 1
+    mode = "replicate"
+
+
+class ReplicationPad2d(_Pad):
+    """A border that repeats the edge of the last two axes."""
+
+    axes = 2
+    mode = "replicate"
+
+
+class ReplicationPad3d(_Pad):
+    """A border that repeats the edge of the last three axes."""
+
+    axes = 3
+    mode = "replicate"
+
+
+class CircularPad1d(_Pad):
+    """A border that goes round the last axis: what leaves at one end comes in at the other.
+
+    >>> nn.CircularPad1d(1)(Tensor([[1, 2, 3]])).tolist()
+    [[3, 1, 2, 3, 1]]
+    """
+
+    axes = 1
+    mode = "circular"
+
+
+class CircularPad2d(_Pad):
+    """A border that goes round the last two axes: what leaves at one end comes in at the other."""
+
+    axes = 2
+    mode = "circular"
+
+
+class CircularPad3d(_Pad):
+    """A border that goes round the last three axes: what leaves at one end enters."""
+
+    axes = 3
+    mode = "circular"

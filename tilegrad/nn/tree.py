@@ -1,0 +1,77 @@
+"""What a model is made of: the walk over attributes, lists and dicts that all of `nn` shares.
+
+A model is any object. A `Module` may say that some of its tensors are state and never trained
+(`_buffer_names`), or stay out of files (`_transient`).
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["Found", "parts_of", "walk"]
+
+
+class Found(NamedTuple):
+    """An object below a model: the way to it, itself, and what holds it by which key."""
+
+    name: str
+    item: Any
+    holder: Any
+    key: str
+
+
+def walk(obj: object, prefix: str = "", transient: bool = True) -> Iterator[Found]:
+    """Everything below `obj`, itself first, in the order of the attributes.
+
+    An object that is reached again, by another way or through a cycle, is not walked again; a
+    tensor is given once for every way to it. `transient=False` leaves out what stays out of files.
+    """
+    seen: set[int] = set()
+    stack = [Found(prefix.removesuffix("."), obj, None, "")]
+    while stack:
+        found = stack.pop()
+        if isinstance(found.item, Tensor):
+            yield found
+        elif id(found.item) not in seen:
+            seen.add(id(found.item))
+            yield found
+            hidden = () if transient else getattr(found.item, "_transient", ())
+            below = [
+                Found(f"{found.name}.{key}" if found.name else str(key), part, found.item, str(key))
+                for key, part in parts_of(found.item)
+                if key not in hidden
+            ]
+            stack.extend(reversed(below))
+
+
+def parts_of(item: object) -> Iterator[tuple[object, object]]:
+    """What `item` holds, by key, place or attribute; nothing for what cannot hold a weight."""
+    if isinstance(item, Mapping):
+        yield from item.items()
+    elif isinstance(item, tuple) and hasattr(item, "_fields"):
+        yield from zip(item._fields, item, strict=True)
+    elif isinstance(item, (list, tuple)):
+        yield from enumerate(item)
+    elif not isinstance(item, _NO_CONTAINERS) and not _is_machinery(type(item)):
+        for kind in type(item).__mro__:
+            slots = kind.__dict__.get("__slots__", ())
+            for slot in (slots,) if isinstance(slots, str) else slots:
+                if hasattr(item, slot) and slot not in ("__dict__", "__weakref__"):
+                    yield slot, getattr(item, slot)
+        yield from getattr(item, "__dict__", {}).items()
+
+
+_NO_CONTAINERS = (
+    type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType,
+    str, bytes, int, float,
+)  # fmt: skip
+
+
+def _is_machinery(kind: type) -> bool:
+    """Whether this class is tilegrad's own and no layer: a captured function holds no weights."""
+    module = kind.__module__
+    return module.startswith("tilegrad.") and not module.startswith("tilegrad.nn.")
