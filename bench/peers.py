@@ -54,7 +54,7 @@ _PAUSE_S = 0.05
 _OTHERS = 0.03
 # A peer so many times slower than the best one is measured once.
 _SLOW = 3.0
-# How often the limits are measured for each row.
+# How often the limits are measured at first; then once for each row.
 _LIMITS = 3
 # A library has so long to make a row, compilation included.
 _PATIENCE_S = 900.0
@@ -339,7 +339,7 @@ class Suite:
     def _limit(self, row: Row, flops: float) -> float | None:
         """Milliseconds that the work would take if nothing but arithmetic or bytes bound it."""
         worker = self.workers.of(OWN, row.threads)
-        for _ in range(_LIMITS):
+        for _ in range(1 if row.threads in self.limits else _LIMITS):
             try:
                 found = worker.ask(limits=True)
             except Gone:
