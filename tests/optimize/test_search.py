@@ -220,12 +220,12 @@ def test_beam_follows_the_times_to_the_best_list() -> None:
 
     def seconds(opts: Opts) -> float:
         amounts = {(opt.op, opt.arg) for opt in opts}
-        wanted = [(UPCAST, 32), (UPCAST, 6), (UNROLL, 4)]
+        wanted = [(UPCAST, 32), (UPCAST, 6)]
         return 8.0 * 0.5 ** sum(each in amounts for each in wanted) + 0.01 * len(opts)
 
     measure = Made(seconds, graph=MATMUL)
     found = search(MATMUL, CPU, measure, (), width=4)
-    assert found.seconds == pytest.approx(1.03) and found.default_seconds == 8.0
+    assert found.seconds == pytest.approx(2.02) and found.default_seconds == 8.0
     assert found.timed == len(measure.timed) < found.options
 
 

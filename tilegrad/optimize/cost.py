@@ -123,7 +123,9 @@ class _Counter:
             busy += count * _DEAR.get(node.op, _PLAIN)
             trips = max(trips, steps)
             if node.op is Ops.REDUCE:
-                accumulators = -(-_split(ranges)[1] // width)
+                # What is unrolled without lanes is added up before it is gathered.
+                kept = node.ranges | (self.lanes & frozenset(node.src[1:]))
+                accumulators = -(-_split(kept)[1] // width)
                 stalled += steps * max(_LATENCY - accumulators * _PLAIN, 0.0)
                 live = max(live, accumulators + self._operands(node))
         spilled = max(live - self.target.registers, 0) * _SPILL * trips
