@@ -13,7 +13,7 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.core import Core
-from tilegrad.tensor.fft import Fourier
+from tilegrad.tensor.distributions import Distributions
 from tilegrad.tensor.sizes import here
 
 __all__ = ["Nodes"]
@@ -21,7 +21,7 @@ __all__ = ["Nodes"]
 _LOGICAL = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
 
 
-class Nodes(Fourier):
+class Nodes(Distributions):
     """Methods that other libraries' graphs know under these names."""
 
     __slots__ = ()
