@@ -3,9 +3,17 @@
 A user's error names the op, both values, the user's own lines and the remedy; an `InternalError`
 names the pass and how to reproduce it. Each class also derives from the built-in one that Python
 users expect to catch.
+
+The line, where the raising code does not give one, and the name of what was called there, where the
+headline speaks of another op (`mse_loss` subtracts), are found here: no error can forget them.
 """
 
 from __future__ import annotations
+
+import re
+import sys
+
+from tilegrad.base.origin import called_from
 
 __all__ = [
     "CaptureError", "CompileError", "ConfigError", "DTypeError", "DataError", "DeviceError",
@@ -16,14 +24,19 @@ __all__ = [
 
 class TilegradError(Exception):
     """The root of all errors raised on purpose: `headline` is the fact, `details` the labelled
-    lines under it.
+    lines under it as they were given. `names_line` says whether the user's line is added.
     """
+
+    names_line = True
 
     def __init__(self, headline: str, **details: object):
         self.headline = headline
         self.details = details
-        width = max((len(key) + 1 for key in details), default=0)
-        lines = [f"  {key + ':':<{width}} {value}" for key, value in details.items()]
+        shown = details
+        if self.names_line:
+            shown = _placed(headline, details, *called_from(sys._getframe(1)))
+        width = max((len(key) + 1 for key in shown), default=0)
+        lines = [f"  {key + ':':<{width}} {value}" for key, value in shown.items()]
         super().__init__("\n".join([headline, *lines]))
 
 
@@ -50,6 +63,8 @@ class ConfigError(TilegradError, ValueError):
 class OptError(TilegradError, ValueError):
     """An Opt is not legal on this kernel."""
 
+    names_line = False
+
 
 class CompileError(TilegradError, RuntimeError):
     """The compiler behind a renderer refused the source."""
@@ -69,3 +84,28 @@ class CaptureError(TilegradError, RuntimeError):
 
 class InternalError(TilegradError, AssertionError):
     """tilegrad broke a rule of its own; the message says which pass did."""
+
+    names_line = False
+
+
+def _placed(headline: str, details: dict[str, object], line: str, name: str) -> dict[str, object]:
+    """`details` with the user's line, and with `name` before it if `headline` has another."""
+    places: dict[str, object] = {}
+    if name and "call" not in details and not _speaks_of(headline, name):
+        places["call"] = name
+    if "line" not in details:
+        return details | places | ({"line": line} if line else {})
+    placed: dict[str, object] = {}
+    for key, value in details.items():
+        placed |= {**places, key: value} if key == "line" else {key: value}
+    return placed
+
+
+def _speaks_of(headline: str, name: str) -> bool:
+    """Whether `headline` holds a word of `name`, which may be that of an operator's method, as in
+    `radd` and `and`.
+    """
+    words = {word.strip("_").lower() for word in re.findall(r"\w+", headline)}
+    words |= {word.removeprefix("bitwise_") for word in words}
+    asked = {word.strip("_").lower() for word in name.split(".") if word.strip("_")}
+    return bool(words & (asked | {word[1:] for word in asked if word[0] in "ri"}))

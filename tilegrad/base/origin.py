@@ -17,8 +17,8 @@ from types import CodeType, FrameType
 from typing import Any, ParamSpec, TypeVar
 
 __all__ = [
-    "Entry", "call_site", "composed", "mark", "method_names", "user_expression", "user_line",
-    "user_lines",
+    "Entry", "call_site", "called_from", "composed", "mark", "method_names", "user_expression",
+    "user_line", "user_lines",
 ]  # fmt: skip
 
 # The user's code object, the offset of the call in it, and the code object of what was called.
@@ -29,6 +29,7 @@ Result = TypeVar("Result")
 _MOST = 4
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _METHODS = _PACKAGE + "tensor" + os.sep
+_STANDARD = os.path.dirname(os.__file__) + os.sep + "threading"
 # Names of files met so far. A frame is looked up by its file's name, whose hash is kept.
 _inside: set[str] = set()
 _users: set[str] = set()
@@ -94,6 +95,27 @@ def composed(method: Callable[Given, Result]) -> Callable[Given, Result]:
             _call.entry = None
 
     return outermost
+
+
+def called_from(frame: FrameType) -> tuple[str, str]:
+    """(the user's line, the name of what was called there) of the call that `frame` is in.
+
+    Both are empty where no user's code is below, as in a thread of tilegrad's own.
+    """
+    entry = _call.entry or call_site(frame)
+    code, _, called = entry
+    if code.co_filename in _inside or code.co_filename.startswith(("<frozen", _STANDARD)):
+        return "", ""
+    if called is code:
+        return "", ""
+    owner, _, name = called.co_qualname.rpartition(".")
+    if "<" in called.co_qualname:
+        return _line(entry), ""
+    # A method of Tensor is known by its name; a layer by its class.
+    if name in ("__init__", "__call__"):
+        return _line(entry), "" if called.co_filename.startswith(_METHODS) else owner
+    is_method = called.co_filename.startswith(_METHODS)
+    return _line(entry), name.strip("_") if is_method else called.co_qualname
 
 
 def _position(entry: Entry) -> tuple[int, int, int, int]:
