@@ -1,0 +1,182 @@
+"""Layers and optimizers whose arguments stand in another order, or under other names, in
+tinygrad; and its data sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tilegrad import nn
+from tilegrad.base.errors import ConfigError
+from tilegrad.nn import optim
+from tilegrad.nn.layers import Sizes
+from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = [
+    "SGD", "Adam", "AdamW", "BatchNorm", "ConvTranspose1d", "ConvTranspose2d", "Embedding",
+    "OptimizerGroup", "mnist",
+]  # fmt: skip
+
+
+class BatchNorm(nn.BatchNorm):
+    """`tilegrad.nn.BatchNorm`, with `momentum` at the end."""
+
+    def __init__(
+        self,
+        sz: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        momentum: float = 0.1,
+    ):
+        super().__init__(sz, eps, momentum, affine, track_running_stats)
+
+
+class ConvTranspose2d(nn.ConvTranspose2d):
+    """`tilegrad.nn.ConvTranspose2d`, with `dilation` before `groups`."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+    ):
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias,
+            dilation,
+        )  # fmt: skip
+
+
+class ConvTranspose1d(ConvTranspose2d):
+    """As ConvTranspose2d, along one axis."""
+
+    axes = 1
+
+
+class Embedding(nn.Embedding):
+    """`tilegrad.nn.Embedding`."""
+
+    def __init__(self, vocab_size: int, embed_size: int):
+        super().__init__(vocab_size, embed_size)
+
+
+class _Steps:
+    """`schedule_step` beside `step`."""
+
+    params: list[Tensor]
+
+    def step(self) -> None:
+        """Move the parameters."""
+        raise NotImplementedError
+
+    def schedule_step(self) -> list[Tensor]:
+        """The step, taken at once; the parameters, as tensors to realize with others."""
+        self.step()
+        return list(self.params)
+
+
+class SGD(_Steps, optim.SGD):
+    """`tilegrad.nn.optim.SGD`; all parameters are written in one schedule, `fused` or not."""
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.001,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        classic: bool = False,
+        device: str | None = None,
+        fused: bool = False,
+    ):
+        if classic and momentum:
+            raise ConfigError(
+                "SGD: classic=True, the learning rate within the momentum, is not supported",
+                fix="leave it out: while the learning rate stays, both are the same",
+                line=here(),
+            )
+        optim.SGD.__init__(self, params, lr, momentum, weight_decay, nesterov)
+
+    step = optim.SGD.step
+
+
+class Adam(_Steps, optim.Adam):
+    """`tilegrad.nn.optim.Adam`, with `b1` and `b2` for `betas`."""
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.001,
+        b1: float = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-8,
+        device: str | None = None,
+        fused: bool = False,
+    ):
+        optim.Adam.__init__(self, params, lr, (b1, b2), eps)
+
+    step = optim.Adam.step
+
+
+class AdamW(_Steps, optim.AdamW):
+    """`tilegrad.nn.optim.AdamW`, with `b1` and `b2` for `betas`."""
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.001,
+        b1: float = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        device: str | None = None,
+        fused: bool = False,
+    ):
+        optim.AdamW.__init__(self, params, lr, (b1, b2), eps, weight_decay)
+
+    step = optim.AdamW.step
+
+
+class OptimizerGroup(_Steps):
+    """Several optimizers that step together."""
+
+    def __init__(self, *optimizers: Any):
+        if not optimizers:
+            raise ConfigError("OptimizerGroup: there are no optimizers", line=here())
+        self.optimizers = optimizers
+        self.params = [tensor for each in optimizers for tensor in each.params]
+        self.buffers = [tensor for each in optimizers for tensor in each.buffers]
+
+    def __getitem__(self, place: int) -> Any:
+        return self.optimizers[place]
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        for each in self.optimizers:
+            each.zero_grad()
+
+    def step(self) -> None:
+        """Step with each, in order."""
+        for each in self.optimizers:
+            each.step()
+
+
+def mnist(device: str | None = None, fashion: bool = False) -> tuple[Tensor, ...]:
+    """Images and labels for training, then for the test: uint8, images (n, 1, 28, 28).
+
+    From the files that `tilegrad.nn.datasets` finds; raises DataError where there are none.
+    """
+    from tilegrad.nn import datasets
+
+    found = datasets.fashion_mnist(download=False) if fashion else datasets.mnist(download=False)
+    images = [Tensor(x[:, None], device=device) for x in (found.x_train, found.x_test)]
+    labels = [Tensor(y.astype("uint8"), device=device) for y in (found.y_train, found.y_test)]
+    return images[0], labels[0], images[1], labels[1]

@@ -1,0 +1,134 @@
+"""Which name of which of tinygrad's modules is what here."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__all__ = ["MODULES", "absent", "find"]
+
+_TOP = {
+    "Context": "tilegrad.compat.switches",
+    "Device": "tilegrad.compat.devices",
+    "GlobalCounters": "tilegrad.base.trace",
+    "Tensor": "tilegrad.tensor.tensor",
+    "TinyJit": "tilegrad.compat.devices",
+    "UOp": "tilegrad.ir",
+    "Variable": "tilegrad.compat.numbers",
+    "dtypes": "tilegrad.compat.numbers",
+    "fetch": "tilegrad.compat.helpers",
+    "function": "tilegrad.compat.devices",
+    "getenv": "tilegrad.base.config",
+}
+
+
+def _some(*names: str) -> dict[str, str]:
+    return {name: _TOP[name] for name in names}
+
+
+# Name -> the module that it comes from. Under "" stands a module that has all the others.
+MODULES: dict[str, dict[str, str]] = {
+    "tinygrad": _TOP,
+    "tinygrad.tensor": _some("Tensor", "TinyJit", "Device", "dtypes", "Variable"),
+    "tinygrad.dtype": {
+        **_some("dtypes"),
+        "DType": "tilegrad.base.dtype",
+        "can_lossless_cast": "tilegrad.base.dtype",
+        "least_upper_dtype": "tilegrad.base.dtype",
+        "truncate": "tilegrad.base.dtype",
+    },
+    "tinygrad.helpers": {
+        **_some("Context", "GlobalCounters", "getenv"),
+        "": "tilegrad.compat.helpers",
+        "ContextVar": "tilegrad.compat.switches",
+        "tqdm": "tilegrad.compat.bar",
+        "trange": "tilegrad.compat.bar",
+    },
+    "tinygrad.device": {**_some("Device"), "is_dtype_supported": "tilegrad.compat.devices"},
+    "tinygrad.engine": {},
+    "tinygrad.engine.jit": _some("TinyJit"),
+    "tinygrad.uop": {"Ops": "tilegrad.ir"},
+    "tinygrad.uop.ops": {
+        **_some("UOp", "Variable"),
+        "Ops": "tilegrad.ir",
+        "PatternMatcher": "tilegrad.ir",
+        "UPat": "tilegrad.ir",
+        "graph_rewrite": "tilegrad.ir",
+    },
+    "tinygrad.nn": {
+        **_some("Tensor", "dtypes"),
+        "": "tilegrad.nn",
+        "BatchNorm": "tilegrad.compat.layers",
+        "ConvTranspose1d": "tilegrad.compat.layers",
+        "ConvTranspose2d": "tilegrad.compat.layers",
+        "Embedding": "tilegrad.compat.layers",
+    },
+    "tinygrad.nn.optim": {
+        "": "tilegrad.nn.optim",
+        **dict.fromkeys(("SGD", "Adam", "AdamW", "OptimizerGroup"), "tilegrad.compat.layers"),
+    },
+    "tinygrad.nn.state": {
+        "": "tilegrad.nn.state",
+        **dict.fromkeys(
+            ("TensorIO", "gguf_load", "tar_extract", "torch_load", "zip_extract"), "tilegrad.io"
+        ),
+    },
+    "tinygrad.nn.datasets": {"mnist": "tilegrad.compat.layers"},
+}
+
+# Another name for a thing.
+_RENAMED = {
+    ("tinygrad.nn", "BatchNorm2d"): "BatchNorm",
+    ("tinygrad.nn", "BatchNorm3d"): "BatchNorm",
+}
+_RENAMED_FROM = {
+    ("tinygrad.engine.jit", "JitError"): ("tilegrad.base.errors", "CaptureError"),
+    ("tinygrad.uop.ops", "AxisType"): ("tilegrad.ir", "Axis"),
+    ("tinygrad.uop.ops", "sint"): ("tilegrad.ir.uop", "sint"),
+    ("tinygrad.dtype", "truncate"): ("tilegrad.base.dtype", "truncate"),
+}
+
+
+def find(module: str, name: str) -> Any:
+    """What `name` of tinygrad's `module` is here. Raises KeyError if it is nothing."""
+    table = MODULES[module]
+    home, name_there = _RENAMED_FROM.get((module, name), ("", ""))
+    if home:
+        return getattr(importlib.import_module(home), name_there)
+    name = _RENAMED.get((module, name), name)
+    if name in table:
+        return getattr(importlib.import_module(table[name]), name)
+    if f"{module}.{name}" in MODULES:
+        return importlib.import_module(f"{module}.{name}")
+    rest = importlib.import_module(table[""]) if "" in table else None
+    if rest is not None and name in rest.__all__:
+        return getattr(rest, name)
+    if module == "tinygrad.helpers":
+        return importlib.import_module("tilegrad.compat.switches").switch(name)
+    raise KeyError(name)
+
+
+_INTERNAL = (
+    "it is a part of tinygrad's compiler; `python -m tilegrad show` prints the stages of ours"
+)
+_HINTS = {
+    "tinygrad.codegen": _INTERNAL,
+    "tinygrad.renderer": _INTERNAL,
+    "tinygrad.runtime": _INTERNAL,
+    "tinygrad.schedule": _INTERNAL,
+    "tinygrad.engine": _INTERNAL,
+    "tinygrad.uop": _INTERNAL,
+    "tinygrad.device": _INTERNAL,
+    "tinygrad.nn.datasets.cifar": "load the files with tilegrad.io, and Tensor(array)",
+    "tinygrad.Tensor.from_url": "download the file first, then Tensor(path)",
+    "tinygrad.Tensor.lazydata": "the graph is Tensor.uop",
+}
+
+
+def absent(name: str) -> str:
+    """What to say of a dotted name of tinygrad's that is nothing here."""
+    place = name
+    while place and place not in _HINTS:
+        place = place.rpartition(".")[0]
+    hint = _HINTS.get(place, "docs/from-tinygrad.md lists what maps, docs/differences.md what not")
+    return f"tilegrad has no {name}: {hint}"

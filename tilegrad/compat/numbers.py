@@ -1,0 +1,120 @@
+"""The dtypes as tinygrad's scripts name and change them, and `Variable`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tilegrad.base import dtype as ours
+from tilegrad.base.dtype import DType
+from tilegrad.base.errors import DTypeError
+from tilegrad.ir.uop import UOp
+
+__all__ = ["Variable", "dtypes", "kept_defaults"]
+
+
+def _set_default(name: str, dtype: DType, allowed: tuple[DType, ...]) -> None:
+    if dtype not in allowed:
+        raise DTypeError(
+            f"dtypes.{name}: {dtype!r} cannot be the default",
+            allowed=", ".join(each.name for each in allowed),
+        )
+    setattr(ours.dtypes, name, dtype)
+
+
+class _Defaults(type):
+    """Where `dtypes.default_float = dtypes.half` reaches the library."""
+
+    @property
+    def default_float(cls) -> DType:
+        """The dtype of floats that nobody gave one."""
+        return ours.dtypes.default_float
+
+    @default_float.setter
+    def default_float(cls, dtype: DType) -> None:
+        _set_default("default_float", dtype, ours.dtypes.floats)
+
+    @property
+    def default_int(cls) -> DType:
+        """The dtype of integers that nobody gave one."""
+        return ours.dtypes.default_int
+
+    @default_int.setter
+    def default_int(cls, dtype: DType) -> None:
+        _set_default("default_int", dtype, (ours.dtypes.int32, ours.dtypes.int64))
+
+
+class dtypes(ours.dtypes, metaclass=_Defaults):
+    """tilegrad's dtypes, with tinygrad's groups of them and questions about them."""
+
+    uints = ours.dtypes.unsigned
+    sints = ours.dtypes.signed
+    ints = uints + sints
+
+    @staticmethod
+    def is_unsigned(dtype: DType) -> Any:
+        return dtype.kind == "uint"
+
+    @staticmethod
+    def is_bool(dtype: DType) -> Any:
+        return dtype.kind == "bool"
+
+    @staticmethod
+    def from_py(value: Any) -> DType:
+        """The dtype that a tensor of a Python number, or of a list of them, has.
+
+        Raises DTypeError for what is no number.
+        """
+        if isinstance(value, (list, tuple)):
+            found = [dtypes.from_py(each) for each in value]
+            return ours.least_upper_dtype(*found) if found else dtypes.default_float
+        kinds = {
+            bool: ours.dtypes.bool,
+            int: dtypes.default_int,
+            float: dtypes.default_float,
+        }
+        if type(value) not in kinds:
+            raise DTypeError(f"dtypes.from_py: a {type(value).__name__} is no number")
+        return kinds[type(value)]
+
+    @staticmethod
+    def as_const(value: Any, dtype: DType) -> Any:
+        """`value` as a Python number of the kind of `dtype`."""
+        return ours.as_const(value, dtype)
+
+    @staticmethod
+    def fields() -> dict[str, DType]:
+        """Every name of a dtype of tensors."""
+        return {
+            name: found
+            for name, found in vars(ours.dtypes).items()
+            if isinstance(found, DType) and found in ours.dtypes.all and "default" not in name
+        }
+
+
+@contextmanager
+def kept_defaults() -> Iterator[None]:
+    """A block after which the default dtypes are what they were."""
+    before = {name: getattr(ours.dtypes, name) for name in ("default_float", "default_int")}
+    try:
+        yield
+    finally:
+        for name, dtype in before.items():
+            setattr(ours.dtypes, name, dtype)
+
+
+class _AnyNode(type):
+    """`isinstance(x, Variable)` asks for a node: a variable, a bound one, or what is made of it."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, UOp)
+
+
+class Variable(metaclass=_AnyNode):
+    """`Variable("n", 1, 8)` is a `UOp`, as `tilegrad.Variable` makes it; a dtype is not needed."""
+
+    def __new__(  # type: ignore[misc]  # a variable is a node
+        cls, name: str, min_val: int, max_val: int, dtype: DType | None = None
+    ) -> UOp:
+        return UOp.variable(name, min_val, max_val)

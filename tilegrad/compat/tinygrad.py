@@ -1,0 +1,155 @@
+"""Scripts written for tinygrad, run by tilegrad without a change.
+
+    python -m tilegrad.compat.tinygrad script.py [arguments]
+
+While the script runs, `tinygrad` and its modules are those of names.py, whatever is installed.
+They are known to this process only, and gone when the script ends: so are the module finder, the
+switches and the default dtypes that the script set.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import importlib.abc
+import importlib.machinery
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType, TracebackType
+from typing import Any
+
+from tilegrad.base.config import Context
+from tilegrad.base.errors import DataError
+from tilegrad.compat.names import MODULES, absent, find
+from tilegrad.compat.numbers import kept_defaults
+from tilegrad.compat.switches import kept_declarations
+from tilegrad.device.registry import Device
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["installed", "main", "run"]
+
+
+class _Names(ModuleType):
+    """A module of tinygrad's: each name is looked up when it is first used."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            found = find(self.__name__, name)
+        except KeyError:
+            raise AttributeError(absent(f"{self.__name__}.{name}"), name=name, obj=self) from None
+        setattr(self, name, found)
+        return found
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *MODULES[self.__name__]})
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the modules of names.py, and no other below `tinygrad`.
+
+    `from tinygrad import x` looks for an attribute, then for a module `tinygrad.x`: so a name that
+    is absent ends here too, and ImportError says what to do.
+    """
+
+    def find_spec(
+        self, fullname: str, path: object = None, target: object = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if not _is_ours(fullname):
+            return None
+        if fullname not in MODULES:
+            raise ImportError(absent(fullname), name=fullname)
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return _Names(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing: names are found when they are used."""
+
+
+def _is_ours(fullname: str) -> bool:
+    return fullname == "tinygrad" or fullname.startswith("tinygrad.")
+
+
+def _forget() -> dict[str, ModuleType]:
+    """Take `tinygrad` and its modules out of `sys.modules`; what was there."""
+    return {name: sys.modules.pop(name) for name in list(sys.modules) if _is_ours(name)}
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """A block in which `import tinygrad` gives tilegrad's names."""
+    finder = _Finder()
+    before = _forget()
+    sys.meta_path.insert(0, finder)
+    try:
+        with kept_defaults(), kept_declarations():
+            yield
+    finally:
+        sys.meta_path.remove(finder)
+        _forget()
+        sys.modules.update(before)
+
+
+def run(path: str, arguments: Sequence[str] = ()) -> dict[str, Any]:
+    """Run a script as Python would, with tinygrad's names; the names that it defined.
+
+    Raises DataError where there is no such file, and what the script raises. An AttributeError
+    about a tensor says what to do.
+    """
+    if not os.path.isfile(path):
+        raise DataError("compat: there is no such script", file=path)
+    # What a script sets for its thread (switches, Tensor.training) stays in a context of its own.
+    return contextvars.copy_context().run(_run, path, arguments)
+
+
+def _run(path: str, arguments: Sequence[str]) -> dict[str, Any]:
+    argv, places, device = sys.argv, sys.path[:], Device._default
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    wanted = os.environ.get("DEV", "").split(":")[0]
+    try:
+        with installed(), Context(**({"DEVICE": wanted} if wanted else {})):
+            return runpy.run_path(path, run_name="__main__")
+    except AttributeError as error:
+        if error.obj is Tensor or isinstance(error.obj, Tensor):
+            error.add_note(absent(f"tinygrad.Tensor.{error.name}"))
+        raise
+    finally:
+        sys.argv, sys.path[:], Device._default = argv, places, device
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help"):
+        print(__doc__, file=sys.stderr if not given else sys.stdout)
+        return 0 if given else 2
+    if not os.path.isfile(given[0]):
+        print(f"compat: there is no such script: {given[0]}", file=sys.stderr)
+        return 2
+    # As `python script.py`: the script's folder stands first, not the folder of the moment.
+    if sys.path and sys.path[0] in ("", os.getcwd()):
+        del sys.path[0]
+    try:
+        run(given[0], given[1:])
+    except Exception as error:
+        # As Python would print it: from the script's first line on, without the launcher.
+        traceback.print_exception(error.with_traceback(_from(given[0], error.__traceback__)))
+        return 1
+    return 0
+
+
+def _from(path: str, trace: TracebackType | None) -> TracebackType | None:
+    """The part of a trace that begins in the file `path`, or all of it."""
+    part = trace
+    while part is not None and part.tb_frame.f_code.co_filename != path:
+        part = part.tb_next
+    return part or trace
+
+
+if __name__ == "__main__":
+    sys.exit(main())
