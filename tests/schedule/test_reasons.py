@@ -227,3 +227,13 @@ def test_no_kernel_is_cut_between_products_and_their_sum() -> None:
         w = Tensor.empty(COLUMNS, COLUMNS)
         x = ((x @ w).gelu() + x).layernorm()
     assert max(sizes(plan(x))) == ROWS * COLUMNS
+
+
+def test_two_sums_of_products_are_two_kernels() -> None:
+    """Where both are large: each wants the registers for a tile of its own operands."""
+    x, y = Tensor.empty(64, 128), Tensor.empty(64, 512)
+    a, b = Tensor.empty(128, 256), Tensor.empty(512, 256)
+    schedule = plan((x @ a + y @ b).relu())
+    assert edges(schedule) == [(0, 1, Reason.BESIDE, 2 * 4 * 64 * 256)]
+    small = plan(x[:4] @ a[:, :8] + y[:4] @ b[:, :8])
+    assert edges(small) == []

@@ -48,6 +48,8 @@ _LEAST_TURNED = 4
 _WORTH_MASKING = 0.6
 # What a register tile is worth whose single elements are loaded behind gates.
 _GATED = 0.7
+# What one is worth that is one vector wide: each single element is loaded for one multiply-add.
+_NARROW = 0.9
 # And what one is worth whose single elements come from memory.
 _FAR = 0.6
 # What it costs to pack an element that is alone in memory, or by turning a tile, and to store one,
@@ -480,6 +482,8 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
         extent = lanes.src[0].arg
         quality = extent / _padded(extent, min(width, _power_below(extent)))
         quality *= min(_power_below(extent), width) / width
+        if extent < 2 * width:
+            quality *= _NARROW
         if _stride(store.src[1], lanes) != 1:
             quality *= depth / (depth + _SCATTERED)
         if strided:

@@ -32,6 +32,8 @@ _OPERATIONS = 2000
 _REDUCTION = 50
 # How far beyond that a kernel may grow where all that could be stored is larger than its sources.
 _WORTH_WAITING = 4
+# From so many products on, a sum of them is worth a kernel of its own.
+_WORTH_A_TILE = 1 << 20
 _REGION = 64
 # Below this many elements a launch costs more than the lost parallelism.
 _SMALL = 1 << 14
@@ -83,6 +85,7 @@ def fuse(sink: UOp, target: Target, *, plain: bool) -> Fusion:
     _store_reduced(nodes, users, fusion, closed, plain=plain)
     fusion.stored = _cut_large(nodes, fusion.stored)
     if not plain:
+        _separate(nodes, fusion)
         _move_back(nodes, fusion, target)
         _hold(costs, fusion, target)
     return fusion
@@ -154,8 +157,7 @@ def _cut_large(nodes: list[UOp], stored: dict[UOp, Reason]) -> dict[UOp, Reason]
         if node in found or node.op is Ops.BUFFER:
             known, level, first[node] = frozenset({node}), 0, count
         depth[node], leaves[node] = level, known
-    order = {node: number for number, node in enumerate(nodes)}
-    return dict(sorted(found.items(), key=lambda item: order[item[0]]))
+    return _in_order(found, nodes)
 
 
 def _is_spread(node: UOp, spread: Set[UOp]) -> bool:
@@ -230,6 +232,49 @@ def _store_reduced(
     fusion.stored = dict(
         sorted({**fusion.stored, **chosen}.items(), key=lambda item: order[item[0]])
     )
+
+
+def _separate(nodes: list[UOp], fusion: Fusion) -> None:
+    """Store, of several large sums of products in one kernel, all but the largest: there are
+    registers for the tile of one.
+    """
+    stored = fusion.stored
+    large = {
+        node: Reason.BESIDE
+        for node in nodes
+        if node.op is Ops.REDUCE_AXIS
+        and node not in stored
+        and node.arg[0] is Ops.ADD
+        and _multiplies(node) > _WORTH_A_TILE
+    }
+    if len(large) < 2:
+        return
+    readers = _readers(nodes, {**stored, **large})
+    meeting: dict[UOp, list[UOp]] = {}
+    for fold in large:
+        for kernel in readers[fold]:
+            meeting.setdefault(kernel, []).append(fold)
+    for folds in meeting.values():
+        for fold in sorted(folds, key=_multiplies)[:-1]:
+            stored[fold] = Reason.BESIDE
+            fusion.refused[fold] = (Reason.BESIDE, 2 * nbytes(fold), 0)
+    fusion.stored = _in_order(stored, nodes)
+
+
+def _in_order(stored: dict[UOp, Reason], nodes: list[UOp]) -> dict[UOp, Reason]:
+    order = {node: number for number, node in enumerate(nodes)}
+    return dict(sorted(stored.items(), key=lambda item: order[item[0]]))
+
+
+def _multiplies(fold: UOp) -> int:
+    """How many products a reduction sums whose factors are both used for several of them."""
+    product = _base(fold.src[0])
+    while product.op is Ops.CAST:
+        product = _base(product.src[0])
+    if product.op is not Ops.MUL:
+        return 0
+    count = elements(product)
+    return count if all(elements(_base(side)) < count for side in product.src) else 0
 
 
 def _enlarges(user: UOp, node: UOp) -> bool:

@@ -29,6 +29,7 @@ class Reason(Enum):
     REDUCED_AGAIN = "a reduced value is reduced again, and the loops share no axis"
     COSTLY = "computing it again costs more than a round trip through memory"
     NO_PARALLELISM = "the shared axes leave too little to do at once"
+    BESIDE = "beside another sum of products, one of the two could not use its operands again"
     TOO_LARGE = "the kernel would have too many operations or buffers"
 
 
