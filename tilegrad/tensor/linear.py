@@ -11,11 +11,12 @@ import string
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from tilegrad.base.dtype import DType, promote
-from tilegrad.base.errors import ShapeError
+from tilegrad.base.dtype import DType, promote, sum_dtype
+from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.core import check_devices, describe
 from tilegrad.tensor.index import Indexing
+from tilegrad.tensor.path import contraction_path
 from tilegrad.tensor.sizes import here, is_one, same, show_shape
 
 __all__ = ["Linear"]
@@ -107,7 +108,13 @@ class Linear(Indexing):
     def sequential(self, layers: Sequence[Callable[[Self], Self]]) -> Self:
         """The functions of `layers` applied one after another."""
         x = self
-        for layer in layers:
+        for place, layer in enumerate(layers):
+            if not callable(layer):
+                raise DTypeError(
+                    f"sequential: layer {place} is a {type(layer).__name__}, no function",
+                    rule="each layer takes a tensor and gives one",
+                    line=here(),
+                )
             x = layer(x)
         return x
 
@@ -122,9 +129,13 @@ class Linear(Indexing):
         that broadcast.
 
         Without "->" the letters that occur once remain, in alphabetical order. A letter twice in
-        one operand takes its diagonal.
+        one operand takes its diagonal. More than two operands are multiplied in pairs, in the order
+        that takes the least work (path.py).
 
         Raises ShapeError if the letters do not fit the operands.
+
+        >>> Tensor.einsum("ij,j->i", Tensor([[1, 2], [3, 4]]), Tensor([1, 1])).tolist()
+        [3, 7]
         """
         tensors: list[Self] = list(
             operands[0]
@@ -144,15 +155,85 @@ class Linear(Indexing):
                         formula=formula,
                         line=here(),
                     )
-        order = [*output, *sorted(set(sizes) - set(output))]
-        aligned = [_aligned(letters, tensor, order) for letters, tensor in zip(inputs, tensors)]
-        product: Self = aligned[0]
-        for tensor in aligned[1:]:
-            product = product * tensor
-        product = product.expand([sizes[letter] for letter in order])
-        folded = tuple(range(len(output), len(order)))
-        total = product.sum(folded, dtype=dtype) if folded else product
-        return total.cast(product.dtype) if dtype is None else total
+        result = tensors[0].dtype
+        for tensor in tensors[1:]:
+            result = promote(result, tensor.dtype)
+        parts = list(zip(inputs, tensors))
+        if len(parts) <= 2:
+            total = _contracted(parts, output, sizes, dtype)
+        else:
+            total = _in_pairs(parts, output, sizes, dtype)
+        made: Self = total.cast(result) if dtype is None else total
+        return made
+
+
+def _in_pairs(
+    parts: list[tuple[str, Any]], output: str, sizes: dict[str, Any], dtype: DType | str | None
+) -> Any:
+    """The product of more than two operands, two at a time, in the order that takes least work.
+    Half products stay in float32 until the end.
+    """
+    parts = [
+        (letters, tensor.cast(sum_dtype(tensor.dtype)) if tensor.dtype.is_float else tensor)
+        for letters, tensor in parts
+    ]
+    # What only one operand has is summed before it meets others.
+    for place, (letters, tensor) in enumerate(parts):
+        others = "".join(other for at, (other, _) in enumerate(parts) if at != place)
+        kept = "".join(x for x in dict.fromkeys(letters) if x in others or x in output)
+        if kept != letters:
+            wide = sum_dtype(tensor.dtype)
+            parts[place] = kept, _contracted([(letters, tensor)], kept, sizes, wide)
+    extents = {letter: _extent(size) for letter, size in sizes.items()}
+    path = contraction_path(
+        [frozenset(letters) for letters, _ in parts], frozenset(output), extents
+    )
+    left = dict(enumerate(parts))
+    for number, (one, other) in enumerate(path):
+        pair = [left.pop(one), left.pop(other)]
+        if not left:
+            break
+        needed = set(output).union(*(letters for letters, _ in left.values()))
+        kept = "".join(x for x in dict.fromkeys(pair[0][0] + pair[1][0]) if x in needed)
+        own = {
+            letter: tensor.shape[letters.index(letter)]
+            for letters, tensor in sorted(pair, key=lambda part: len(part[0]))
+            for letter in letters
+        }
+        for letters, tensor in pair:
+            for letter, size in zip(letters, tensor.shape):
+                if is_one(own[letter]):
+                    own[letter] = size
+        wide = sum_dtype(promote(pair[0][1].dtype, pair[1][1].dtype))
+        left[len(parts) + number] = kept, _contracted(pair, kept, own, wide)
+    return _contracted(pair, output, sizes, dtype)
+
+
+def _extent(size: Any) -> int:
+    """A size for comparisons: of a symbolic one the largest."""
+    return size if isinstance(size, int) else int(size.vmax)
+
+
+def _contracted(
+    parts: Sequence[tuple[str, Any]],
+    output: str,
+    sizes: dict[str, Any],
+    dtype: DType | str | None,
+) -> Any:
+    """The product of operands, each with the letters of its axes, summed over what the result has
+    not.
+    """
+    used = set("".join(letters for letters, _ in parts))
+    order = [*output, *sorted(used - set(output))]
+    aligned = [_aligned(letters, tensor, order) for letters, tensor in parts]
+    product = aligned[0]
+    for tensor in aligned[1:]:
+        product = product * tensor
+    product = product.expand([sizes[letter] for letter in order])
+    folded = tuple(range(len(output), len(order)))
+    if folded:
+        return product.sum(folded, dtype=dtype)
+    return product if dtype is None else product.cast(dtype)
 
 
 def _batches_fit(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
