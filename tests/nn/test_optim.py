@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -268,3 +269,112 @@ def test_a_parameter_that_is_no_tensor() -> None:
 def test_hyperparameters_out_of_range(make: Callable[[list[Tensor]], Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make([Tensor.ones(2)])
+
+
+# the others
+
+
+def adagrad(p: Array, g: Array, s: dict[str, Any]) -> Array:
+    s["v"] = s.get("v", 0.25) + g * g
+    return p - 0.1 * g / (np.sqrt(s["v"]) + 1e-10)
+
+
+def rmsprop(p: Array, g: Array, s: dict[str, Any]) -> Array:
+    g = g + 0.1 * p
+    s["v"] = 0.9 * s.get("v", 0) + 0.1 * g * g
+    s["a"] = 0.9 * s.get("a", 0) + 0.1 * g
+    s["b"] = 0.5 * s.get("b", 0) + g / (np.sqrt(s["v"] - s["a"] ** 2) + 1e-8)
+    return p - 0.1 * s["b"]
+
+
+def lion(p: Array, g: Array, s: dict[str, Any]) -> Array:
+    m = s.get("m", np.zeros_like(p))
+    s["m"] = 0.99 * m + 0.01 * g
+    return p - 0.1 * (np.sign(0.9 * m + 0.1 * g) + 0.1 * p)
+
+
+def lamb(p: Array, g: Array, s: dict[str, Any]) -> Array:
+    t = s["t"] = s.get("t", 0) + 1
+    s["m"] = 0.9 * s.get("m", 0) + 0.1 * g
+    s["v"] = 0.999 * s.get("v", 0) + 0.001 * g * g
+    u = s["m"] / (1 - 0.9**t) / (np.sqrt(s["v"] / (1 - 0.999**t)) + 1e-6) + 0.1 * p
+    return p - 0.1 * np.linalg.norm(p) / np.linalg.norm(u) * u
+
+
+def lars(p: Array, g: Array, s: dict[str, Any]) -> Array:
+    ratio = 0.01 * np.linalg.norm(p) / (np.linalg.norm(g) + 0.1 * np.linalg.norm(p))
+    g = 0.1 * ratio * (g + 0.1 * p)
+    s["m"] = 0.9 * s.get("m", 0) + g
+    return p - s["m"]
+
+
+def muon(p: Array, g: Array, s: dict[str, Any]) -> Array:
+    s["m"] = 0.95 * s.get("m", 0) + 0.05 * g
+    u = 0.05 * g + 0.95 * s["m"]
+    x = u.T / np.linalg.norm(u)
+    for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.775 * a + 2.0315 * a @ a) @ x
+    return p * (1 - 0.1 * 0.1) - 0.1 * math.sqrt(4 / 3) * x.T
+
+
+@pytest.mark.parametrize(
+    ("make", "rule"),
+    [
+        (lambda p: nn.optim.Adagrad(p, 0.1, initial_accumulator_value=0.25), adagrad),
+        (lambda p: nn.optim.RMSprop(p, 0.1, 0.9, 1e-8, 0.1, 0.5, True), rmsprop),
+        (lambda p: nn.optim.Lion(p, 0.1, weight_decay=0.1), lion),
+        (lambda p: nn.optim.LAMB(p, 0.1, weight_decay=0.1), lamb),
+        (lambda p: nn.optim.LARS(p, 0.1, 0.9, 0.1, tcoef=0.01), lars),
+        (lambda p: nn.optim.Muon(p, 0.1), muon),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_the_rule(make: Any, rule: Callable[..., Array]) -> None:
+    p, state = START, dict[str, Any]()
+    for g in GRADIENTS:
+        p = rule(p, g, state)
+    np.testing.assert_allclose(run(make), p, rtol=1e-9)
+
+
+def test_groups_have_options_of_their_own() -> None:
+    a, b = Tensor.ones(2), Tensor.ones(2)
+    groups = [{"params": [a], "weight_decay": 1.0}, {"params": b, "lr": 0.25}]
+    optimizer = nn.optim.SGD(groups, lr=0.5)
+    with Tensor.train():
+        (a + b).sum().backward()
+        optimizer.step()
+        np.testing.assert_array_equal(a.numpy(), [0.0, 0.0])
+        np.testing.assert_array_equal(b.numpy(), [0.75, 0.75])
+        optimizer.param_groups[1]["lr"] = 1.0
+        optimizer.step()
+    np.testing.assert_array_equal(b.numpy(), [-0.25, -0.25])
+    with pytest.raises(ConfigError, match="SGD: a group has unknown options: momentun"):
+        nn.optim.SGD([{"params": [a], "momentun": 0.9}])
+
+
+def test_a_loss_is_of_the_weights_before_the_step() -> None:
+    """Whenever it is looked at."""
+    p = Tensor.ones(2)
+    optimizer = nn.optim.SGD([p], lr=0.5)
+    with Tensor.train():
+        loss = p.square().sum()
+        loss.backward()
+        optimizer.step()
+    assert loss.item() == 2.0
+    np.testing.assert_array_equal(p.numpy(), [0.0, 0.0])
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Lion"])
+def test_a_parameter_and_its_state_are_moved_by_one_kernel(name: str) -> None:
+    params = [Tensor.ones(3 + place).realize() for place in range(10)]
+    optimizer = getattr(nn.optim, name)(params, lr=0.1)
+    with Tensor.train():
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = sum(((p * p).sum() for p in params), Tensor(0.0))
+            loss.backward()
+            Tensor.realize(loss, *[p.grad for p in params if p.grad is not None])
+            before = GlobalCounters.kernel_count
+            optimizer.step()
+    assert GlobalCounters.kernel_count - before <= len(params) + 1

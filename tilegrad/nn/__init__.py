@@ -1,10 +1,10 @@
 """Layers, losses, optimizers, and state: what a model is made of.
 
-`nn.optim`, `nn.state` and `nn.functional` are modules; data sets are in `tilegrad.nn.datasets`,
-which is imported by its name.
+`nn.optim`, `nn.schedulers`, `nn.state`, `nn.utils`, `nn.functional` are modules; data sets are in
+`tilegrad.nn.datasets`, which is imported by its name.
 """
 
-from tilegrad.nn import functional, optim, state
+from tilegrad.nn import functional, optim, schedulers, state, utils
 from tilegrad.nn.activations import (
     CELU,
     ELU,
@@ -128,5 +128,6 @@ __all__ = [
     "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d",
     "ReplicationPad3d", "Sequential", "SiLU", "Sigmoid", "SmoothL1Loss", "Softmax", "Softmax2d",
     "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold",
-    "Unflatten", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d", "functional", "optim", "state", "summary",
+    "Unflatten", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d",
+    "functional", "optim", "schedulers", "state", "summary", "utils",
 ]  # fmt: skip
