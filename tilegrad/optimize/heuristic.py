@@ -46,6 +46,9 @@ _LONG = 16
 _LEAST_TURNED = 4
 # A row of this share of its vectors is taken as one.
 _WORTH_MASKING = 0.6
+# How many vectors of results a fold gathers, and the share of them that must be results.
+_MANY_VECTORS = (16, 8, 4, 2)
+_WORTH_PADDING = 0.9
 # What a register tile is worth whose single elements are loaded behind gates.
 _GATED = 0.7
 # What one is worth that is one vector wide: each single element is loaded for one multiply-add.
@@ -144,7 +147,7 @@ class _Shaper:
             step //= 2
         vectors = max(step // width, 1)
         most = max(int(self.target.registers * _ACCUMULATORS) // vectors, 1)
-        work = int(prod(part.vmax + 1 for part in loop_order(self.ast)))
+        work = self.work()
         depth = int(prod(part.vmax + 1 for part in fold.src[1:]))
         if not self.split_to(reuse.lanes, OptOps.UPCAST, step):
             return
@@ -293,7 +296,7 @@ class _Shaper:
                 if any(has_lanes) and _is_lane_fold(self.ast, loop):
                     break
                 if not self.turn(loop, folds, width):
-                    self.vectorize_output(loop, width)
+                    self.vectorize_output(loop, width, folds=len(folds) == 1)
                 break
 
     def vectorize_fold(self, fold: UOp, width: int, *, is_alone: bool) -> bool:
@@ -334,7 +337,7 @@ class _Shaper:
     def rows(self, fold: UOp) -> list[tuple[UOp, int]]:
         """How many results to write out, if this fold is all the kernel does."""
         nodes = self.ast.toposort()
-        work = int(prod(part.vmax + 1 for part in loop_order(self.ast)))
+        work = self.work()
         if work < _WORTH_ROWS or any(node.op is Ops.END for node in nodes):
             return []
         return rows_of_fold(fold, loop_order(self.ast), int(self.target.registers * _ACCUMULATORS))
@@ -373,11 +376,30 @@ class _Shaper:
                 return True
         return False
 
-    def vectorize_output(self, loop: UOp, width: int) -> None:
+    def vectorize_output(self, loop: UOp, width: int, *, folds: bool) -> None:
+        """Vectors along what is stored; beside a fold so many that no accumulator waits for itself,
+        and that much of a row is read at a time.
+        """
         extent = loop.src[0].arg
         amount = _lane_amount(extent, width, 4, has_mask=self.target.has_mask)
+        if folds and self.target.has_mask:
+            threads = self.target.threads if self.work() >= _WORTH_THREADS else 1
+            amounts = (count * width for count in _MANY_VECTORS)
+            amount = next(
+                (
+                    each
+                    for each in amounts
+                    if extent >= _WORTH_PADDING * _padded(extent, each)
+                    and extent > threads * each // 2
+                ),
+                amount,
+            )
         if amount > 1:
             self.split_to(loop, OptOps.UPCAST, amount)
+
+    def work(self) -> int:
+        """How often the innermost loop's body runs in all."""
+        return int(prod(part.vmax + 1 for part in loop_order(self.ast)))
 
     def thread(self) -> None:
         """Chunks of the outermost loop on which every fold depends, so that nothing is computed
@@ -388,7 +410,7 @@ class _Shaper:
             for part in loop_order(self.ast)
             if part.arg[1] is Axis.LOOP and part.src[0].op is Ops.CONST
         ]
-        work = int(prod(part.vmax + 1 for part in loop_order(self.ast)))
+        work = self.work()
         if work < _WORTH_THREADS or not self.target.threads:
             return
         folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
