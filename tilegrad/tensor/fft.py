@@ -92,8 +92,8 @@ class Fourier(LinearAlgebra):
 
         Raises as `fft`.
 
-        >>> Tensor([1.0, 1.0, 1.0, 1.0]).rfft().tolist()
-        [[4.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
+        >>> Tensor([1.0, 1.0, 1.0, 1.0]).rfft()[0].tolist()
+        [4.0, -0.0]
         """
         axis, size = self._transformed_axis("rfft", self.ndim, n, dim)
         rows = self._floating()._of_size(axis, size).movedim(axis, -1)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes, promote
-from tilegrad.base.errors import ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import factors
@@ -99,6 +99,8 @@ class LinearAlgebra(Counting):
         [[1, 5], [0, 1]]
         """
         self._square("matrix_power")
+        if not isinstance(n, int):
+            raise DTypeError(f"matrix_power: n must be an integer, not {n!r}", line=here())
         if n == 0:
             unit = type(self).eye(self._sizes[-1], dtype=self.dtype, device=self.device)
             return unit.expand(self.shape)
@@ -119,8 +121,8 @@ class LinearAlgebra(Counting):
 
         Raises ShapeError unless this is square.
 
-        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).det().item()
-        -2.0
+        >>> Tensor([[2.0, 1.0], [0.0, 4.0]]).det().item()
+        8.0
         """
         self._square("det")
         if not self._has_elements():
@@ -709,8 +711,8 @@ class LinearAlgebra(Counting):
             turned = p.transpose(1, 2)
             flow = g.transpose(1, 2)
             part = -(turned @ g @ turned)
-            outer = flow - (a @ p) @ flow
-            inner = flow - flow @ (p @ a)
+            outer = flow - ((a @ p) @ flow).contiguous()
+            inner = flow - (flow @ (p @ a)).contiguous()
             return [None, part + outer @ p @ turned + turned @ p @ inner]
 
         return self._by_rule("take", made._sizes, _take, [made, self], rule)
