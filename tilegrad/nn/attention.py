@@ -1,0 +1,358 @@
+"""Attention and transformers, with PyTorch's arguments, formulas and names of tensors.
+
+Vaswani et al., "Attention Is All You Need" (2017). Masks are PyTorch's: a bool one is True where a
+key is *not* to be seen, a float one is added to the scores.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.nn.checks import check_size, positive
+from tilegrad.nn.layers import Dropout, Linear
+from tilegrad.nn.module import Module
+from tilegrad.nn.norms import LayerNorm
+from tilegrad.tensor.core import describe
+from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = [
+    "MultiheadAttention", "Transformer", "TransformerDecoder", "TransformerDecoderLayer",
+    "TransformerEncoder", "TransformerEncoderLayer",
+]  # fmt: skip
+
+
+class MultiheadAttention(Module):
+    """softmax(q k' / sqrt(size of a head) + mask) v in `num_heads` parts of the last axis, of
+    queries (L, N, embed_dim), keys (S, N, kdim), values (S, N, vdim), or (N, L, embed_dim) ... with
+    `batch_first`, to (L, N, embed_dim) and the weights (N, L, S), averaged over the heads, or None
+    without `need_weights`. The axis N may be absent.
+
+    `in_proj_weight` (3 * embed_dim, embed_dim) makes queries, keys and values; where kdim or vdim
+    differ, `q_proj_weight`, `k_proj_weight`, `v_proj_weight` do.
+
+    Raises ShapeError unless num_heads divides embed_dim, or sizes fit.
+
+    >>> x = Tensor.ones(2, 5, 8)
+    >>> y, weights = nn.MultiheadAttention(8, 2, batch_first=True)(x, x, x); y.shape, weights.shape
+    ((2, 5, 8), (2, 5, 5))
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+    ):
+        positive("MultiheadAttention", embed_dim=embed_dim, num_heads=num_heads)
+        if embed_dim % num_heads:
+            raise ShapeError(
+                f"MultiheadAttention: {num_heads} heads do not divide embed_dim {embed_dim}",
+                line=here(),
+            )
+        self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
+        self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
+        self.batch_first = batch_first
+        if self.kdim == self.vdim == embed_dim:
+            self.in_proj_weight: Tensor | None = _glorot(3 * embed_dim, embed_dim)
+        else:
+            self.in_proj_weight = None
+            self.q_proj_weight = _glorot(embed_dim, embed_dim)
+            self.k_proj_weight = _glorot(embed_dim, self.kdim)
+            self.v_proj_weight = _glorot(embed_dim, self.vdim)
+        self.in_proj_bias = Tensor.zeros(3 * embed_dim, requires_grad=True) if bias else None
+        self.out_proj = Linear(embed_dim, embed_dim, bias)
+        if self.out_proj.bias is not None:
+            self.out_proj.bias = Tensor.zeros(embed_dim, requires_grad=True)
+
+    def __call__(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        name = "MultiheadAttention"
+        if not query.ndim == key.ndim == value.ndim or query.ndim not in (2, 3):
+            raise ShapeError(
+                f"{name}: queries, keys and values have {query.ndim}, {key.ndim} and {value.ndim} "
+                "axes; 2 or 3 each are needed",
+                query=describe(query.uop),
+                line=here(),
+            )
+        sizes = (self.embed_dim, self.kdim, self.vdim)
+        for tensor, size in zip((query, key, value), sizes, strict=True):
+            check_size(name, "features", tensor, -1, size)
+        is_single = query.ndim == 2
+        parts = [query, key, value]
+        if is_single:
+            parts = [part.unsqueeze(0) for part in parts]
+        elif not self.batch_first:
+            parts = [part.transpose(0, 1) for part in parts]
+        q, k, v = (self._heads(part, place) for place, part in enumerate(parts))
+        # A number for masked scores that keeps a row without any key NaN, as in PyTorch.
+        scores = (q * (1 / math.sqrt(self.embed_dim // self.num_heads))) @ k.transpose(-2, -1)
+        length, others = scores.shape[-2:]
+        if is_causal and attn_mask is None:
+            rows = Tensor.arange(length, device=q.device).unsqueeze(1)
+            attn_mask = Tensor.arange(others, device=q.device) > rows
+        if attn_mask is not None:
+            if attn_mask.ndim == 3:
+                attn_mask = attn_mask.reshape(-1, self.num_heads, *attn_mask.shape[1:])
+            scores = _masked(scores, attn_mask)
+        if key_padding_mask is not None:
+            scores = _masked(scores, key_padding_mask.reshape(-1, 1, 1, others))
+        weights = scores.softmax(-1)
+        kept = weights
+        if self.dropout and self.training:
+            with Tensor.train():
+                kept = weights.dropout(self.dropout)
+        joined = (kept @ v).transpose(1, 2)
+        result = self.out_proj(joined.reshape(*joined.shape[:2], self.embed_dim))
+        shown = None
+        if need_weights:
+            shown = weights.mean(1) if average_attn_weights else weights
+        if is_single:
+            return result.squeeze(0), None if shown is None else shown.squeeze(0)
+        return result if self.batch_first else result.transpose(0, 1), shown
+
+    def _heads(self, x: Tensor, place: int) -> Tensor:
+        """(N, L, size) as (N, heads, L, size of a head), by matrix number `place`."""
+        size = self.embed_dim
+        rows = slice(place * size, (place + 1) * size)
+        if self.in_proj_weight is not None:
+            weight = self.in_proj_weight[rows]
+        else:
+            weight = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[place]
+        bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
+        made = x.linear(weight.T, bias)
+        return made.reshape(*made.shape[:2], self.num_heads, -1).transpose(1, 2)
+
+
+def _glorot(rows: int, columns: int) -> Tensor:
+    return Tensor.glorot_uniform(rows, columns, requires_grad=True)
+
+
+def _masked(scores: Tensor, mask: Tensor) -> Tensor:
+    if mask.dtype.name == "bool":
+        return mask.where(-math.inf, scores)
+    return scores + mask
+
+
+def _activation(name: str, given: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    if callable(given):
+        return given
+    if given not in ("relu", "gelu"):
+        raise ConfigError(
+            f"{name}: unknown activation {given!r}",
+            allowed="'relu', 'gelu', or a function of a tensor",
+            line=here(),
+        )
+    return Tensor.relu if given == "relu" else Tensor.gelu
+
+
+class TransformerEncoderLayer(Module):
+    """x + attention(x), then x + linear2(act(linear1(x))), each normalised behind the sum, or with
+    `norm_first` before attention and product: (L, N, d_model), or (N, L, d_model) with
+    `batch_first`, to the same shape.
+
+    >>> nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(Tensor.ones(2, 5, 8)).shape
+    (2, 5, 8)
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+    ):
+        name = type(self).__name__
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first)
+        self._more_attention(d_model, nhead, dropout, bias, batch_first)
+        self.linear1 = Linear(d_model, dim_feedforward, bias)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias)
+        self.norm_first = norm_first
+        for place in range(1, self._sums + 1):
+            setattr(self, f"norm{place}", LayerNorm(d_model, layer_norm_eps, bias=bias))
+            setattr(self, f"dropout{place}", Dropout(dropout))
+        self.activation = _activation(name, activation)
+
+    _sums = 2
+
+    def _more_attention(self, *options: Any) -> None:
+        """Attention to another sequence, in a decoder."""
+
+    def _add(self, place: int, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """x and what `function` makes of it, normalised before or after."""
+        norm, dropout = getattr(self, f"norm{place}"), getattr(self, f"dropout{place}")
+        if self.norm_first:
+            return x + dropout(function(norm(x)))  # type: ignore[no-any-return]
+        return norm(x + dropout(function(x)))  # type: ignore[no-any-return]
+
+    def _feed(self, x: Tensor) -> Tensor:
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+    def __call__(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        def attend(x: Tensor) -> Tensor:
+            return self.self_attn(
+                x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal
+            )[0]
+
+        return self._add(2, self._add(1, src, attend), self._feed)
+
+
+class TransformerDecoderLayer(TransformerEncoderLayer):
+    """As TransformerEncoderLayer, with attention to `memory`, an encoder's result, in between.
+
+    >>> layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
+    >>> layer(Tensor.ones(2, 3, 8), Tensor.ones(2, 5, 8)).shape
+    (2, 3, 8)
+    """
+
+    _sums = 3
+
+    def _more_attention(self, *options: Any) -> None:
+        d_model, nhead, dropout, bias, batch_first = options
+        self.multihead_attn = MultiheadAttention(
+            d_model, nhead, dropout, bias, batch_first=batch_first
+        )
+
+    def __call__(  # type: ignore[override]
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+    ) -> Tensor:
+        def attend(x: Tensor) -> Tensor:
+            return self.self_attn(
+                x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal
+            )[0]
+
+        def attend_memory(x: Tensor) -> Tensor:
+            return self.multihead_attn(
+                x, memory, memory, memory_key_padding_mask, False, memory_mask
+            )[0]
+
+        x = self._add(2, self._add(1, tgt, attend), attend_memory)
+        return self._add(3, x, self._feed)
+
+
+class TransformerEncoder(Module):
+    """`num_layers` copies of `encoder_layer` in a row, then `norm` if given. As in PyTorch the
+    copies begin with equal weights.
+    """
+
+    def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None):
+        positive("TransformerEncoder", num_layers=num_layers)
+        self.layers = [copy.deepcopy(encoder_layer) for _ in range(num_layers)]
+        self.num_layers, self.norm = num_layers, norm
+
+    def __call__(
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        for layer in self.layers:
+            src = layer(src, mask, src_key_padding_mask, is_causal)
+        return src if self.norm is None else self.norm(src)
+
+
+class TransformerDecoder(Module):
+    """`num_layers` copies of `decoder_layer` in a row, then `norm` if given."""
+
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
+        positive("TransformerDecoder", num_layers=num_layers)
+        self.layers = [copy.deepcopy(decoder_layer) for _ in range(num_layers)]
+        self.num_layers, self.norm = num_layers, norm
+
+    def __call__(self, tgt: Tensor, memory: Tensor, *masks: Any, **options: Any) -> Tensor:
+        for layer in self.layers:
+            tgt = layer(tgt, memory, *masks, **options)
+        return tgt if self.norm is None else self.norm(tgt)
+
+
+class Transformer(Module):
+    """An encoder and a decoder: (S, N, d_model) and (T, N, d_model) to (T, N, d_model), with
+    `batch_first` N first.
+    """
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+    ):
+        options: tuple[Any, ...] = (
+            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first,
+            norm_first, bias,
+        )  # fmt: skip
+        self.encoder = TransformerEncoder(
+            TransformerEncoderLayer(*options),
+            num_encoder_layers,
+            LayerNorm(d_model, layer_norm_eps, bias=bias),
+        )
+        self.decoder = TransformerDecoder(
+            TransformerDecoderLayer(*options),
+            num_decoder_layers,
+            LayerNorm(d_model, layer_norm_eps, bias=bias),
+        )
+        for tensor in self.parameters():
+            if tensor.ndim > 1:
+                tensor.replace(Tensor.glorot_uniform(*tensor.shape))
+
+    def __call__(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+    ) -> Tensor:
+        memory = self.encoder(src, src_mask)
+        return self.decoder(tgt, memory, tgt_mask, memory_mask, tgt_is_causal=tgt_is_causal)
+
+    @staticmethod
+    def generate_square_subsequent_mask(sz: int) -> Tensor:
+        """A float mask (sz, sz): -inf above the diagonal, else 0."""
+        places = Tensor.arange(sz)
+        return (places > places.unsqueeze(1)).where(Tensor.full((sz, sz), -math.inf), 0.0)

@@ -1,0 +1,173 @@
+"""First values, written into a tensor: PyTorch's names and formulas. Each gives its tensor.
+
+fan_in is the number of inputs of one output, size(1) times the kernel; fan_out has size(0).
+
+>>> nn.init.ones_(Tensor.zeros(2)).tolist()
+[1.0, 1.0]
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = [
+    "calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_",
+    "normal_", "ones_", "orthogonal_", "trunc_normal_", "uniform_", "xavier_normal_",
+    "xavier_uniform_", "zeros_",
+]  # fmt: skip
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The factor that keeps the variance behind `nonlinearity`: 1 for linear maps and sigmoid, 5/3
+    for tanh, sqrt(2) for relu, sqrt(2 / (1 + param^2)) for leaky_relu (0.01), 3/4 for selu.
+
+    Raises ConfigError for another name.
+    """
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
+    linear = ["linear", "sigmoid"]
+    linear += [f"conv{t}{n}d" for t in ("", "_transpose") for n in (1, 2, 3)]
+    gains = {**dict.fromkeys(linear, 1.0), "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
+    if nonlinearity not in gains:
+        raise ConfigError(
+            f"calculate_gain: unknown nonlinearity {nonlinearity!r}",
+            allowed=", ".join([*gains, "leaky_relu"]),
+            line=here(),
+        )
+    return gains[nonlinearity]
+
+
+def _write(tensor: Tensor, value: Tensor) -> Tensor:
+    return tensor.assign(value.cast(tensor.dtype).to(tensor.device)).realize()
+
+
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
+    """Uniform in [a, b)."""
+    return _write(tensor, Tensor.uniform(*tensor.shape, low=a, high=b, device=tensor.device))
+
+
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    """Normal."""
+    return _write(tensor, Tensor.normal(*tensor.shape, mean=mean, std=std, device=tensor.device))
+
+
+def trunc_normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
+) -> Tensor:
+    """Normal, of which only what lies in [a, b] is drawn.
+
+    By inversion: mean + std * sqrt(2) * erfinv(u), u uniform between erf of the limits. The inverse
+    is found from the distribution by halving.
+    """
+    low, high = (math.erf((limit - mean) / (std * math.sqrt(2))) for limit in (a, b))
+    u = Tensor.uniform(*tensor.shape, low=low, high=high, device=tensor.device)
+    left, right = u * 0 + (a - mean) / std, u * 0 + (b - mean) / std
+    u.realize()
+    # One kernel, which runs once for each bit.
+    for _ in range(24):
+        middle = (left + right) * 0.5
+        is_below = (middle * (1 / math.sqrt(2))).erf() < u
+        left, right = is_below.where(middle, left), is_below.where(right, middle)
+        Tensor.realize(left, right)
+    return _write(tensor, (left + right) * (0.5 * std) + mean)
+
+
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """`val` everywhere."""
+    return _write(tensor, Tensor.full(tensor.shape, val, device=tensor.device))
+
+
+def zeros_(tensor: Tensor) -> Tensor:
+    """0 everywhere."""
+    return constant_(tensor, 0.0)
+
+
+def ones_(tensor: Tensor) -> Tensor:
+    """1 everywhere."""
+    return constant_(tensor, 1.0)
+
+
+def eye_(tensor: Tensor) -> Tensor:
+    """1 on the diagonal of a matrix, else 0."""
+    if tensor.ndim != 2:
+        raise ShapeError(f"eye_: {show_shape(tensor.shape)} is no matrix", line=here())
+    rows, columns = tensor._sizes
+    return _write(tensor, Tensor.eye(rows, columns, device=tensor.device))
+
+
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """The weight of a convolution that gives its input: 1 in the middle of kernel i of input i."""
+    if tensor.ndim not in (3, 4, 5) or tensor._sizes[0] % groups:
+        raise ShapeError(
+            f"dirac_: {show_shape(tensor.shape)} is no weight of a convolution in {groups} groups",
+            line=here(),
+        )
+    outputs, inputs, *kernel = tensor._sizes
+    places = Tensor.arange(outputs, device=tensor.device) % (outputs // groups)
+    hit = places.unsqueeze(1).eq(Tensor.arange(inputs, device=tensor.device))
+    found = hit.reshape(outputs, inputs, *[1] * len(kernel))
+    for axis, size in enumerate(kernel, start=2):
+        middle = Tensor.arange(size, device=tensor.device).eq(size // 2)
+        found = found & middle.reshape([size if at == axis else 1 for at in range(tensor.ndim)])
+    return _write(tensor, found)
+
+
+def _fans(name: str, tensor: Tensor) -> tuple[int, int]:
+    if tensor.ndim < 2:
+        raise ShapeError(f"{name}: {show_shape(tensor.shape)} has no inputs", line=here())
+    outputs, inputs, *kernel = tensor._sizes
+    return inputs * math.prod(kernel), outputs * math.prod(kernel)
+
+
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Uniform within gain * sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010)."""
+    bound = gain * math.sqrt(6 / sum(_fans("xavier_uniform_", tensor)))
+    return uniform_(tensor, -bound, bound)
+
+
+def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Normal of deviation gain * sqrt(2 / (fan_in + fan_out))."""
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_fans("xavier_normal_", tensor))))
+
+
+def _kaiming(name: str, tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+    if mode not in ("fan_in", "fan_out"):
+        raise ConfigError(f"{name}: unknown mode {mode!r}", allowed="fan_in, fan_out", line=here())
+    fan = _fans(name, tensor)[mode == "fan_out"]
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan)
+
+
+def kaiming_uniform_(
+    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
+) -> Tensor:
+    """Uniform within gain * sqrt(3 / fan) (He et al., 2015)."""
+    bound = math.sqrt(3) * _kaiming("kaiming_uniform_", tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound)
+
+
+def kaiming_normal_(
+    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
+) -> Tensor:
+    """Normal of deviation gain / sqrt(fan)."""
+    return normal_(tensor, 0.0, _kaiming("kaiming_normal_", tensor, a, mode, nonlinearity))
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Rows, or columns if they are fewer, at right angles and of length `gain` (Saxe et al., 2014):
+    the Q of a normal matrix, found on the host.
+    """
+    import numpy as np
+
+    if tensor.ndim < 2:
+        raise ShapeError(f"orthogonal_: {show_shape(tensor.shape)} is no matrix", line=here())
+    rows = tensor._sizes[0]
+    columns = math.prod(tensor._sizes[1:])
+    drawn = Tensor.randn(max(rows, columns), min(rows, columns)).numpy().astype(np.float64)
+    q, r = np.linalg.qr(drawn)
+    q = q * np.sign(np.diag(r))
+    made = (q.T if rows < columns else q).astype(np.float32).reshape(tensor._sizes)
+    return _write(tensor, Tensor(np.ascontiguousarray(made * np.float32(gain))))

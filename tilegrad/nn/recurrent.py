@@ -1,0 +1,288 @@
+"""Recurrent layers and their cells, with PyTorch's arguments, formulas and names of tensors.
+
+The weights of several gates stand below one another in one matrix. First values are uniform in
+(-b, b), b = 1 / sqrt(hidden_size). The input's part of all steps is one product; the steps
+themselves are a loop in Python, and cost a few kernels each, the same ones.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.nn.checks import check_size, positive
+from tilegrad.nn.module import Module
+from tilegrad.tensor.core import describe
+from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
+
+
+def _first(hidden_size: int, *shape: int) -> Tensor:
+    bound = 1 / math.sqrt(hidden_size)
+    return Tensor.uniform(*shape, low=-bound, high=bound, requires_grad=True)
+
+
+def _rnn(gates: Tensor, hidden: Tensor, state: tuple[Tensor, ...], act: str) -> tuple[Tensor, ...]:
+    """h' = act(x W_ih' + b_ih + h W_hh' + b_hh)."""
+    total = gates + hidden
+    return (total.tanh() if act == "tanh" else total.relu(),)
+
+
+def _lstm(gates: Tensor, hidden: Tensor, state: tuple[Tensor, ...], act: str) -> tuple[Tensor, ...]:
+    """i, f, g, o of the sum of both parts; c' = s(f) c + s(i) tanh(g); h' = s(o) tanh(c')."""
+    i, f, g, o = (gates + hidden).chunk(4, -1)
+    cell = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
+    return o.sigmoid() * cell.tanh(), cell
+
+
+def _gru(gates: Tensor, hidden: Tensor, state: tuple[Tensor, ...], act: str) -> tuple[Tensor, ...]:
+    """r, z, n of both parts: n' = tanh(n_x + s(r) n_h); h' = (1 - s(z)) n' + s(z) h."""
+    rx, zx, nx = gates.chunk(3, -1)
+    rh, zh, nh = hidden.chunk(3, -1)
+    update = (zx + zh).sigmoid()
+    new = (nx + (rx + rh).sigmoid() * nh).tanh()
+    return ((1 - update) * new + update * state[0],)
+
+
+_STEP = {"RNN": _rnn, "LSTM": _lstm, "GRU": _gru}
+_GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
+
+
+class _Cell(Module):
+    kind: ClassVar[str] = "RNN"
+    nonlinearity = "tanh"
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True):
+        positive(type(self).__name__, input_size=input_size, hidden_size=hidden_size)
+        self.input_size, self.hidden_size = input_size, hidden_size
+        rows = _GATES[self.kind] * hidden_size
+        self.weight_ih = _first(hidden_size, rows, input_size)
+        self.weight_hh = _first(hidden_size, rows, hidden_size)
+        self.bias_ih = _first(hidden_size, rows) if bias else None
+        self.bias_hh = _first(hidden_size, rows) if bias else None
+
+    def _next(self, x: Tensor, state: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
+        name = type(self).__name__
+        check_size(name, "features", x, -1, self.input_size)
+        if state is None:
+            zeros = Tensor.zeros(*x.shape[:-1], self.hidden_size, device=x.device, dtype=x.dtype)
+            state = (zeros, zeros)
+        check_size(name, "features of the state", state[0], -1, self.hidden_size)
+        gates = x.linear(self.weight_ih.T, self.bias_ih)
+        hidden = state[0].linear(self.weight_hh.T, self.bias_hh)
+        return _STEP[self.kind](gates, hidden, state, self.nonlinearity)
+
+
+class RNNCell(_Cell):
+    """h' = act(x W_ih' + b_ih + h W_hh' + b_hh), act tanh or relu: x (N, input_size), h
+    (N, hidden_size), zeros if not given, to (N, hidden_size).
+
+    >>> nn.RNNCell(3, 4)(Tensor.ones(2, 3)).shape
+    (2, 4)
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh"
+    ):
+        _check_nonlinearity("RNNCell", nonlinearity)
+        self.nonlinearity = nonlinearity
+        super().__init__(input_size, hidden_size, bias)
+
+    def __call__(self, x: Tensor, hx: Tensor | None = None) -> Tensor:
+        return self._next(x, None if hx is None else (hx,))[0]
+
+
+class GRUCell(_Cell):
+    """r = s(x W_ir' + b_ir + h W_hr' + b_hr), z likewise; n = tanh(x W_in' + b_in +
+    r (h W_hn' + b_hn)); h' = (1 - z) n + z h: x (N, input_size), h (N, hidden_size).
+
+    >>> nn.GRUCell(3, 4)(Tensor.ones(2, 3)).shape
+    (2, 4)
+    """
+
+    kind = "GRU"
+
+    def __call__(self, x: Tensor, hx: Tensor | None = None) -> Tensor:
+        return self._next(x, None if hx is None else (hx,))[0]
+
+
+class LSTMCell(_Cell):
+    """i, f, o = s(x W' + b + h W' + b), g = tanh(...); c' = f c + i g; h' = o tanh(c'): x
+    (N, input_size) and the state (h, c), each (N, hidden_size), to (h', c').
+
+    Hochreiter and Schmidhuber, "Long Short-Term Memory" (1997), with the gates of Gers et al.
+
+    >>> h, c = nn.LSTMCell(3, 4)(Tensor.ones(2, 3)); h.shape, c.shape
+    ((2, 4), (2, 4))
+    """
+
+    kind = "LSTM"
+
+    def __call__(self, x: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        h, c = self._next(x, hx)
+        return h, c
+
+
+class RNN(Module):
+    """Layers of RNNCell over a sequence: (T, N, input_size), or (N, T, input_size) with
+    `batch_first`, or (T, input_size), to the states of the last layer, (T, N, D * hidden_size), and
+    the last states, (D * num_layers, N, hidden_size); D is 2 if `bidirectional`, else 1.
+
+    In training, `dropout` of the elements between two layers are 0.
+
+    Raises ShapeError for an input or state of another shape.
+
+    >>> y, h = nn.RNN(3, 4, num_layers=2)(Tensor.ones(5, 2, 3)); y.shape, h.shape
+    ((5, 2, 4), (2, 2, 4))
+    """
+
+    kind: ClassVar[str] = "RNN"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+    ):
+        name = type(self).__name__
+        positive(name, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        _check_nonlinearity(name, nonlinearity)
+        if not 0 <= dropout <= 1:
+            raise ConfigError(
+                f"{name}: dropout must be between 0 and 1, not {dropout}", line=here()
+            )
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.nonlinearity, self.batch_first = nonlinearity, batch_first
+        self.dropout, self.bidirectional = dropout, bidirectional
+        rows = _GATES[self.kind] * hidden_size
+        directions = 2 if bidirectional else 1
+        for layer in range(num_layers):
+            inputs = input_size if layer == 0 else directions * hidden_size
+            for suffix in self._suffixes(layer):
+                setattr(self, f"weight_ih{suffix}", _first(hidden_size, rows, inputs))
+                setattr(self, f"weight_hh{suffix}", _first(hidden_size, rows, hidden_size))
+                for part in ("ih", "hh") if bias else ():
+                    setattr(self, f"bias_{part}{suffix}", _first(hidden_size, rows))
+
+    def _suffixes(self, layer: int) -> list[str]:
+        return [f"_l{layer}", f"_l{layer}_reverse"][: 2 if self.bidirectional else 1]
+
+    def __call__(self, x: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
+        name = type(self).__name__
+        if x.ndim not in (2, 3):
+            raise ShapeError(
+                f"{name}: the input has {x.ndim} axes, 2 or 3 are needed",
+                input=describe(x.uop),
+                line=here(),
+            )
+        check_size(name, "features", x, -1, self.input_size)
+        is_single = x.ndim == 2
+        if is_single:
+            x = x.unsqueeze(1)
+        elif self.batch_first:
+            x = x.transpose(0, 1)
+        first = self._first_states(x, hx, is_single)
+        last: list[tuple[Tensor, ...]] = []
+        for layer in range(self.num_layers):
+            if layer and self.dropout and self.training:
+                with Tensor.train():
+                    x = x.dropout(self.dropout)
+            ways = []
+            for back, suffix in enumerate(self._suffixes(layer)):
+                states = tuple(part[len(last)] for part in first)
+                outputs, state = self._run(x, suffix, states, bool(back))
+                ways.append(outputs)
+                last.append(state)
+            x = ways[0] if len(ways) == 1 else ways[0].cat(ways[1], dim=-1)
+        ends = [Tensor.stack(*parts) for parts in zip(*last, strict=True)]
+        if is_single:
+            x, ends = x.squeeze(1), [end.squeeze(1) for end in ends]
+        elif self.batch_first:
+            x = x.transpose(0, 1)
+        return x, ends[0] if len(ends) == 1 else tuple(ends)
+
+    def _first_states(self, x: Tensor, hx: Any, is_single: bool) -> list[Tensor]:
+        count = self.num_layers * (2 if self.bidirectional else 1)
+        shape = (count, x.shape[1], self.hidden_size)
+        wanted = 2 if self.kind == "LSTM" else 1
+        if hx is None:
+            zeros = Tensor.zeros(*shape, device=x.device, dtype=x.dtype)
+            return [zeros] * wanted
+        given = [hx] if isinstance(hx, Tensor) else list(hx)
+        given = [part.unsqueeze(1) if is_single else part for part in given]
+        if len(given) != wanted or any(part.shape != shape for part in given):
+            raise ShapeError(
+                f"{type(self).__name__}: the state does not fit",
+                given=", ".join(show_shape(part.shape) for part in given),
+                rule=f"{wanted} of shape {show_shape(shape)}",
+                line=here(),
+            )
+        return given
+
+    def _run(
+        self, x: Tensor, suffix: str, state: tuple[Tensor, ...], is_back: bool
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """All steps of one layer in one direction: the states (T, N, hidden), and the last."""
+        weight_ih, weight_hh = (getattr(self, f"weight_{part}{suffix}") for part in ("ih", "hh"))
+        bias_ih, bias_hh = (getattr(self, f"bias_{part}{suffix}", None) for part in ("ih", "hh"))
+        gates = x.linear(weight_ih.T, bias_ih)
+        step = _STEP[self.kind]
+        steps = range(x._sizes[0])
+        outputs = []
+        for t in reversed(steps) if is_back else steps:
+            hidden = state[0].linear(weight_hh.T, bias_hh)
+            state = step(gates[t], hidden, state, self.nonlinearity)
+            outputs.append(state[0])
+        return Tensor.stack(*(reversed(outputs) if is_back else outputs)), state
+
+
+class _Gated(RNN):
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+    ):
+        super().__init__(
+            input_size, hidden_size, num_layers, "tanh", bias, batch_first, dropout, bidirectional
+        )
+
+
+class GRU(_Gated):
+    """Layers of GRUCell over a sequence; shapes and arguments as RNN's, without `nonlinearity`.
+
+    >>> y, h = nn.GRU(3, 4, bidirectional=True)(Tensor.ones(5, 2, 3)); y.shape, h.shape
+    ((5, 2, 8), (2, 2, 4))
+    """
+
+    kind = "GRU"
+
+
+class LSTM(_Gated):
+    """Layers of LSTMCell over a sequence; shapes and arguments as RNN's, without `nonlinearity`.
+    The state is a pair (h, c).
+
+    >>> y, (h, c) = nn.LSTM(3, 4)(Tensor.ones(5, 2, 3)); y.shape, c.shape
+    ((5, 2, 4), (1, 2, 4))
+    """
+
+    kind = "LSTM"
+
+
+def _check_nonlinearity(name: str, given: str) -> None:
+    if given not in ("tanh", "relu"):
+        raise ConfigError(
+            f"{name}: unknown nonlinearity {given!r}", allowed="'tanh', 'relu'", line=here()
+        )
