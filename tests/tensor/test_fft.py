@@ -33,7 +33,7 @@ def rms(ours: Tensor, theirs: Array) -> float:
     return float(np.sqrt(np.mean((ours.numpy() - theirs) ** 2) / np.mean(theirs**2)))
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 67, 100])
+@pytest.mark.parametrize("n", [1, 3, 67, pytest.param(100, marks=pytest.mark.nightly)])
 def test_all_transforms(n: int) -> None:
     """Of composite lengths, primes that are a factor, and primes that need a convolution."""
     x = pairs(2, n)
@@ -90,7 +90,7 @@ def test_two_axes() -> None:
     np.testing.assert_allclose(Tensor(x).fft2().ifft2().numpy(), x, atol=1e-12)
 
 
-@pytest.mark.parametrize("n", [6, 67])
+@pytest.mark.parametrize("n", [6, pytest.param(67, marks=pytest.mark.nightly)])
 def test_gradients(n: int) -> None:
     """The gradient of a linear map is its transpose."""
     x, weights = pairs(n), pairs(n)
