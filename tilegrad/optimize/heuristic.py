@@ -44,6 +44,8 @@ _MOST_UNROLL = 4
 _LONG = 16
 # The least side of a tile that is turned in registers.
 _LEAST_TURNED = 4
+# An operand that is used so often may be packed more than once.
+_OFTEN = 64
 # A row of this share of its vectors is taken as one.
 _WORTH_MASKING = 0.6
 # How many vectors of results a fold gathers, and the share of them that must be results.
@@ -145,32 +147,46 @@ class _Shaper:
         step = vectors * width
         while step > 4 and _padded(lanes_extent, step) > 1.34 * lanes_extent:
             step //= 2
+        if step == lanes_extent == 2 * width and self.reused(reuse) < _OFTEN:
+            # A vector for each of two threads, as any other loop would pack the lanes again.
+            step = width
         vectors = max(step // width, 1)
         most = max(int(self.target.registers * _ACCUMULATORS) // vectors, 1)
         work = self.work()
         depth = int(prod(part.vmax + 1 for part in fold.src[1:]))
         if not self.split_to(reuse.lanes, OptOps.UPCAST, step):
             return
+        written = 1
         for loop in reuse.rows:
-            rows = _best_rows(loop.src[0].arg, most)
+            rows = _best_rows(loop.src[0].arg, most // written)
             if rows > 1 and self.split_to(loop, OptOps.UPCAST, rows):
-                most //= rows
+                written *= rows
         if work < _WORTH_STAGING:
             return
         if reuse.stages is not None:
-            self.pack(reuse.stages, depth * step * fold.dtype.itemsize)
+            # Several short axes of rows are all there is to reuse it for.
+            least = 4 if len(reuse.rows) == 1 else 1
+            self.pack(reuse.stages, depth * step * fold.dtype.itemsize, least)
         if reuse.windows is not None:
             self.stage_window(reuse.windows)
 
-    def pack(self, slot: int, panel: int) -> None:
+    def reused(self, reuse: _Reuse) -> int:
+        """How often each element that the lanes move is used."""
+        if reuse.stages is None:
+            return _OFTEN
+        moved = _operand(self.ast, reuse.stages).ranges
+        return int(prod(part.vmax + 1 for part in self.outputs() if part not in moved))
+
+    def pack(self, slot: int, panel: int, least: int) -> None:
         """Copy the operand that the lanes move to scratch, once per group of lanes, so that all
-        rows pass over it there; a panel too large for the caches is cut along the fold.
+        rows pass over it there, if it is used `least` times; a panel too large for the caches is
+        cut along the fold.
         """
         limit = self.target.cache_bytes[1] // 2
         moved = _operand(self.ast, slot).ranges
         outputs = self.outputs()
         reused = int(prod(part.vmax + 1 for part in outputs if part not in moved))
-        if reused < 4:
+        if reused < least:
             return
         before, place = self.ast, None
         if panel > limit:
@@ -498,8 +514,8 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
             # Only a packed operand can be strided along the lanes, and packing takes many uses.
             others = [part for part in outputs if part not in strided[0].ranges]
             left = int(prod(part.src[0].arg for part in others))
-            left //= min(row.src[0].arg, _ROWS[0]) if row in others else 1
-            if stage is None or left < 4:
+            left //= int(prod(min(part.src[0].arg, _ROWS[0]) for part in rows if part in others))
+            if stage is None or (left < 4 and len(rows) == 1):
                 continue
         extent = lanes.src[0].arg
         quality = extent / _padded(extent, min(width, _power_below(extent)))

@@ -46,6 +46,8 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
             f"shared memory",
             opt=opt,
         )
+    if any(part.arg[1] is Axis.THREAD for part in axes):
+        raise OptError("stage: the kernel is cut into chunks already", opt=opt)
     load = operand_of(ast, operand)
     if load is None:
         raise OptError(
