@@ -1,10 +1,10 @@
 """Layers, losses, optimizers, and state: what a model is made of.
 
-`nn.init`, `nn.optim`, `nn.schedulers`, `nn.state`, `nn.utils` and `nn.functional` are modules; data
-sets are in `tilegrad.nn.datasets`, which is imported by its name.
+`nn.data`, `nn.functional`, `nn.init`, `nn.optim`, `nn.schedulers`, `nn.state` and `nn.utils` are
+modules; ready data sets are in `tilegrad.nn.datasets`, which is imported by its name.
 """
 
-from tilegrad.nn import functional, init, optim, schedulers, state, utils
+from tilegrad.nn import data, functional, init, optim, schedulers, state, utils
 from tilegrad.nn.activations import (
     CELU,
     ELU,
@@ -105,6 +105,7 @@ from tilegrad.nn.recurrent import (
     LSTMCell,
     RNNCell,
 )
+from tilegrad.nn.resampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d
 from tilegrad.nn.shapes import (
     ChannelShuffle,
     CircularPad1d,
@@ -236,9 +237,13 @@ __all__ = [
     "TransformerEncoder",
     "TransformerEncoderLayer",
     "Unflatten",
+    "Upsample",
+    "UpsamplingBilinear2d",
+    "UpsamplingNearest2d",
     "ZeroPad1d",
     "ZeroPad2d",
     "ZeroPad3d",
+    "data",
     "functional",
     "init",
     "optim",

@@ -12,8 +12,9 @@ from tilegrad.tensor.sizes import here, same_shape, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "huber_loss",
-    "l1_loss", "mse_loss", "nll_loss", "smooth_l1_loss",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss",
+    "cosine_similarity", "cross_entropy", "huber_loss", "kl_div", "l1_loss", "mse_loss", "nll_loss",
+    "smooth_l1_loss", "triplet_margin_loss",
 ]  # fmt: skip
 
 # PyTorch's: no class has this number.
@@ -112,6 +113,64 @@ def binary_cross_entropy_with_logits(
     _check_shapes(name, input, target)
     loss = input.binary_crossentropy_logits(target, "none", pos_weight)
     return _reduced(name, loss if weight is None else loss * weight, reduction)
+
+
+def kl_div(
+    input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
+) -> Tensor:
+    """target * (log target - input) of log-probabilities `input`; with `log_target`, `target` is a
+    logarithm too. "batchmean" is the sum over the length of the first axis.
+    """
+    _check_shapes("kl_div", input, target)
+    if log_target:
+        loss = target.exp() * (target - input)
+    else:
+        is_positive = target > 0
+        logarithm = is_positive.where(target, 1.0).log()
+        loss = is_positive.where(target * (logarithm - input), target * 0)
+    if reduction == "batchmean":
+        return loss.sum() / input._sizes[0]
+    return _reduced("kl_div", loss, reduction)
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """x1 * x2 summed along `dim`, over the product of the lengths, each at least `eps`."""
+    lengths = [x.square().sum(dim).maximum(eps * eps).sqrt() for x in (x1, x2)]
+    return (x1 * x2).sum(dim) / (lengths[0] * lengths[1])
+
+
+def cosine_embedding_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """1 - cos where the target is 1, max(0, cos - margin) where it is -1: (N, D) and (N,)."""
+    _check_shapes("cosine_embedding_loss", input1, input2)
+    cosine = cosine_similarity(input1, input2, -1)
+    loss = (target > 0).where(1 - cosine, (cosine - margin).maximum(0.0))
+    return _reduced("cosine_embedding_loss", loss, reduction)
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin), d(a, b) the p-norm of
+    a - b + eps along the last axis.
+    """
+    _check_shapes("triplet_margin_loss", anchor, positive)
+    _check_shapes("triplet_margin_loss", anchor, negative)
+    near, far = (
+        (anchor - other + eps).abs().pow(p).sum(-1).pow(1 / p) for other in (positive, negative)
+    )
+    return _reduced("triplet_margin_loss", (near - far + margin).maximum(0.0), reduction)
 
 
 def _check_shapes(name: str, input: Tensor, target: Tensor) -> None:

@@ -1,0 +1,280 @@
+"""Data in batches: data sets, and a loader that draws, joins and prefetches.
+
+A data set is anything with `len` and `[index]`. The loader gives batches of tensors; workers fetch
+ahead, in threads, or in processes that are spawned, never forked. The order of batches does not
+depend on the workers.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import sys
+import traceback
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from tilegrad.base.errors import ConfigError, DataError, ShapeError
+from tilegrad.tensor.random import generator
+from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["DataLoader", "Dataset", "Subset", "TensorDataset", "collate", "random_split"]
+
+
+class Dataset:
+    """A data set by index: a subclass gives `__len__` and `__getitem__`."""
+
+    def __getitem__(self, index: int) -> Any:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+class TensorDataset(Dataset):
+    """Rows of arrays or tensors of equal length: item i is the tuple of their rows i.
+
+    Tensors are read to the host once.
+
+    Raises ShapeError unless the lengths agree.
+
+    >>> nn.data.TensorDataset(Tensor([1, 2]), Tensor([3, 4]))[1]
+    (array(2, dtype=int32), array(4, dtype=int32))
+    """
+
+    def __init__(self, *arrays: Any):
+        self.arrays = [
+            each.numpy() if isinstance(each, Tensor) else np.asarray(each) for each in arrays
+        ]
+        lengths = [len(each) for each in self.arrays]
+        if not lengths or len(set(lengths)) > 1:
+            raise ShapeError(
+                f"TensorDataset: lengths differ, or there are none: {lengths}", line=here()
+            )
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        return tuple(np.asarray(each[index]) for each in self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+
+class Subset(Dataset):
+    """The items `indices` of another data set.
+
+    >>> len(nn.data.Subset(range(10), [3, 4]))
+    2
+    """
+
+    def __init__(self, dataset: Any, indices: Sequence[int]):
+        self.dataset, self.indices = dataset, list(indices)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[self.indices[index]]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def random_split(dataset: Any, lengths: Sequence[int], seed: int | None = None) -> list[Subset]:
+    """Parts of `lengths`, drawn without repetition: by `seed`, else by `Tensor.manual_seed`'s.
+
+    Raises ShapeError unless the lengths add up.
+    """
+    if sum(lengths) != len(dataset):
+        raise ShapeError(
+            f"random_split: lengths {list(lengths)} add up to {sum(lengths)}, not {len(dataset)}",
+            line=here(),
+        )
+    order = _random(seed).permutation(len(dataset)).tolist()
+    ends = np.cumsum([0, *lengths]).tolist()
+    return [Subset(dataset, order[a:b]) for a, b in itertools.pairwise(ends)]
+
+
+def _random(seed: int | None) -> np.random.Generator:
+    """A stream of `seed`, or one that the stream of tensors' random numbers begins."""
+    return np.random.default_rng(list(generator.take(2)) if seed is None else seed)
+
+
+def collate(items: Sequence[Any]) -> Any:
+    """Items joined along a new first axis: numbers and arrays to arrays, part by part in tuples,
+    lists and dicts; strings stay a list.
+
+    >>> nn.data.collate([(1, "a"), (2, "b")])
+    (array([1, 2]), ['a', 'b'])
+    """
+    first = items[0]
+    if isinstance(first, Mapping):
+        return {key: collate([item[key] for item in items]) for key in first}
+    if isinstance(first, (tuple, list)):
+        parts = [collate(part) for part in zip(*items, strict=True)]
+        return type(first)(parts) if isinstance(first, list) else tuple(parts)
+    if isinstance(first, (str, bytes)):
+        return list(items)
+    arrays = [item.numpy() if isinstance(item, Tensor) else np.asarray(item) for item in items]
+    joined = np.stack(arrays)
+    return joined.astype(np.float32) if isinstance(first, float) else joined
+
+
+def _tensors(batch: Any, device: str | None) -> Any:
+    if isinstance(batch, Mapping):
+        return {key: _tensors(part, device) for key, part in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        parts = [_tensors(part, device) for part in batch]
+        return tuple(parts) if isinstance(batch, tuple) else parts
+    return Tensor(batch, device=device) if isinstance(batch, np.ndarray) else batch
+
+
+# What a spawned process works with; sent once.
+_shared: list[Any] = []
+
+
+def _begin(dataset: Any, collate_fn: Callable[[Sequence[Any]], Any]) -> None:
+    _shared[:] = [dataset, collate_fn]
+
+
+def _fetch_shared(indices: Sequence[int]) -> Any:
+    dataset, collate_fn = _shared
+    return _fetch(dataset, collate_fn, indices)
+
+
+def _fetch(dataset: Any, collate_fn: Callable[[Sequence[Any]], Any], indices: Sequence[int]) -> Any:
+    """The batch, or the error with the text of its traceback."""
+    try:
+        return collate_fn([dataset[index] for index in indices])
+    except Exception as error:
+        return _Failure(error, traceback.format_exc())
+
+
+class _Failure:
+    def __init__(self, error: Exception, text: str):
+        self.error, self.text = error, text
+
+
+class DataLoader:
+    """Batches of a data set, each time it is iterated over.
+
+    Args:
+        shuffle: a new order in each round, by `seed` and the round's number, or without `seed` by
+            the stream that `Tensor.manual_seed` begins.
+        drop_last: leave out the last batch if it is short.
+        num_workers: how many threads, or with `spawn` processes, fetch ahead; 0 fetches when a
+            batch is asked for. Processes are given the data set and `collate_fn` pickled, and the
+            program needs `if __name__ == "__main__":`.
+        prefetch: batches that each worker is ahead.
+        collate_fn: joins a list of items.
+        tensors: give tensors on `device`; without it what `collate_fn` gives.
+        progress: write a line to stderr as batches go by.
+
+    An exception in a worker is raised in the loop, with the worker's traceback in its notes.
+
+    >>> loader = nn.data.DataLoader(range(5), batch_size=2)
+    >>> [batch.tolist() for batch in loader], len(loader)
+    ([[0, 1], [2, 3], [4]], 3)
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        num_workers: int = 0,
+        prefetch: int = 2,
+        collate_fn: Callable[[Sequence[Any]], Any] = collate,
+        sampler: Iterable[int] | None = None,
+        seed: int | None = None,
+        spawn: bool = False,
+        tensors: bool = True,
+        device: str | None = None,
+        progress: bool = False,
+    ):
+        numbers = {"batch_size": (batch_size, 1), "prefetch": (prefetch, 1)}
+        for name, (value, least) in {**numbers, "num_workers": (num_workers, 0)}.items():
+            if value < least:
+                raise ConfigError(
+                    f"DataLoader: {name} must be at least {least}, not {value}", line=here()
+                )
+        if shuffle and sampler is not None:
+            raise ConfigError("DataLoader: shuffle and sampler are both given", line=here())
+        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+            raise DataError(
+                f"DataLoader: a {type(dataset).__name__} is no data set",
+                rule="it has a length, and items by index",
+                line=here(),
+            )
+        self.dataset, self.batch_size, self.shuffle = dataset, batch_size, shuffle
+        self.drop_last, self.num_workers, self.prefetch = drop_last, num_workers, prefetch
+        self.collate_fn, self.sampler, self.seed = collate_fn, sampler, seed
+        self.spawn, self.tensors, self.device, self.progress = spawn, tensors, device, progress
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        count = len(self.dataset if self.sampler is None else list(self.sampler))
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+
+    def _batches(self) -> list[list[int]]:
+        order: list[int]
+        if self.sampler is not None:
+            order = list(self.sampler)
+        elif self.shuffle:
+            seed: Any = None if self.seed is None else [self.seed, self.epoch]
+            order = _random(seed).permutation(len(self.dataset)).tolist()
+        else:
+            order = list(range(len(self.dataset)))
+        size = self.batch_size
+        batches = [order[start : start + size] for start in range(0, len(order), size)]
+        return batches[:-1] if self.drop_last and batches and len(batches[-1]) < size else batches
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = self._batches()
+        self.epoch += 1
+        found = self._fetched(batches) if self.num_workers else self._plain(batches)
+        try:
+            for number, batch in enumerate(found, start=1):
+                if isinstance(batch, _Failure):
+                    batch.error.add_note(f"in a worker of DataLoader:\n{batch.text}")
+                    raise batch.error
+                if self.progress:
+                    end = "\n" if number == len(batches) else ""
+                    line = f"\r{number}/{len(batches)} batches"
+                    print(line, end=end, file=sys.stderr, flush=True)
+                yield _tensors(batch, self.device) if self.tensors else batch
+        finally:
+            # Whoever holds the error holds this frame: the workers are not to wait for that.
+            found.close()
+
+    def _plain(self, batches: list[list[int]]) -> Generator[Any, None, None]:
+        for indices in batches:
+            yield self.collate_fn([self.dataset[index] for index in indices])
+
+    def _fetched(self, batches: list[list[int]]) -> Generator[Any, None, None]:
+        pool: Executor
+        if self.spawn:
+            import multiprocessing
+
+            pool = ProcessPoolExecutor(
+                self.num_workers,
+                multiprocessing.get_context("spawn"),
+                _begin,
+                (self.dataset, self.collate_fn),
+            )
+        else:
+            pool = ThreadPoolExecutor(self.num_workers, "tilegrad-data")
+        waiting: collections.deque[Future[Any]] = collections.deque()
+        try:
+            for indices in batches:
+                if self.spawn:
+                    waiting.append(pool.submit(_fetch_shared, indices))
+                else:
+                    waiting.append(pool.submit(_fetch, self.dataset, self.collate_fn, indices))
+                if len(waiting) >= self.num_workers * self.prefetch:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)

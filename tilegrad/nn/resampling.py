@@ -1,0 +1,57 @@
+"""Images made larger or smaller, as modules: `Tensor.interpolate` with PyTorch's arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilegrad.nn.module import Module
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d"]
+
+
+class Upsample(Module):
+    """All axes but the first two resampled to `size`, or to their sizes times `scale_factor`.
+
+    `mode` is "nearest", "linear", "bilinear", "bicubic" or "trilinear".
+
+    Raises as `Tensor.interpolate`.
+
+    >>> nn.Upsample(scale_factor=2)(Tensor([[[1.0, 2.0]]])).tolist()
+    [[[1.0, 1.0, 2.0, 2.0]]]
+    """
+
+    def __init__(
+        self,
+        size: int | Sequence[int] | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+        mode: str = "nearest",
+        align_corners: bool | None = None,
+    ):
+        self.size, self.scale_factor = size, scale_factor
+        self.mode, self.align_corners = mode, align_corners
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.interpolate(self.size, self.mode, bool(self.align_corners), self.scale_factor)
+
+
+class UpsamplingNearest2d(Upsample):
+    """Upsample with mode="nearest"."""
+
+    def __init__(
+        self,
+        size: int | Sequence[int] | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+    ):
+        super().__init__(size, scale_factor, "nearest")
+
+
+class UpsamplingBilinear2d(Upsample):
+    """Upsample with mode="bilinear" and corners that stay in place."""
+
+    def __init__(
+        self,
+        size: int | Sequence[int] | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+    ):
+        super().__init__(size, scale_factor, "bilinear", True)
