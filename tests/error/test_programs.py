@@ -68,4 +68,4 @@ def test_a_wrong_program_is_told_why(wrong: Wrong, tmp_path: pathlib.Path) -> No
 
 
 def test_the_tables_hold_enough() -> None:
-    assert len({tuple(wrong.lines) for wrong in WRONG}) == len(WRONG)
+    assert len({tuple(wrong.lines) for wrong in WRONG}) == len(WRONG) >= 150

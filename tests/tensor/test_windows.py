@@ -199,7 +199,7 @@ def test_integer_and_one_axis_pooling() -> None:
 
 def test_what_does_not_fit_raises() -> None:
     x = Tensor.zeros(1, 3, 5, 5)
-    with pytest.raises(ShapeError, match="conv2d: 3 channels, 1 groups of 4 in the weight"):
+    with pytest.raises(ShapeError, match="conv2d: the input has 3 channels, the weight takes 4"):
         x.conv2d(Tensor.zeros(8, 4, 3, 3))
     with pytest.raises(ShapeError, match="conv2d: 8 outputs do not divide into 3 groups"):
         x.conv2d(Tensor.zeros(8, 1, 3, 3), groups=3)

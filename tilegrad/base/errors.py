@@ -105,6 +105,8 @@ def _speaks_of(headline: str, name: str) -> bool:
     """Whether `headline` holds a word of `name`, which may be that of an operator's method, as in
     `radd` and `and`.
     """
+    if headline[:1].isupper() and name[:1].isupper():
+        return True  # A layer may have the call of another, which it is derived from.
     words = {word.strip("_").lower() for word in re.findall(r"\w+", headline)}
     words |= {word.removeprefix("bitwise_") for word in words}
     asked = {word.strip("_").lower() for word in name.split(".") if word.strip("_")}

@@ -104,9 +104,10 @@ def called_from(frame: FrameType) -> tuple[str, str]:
     """
     entry = _call.entry or call_site(frame)
     code, _, called = entry
-    if code.co_filename in _inside or code.co_filename.startswith(("<frozen", _STANDARD)):
+    # A user's own error, and code that no caller is below.
+    if called is code or code.co_filename in _inside:
         return "", ""
-    if called is code:
+    if code.co_filename.startswith(("<frozen", _STANDARD)):
         return "", ""
     owner, _, name = called.co_qualname.rpartition(".")
     if "<" in called.co_qualname:
@@ -114,8 +115,9 @@ def called_from(frame: FrameType) -> tuple[str, str]:
     # A method of Tensor is known by its name; a layer by its class.
     if name in ("__init__", "__call__"):
         return _line(entry), "" if called.co_filename.startswith(_METHODS) else owner
-    is_method = called.co_filename.startswith(_METHODS)
-    return _line(entry), name.strip("_") if is_method else called.co_qualname
+    if called.co_filename.startswith(_METHODS):
+        return _line(entry), name.strip("_")
+    return _line(entry), "" if owner else name
 
 
 def _position(entry: Entry) -> tuple[int, int, int, int]:

@@ -48,6 +48,11 @@ class Devices:
 
         Raises DeviceError if `name` is not a device's name at all.
         """
+        if not isinstance(name, str):
+            raise DeviceError(
+                f"device: {name!r} is no device name",
+                rule="a text, KIND or KIND:number, as in 'CPU' or 'CUDA:1'",
+            )
         before, _, path = name.partition(":")
         if before.upper() == "DISK" and path:
             return f"DISK:{os.path.abspath(path)}"

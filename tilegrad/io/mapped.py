@@ -13,7 +13,7 @@ import mmap
 import os
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.errors import DataError
+from tilegrad.base.errors import DataError, DTypeError
 from tilegrad.tensor import memory
 from tilegrad.tensor.core import describe
 from tilegrad.tensor.device import canonical
@@ -63,6 +63,11 @@ def source_of(reader: str, source: Source) -> tuple[str, memoryview]:
         return f"{describe(source.uop)} tensor", source.data().cast("B")
     if isinstance(source, (bytes, bytearray, memoryview)):
         return f"{len(source)} bytes", memoryview(source).cast("B").toreadonly()
+    if not isinstance(source, (str, os.PathLike)):
+        raise DTypeError(
+            f"{reader}: cannot read a {type(source).__name__}",
+            rule="the path of a file, its bytes, or a tensor of them",
+        )
     return os.fspath(source), map_file(reader, source)
 
 

@@ -42,6 +42,13 @@ def safe_save(
 
     >>> safe_save({"weight": Tensor.ones(2, 3)}, "model.safetensors", {"made by": "hand"})
     """
+    if not isinstance(tensors, Mapping):
+        raise DTypeError(
+            f"safe_save: cannot save a {type(tensors).__name__}",
+            rule="a dict of names and tensors",
+            line=here(),
+            fix="pass nn.state.get_state_dict(model)",
+        )
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             raise DTypeError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilegrad.base.errors import ShapeError
-from tilegrad.tensor.core import describe
+from tilegrad.tensor.core import check_tensors, describe
 from tilegrad.tensor.sizes import here, same, show_shape
 from tilegrad.tensor.tensor import Tensor
 
@@ -13,7 +13,10 @@ __all__ = ["check_size", "positive", "tuple_of"]
 
 
 def check_size(layer: str, what: str, x: Tensor, axis: int, size: int) -> None:
-    """Raise ShapeError unless axis `axis` of `x`, its `what`, has the `size` of `layer`."""
+    """Raise ShapeError unless axis `axis` of `x`, its `what`, has the `size` of `layer`; DTypeError
+    if `x` is no tensor.
+    """
+    check_tensors(layer, x)
     has_axis = -x.ndim <= axis < x.ndim
     if not has_axis or not same(x.shape[axis], size):
         raise ShapeError(
@@ -29,7 +32,9 @@ def positive(layer: str, **sizes: Any) -> None:
     """Raise ShapeError unless each of `sizes` is an integer above 0."""
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise ShapeError(f"{layer}: {name} must be above 0, not {size!r}", line=here())
+            raise ShapeError(
+                f"{layer}: {name} must be an integer above 0, not {size!r}", line=here()
+            )
 
 
 def tuple_of(layer: str, name: str, value: Any, count: int, least: int = 0) -> tuple[int, ...]:

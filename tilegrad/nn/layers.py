@@ -17,7 +17,7 @@ from typing import ClassVar
 from tilegrad.base.errors import ConfigError, DTypeError, ShapeError
 from tilegrad.nn.checks import check_size, positive, tuple_of
 from tilegrad.nn.module import Module
-from tilegrad.tensor.core import describe
+from tilegrad.tensor.core import check_tensors, describe
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
@@ -193,6 +193,7 @@ class Embedding(Module):
         self.weight = Tensor.randn(num_embeddings, embedding_dim, requires_grad=True)
 
     def __call__(self, index: Tensor) -> Tensor:
+        check_tensors("Embedding", index)
         if not index.dtype.is_int:
             raise DTypeError(
                 f"Embedding: indices must be integers, not {index.dtype.name}",

@@ -194,5 +194,5 @@ def sizes_of(layer: str, sizes: int | tuple[int, ...] | list[int]) -> tuple[int,
     found = tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
     if not found:
         raise ShapeError(f"{layer}: there are no axes to normalise over", line=here())
-    positive(layer, **{f"size {place}": size for place, size in enumerate(found)})
+    positive(layer, **{f"normalized_shape[{place}]": size for place, size in enumerate(found)})
     return found

@@ -56,9 +56,9 @@ class Optimizer:
 
     def __init__(self, params: Iterable[Any], lr: float, **options: Any):
         self._in_range(lr=(lr, math.inf))
-        given = [params] if isinstance(params, Tensor) else list(params)
+        given = self._listed(params)
         if given and all(isinstance(each, Mapping) for each in given):
-            groups: list[dict[str, Any]] = [dict(each) for each in given]  # type: ignore[arg-type]
+            groups: list[dict[str, Any]] = [dict(each) for each in given]
         else:
             groups = [{"params": given}]
         self.param_groups: list[ParamGroup] = []
@@ -117,8 +117,19 @@ class Optimizer:
     def _name(self) -> str:
         return type(self).__name__
 
+    def _listed(self, params: Any) -> list[Any]:
+        if isinstance(params, Tensor):
+            return [params]
+        if isinstance(params, Iterable) and not isinstance(params, Mapping):
+            return list(params)
+        raise DTypeError(
+            f"{self._name}: a {type(params).__name__} is no list of parameters",
+            fix="pass tensors: nn.state.get_parameters(model)",
+            line=here(),
+        )
+
     def _tensors(self, params: Iterable[Tensor]) -> list[Tensor]:
-        found = [params] if isinstance(params, Tensor) else list(params)
+        found = self._listed(params)
         for tensor in found:
             if not isinstance(tensor, Tensor):
                 raise DTypeError(
@@ -206,6 +217,10 @@ class Optimizer:
     def _in_range(self, **values: tuple[float, float]) -> None:
         """Raise ConfigError unless each value is at least 0 and below its limit."""
         for name, (value, limit) in values.items():
+            if not hasattr(value, "__float__"):
+                raise DTypeError(
+                    f"{self._name}: {name} must be a number, not {value!r}", line=here()
+                )
             if not 0 <= value < limit:
                 raise ConfigError(
                     f"{self._name}: {name} must be at least 0 and below {limit}, not {value}",

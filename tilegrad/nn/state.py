@@ -84,6 +84,12 @@ def load_state_dict(
     float would become an integer or the reverse. Everything is checked, and computed, before
     anything is written.
     """
+    if not isinstance(state_dict, Mapping):
+        raise DTypeError(
+            f"load_state_dict: cannot load a {type(state_dict).__name__}",
+            rule="a dict of names and tensors, as nn.state.safe_load gives",
+            line=here(),
+        )
     own = get_state_dict(model)
     unmatched = Unmatched(
         [name for name in own if name not in state_dict],

@@ -13,9 +13,9 @@ from typing import Any, Literal, Self, overload
 from tilegrad.base.dtype import DType, promote
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
-from tilegrad.tensor.core import check_devices, describe
+from tilegrad.tensor.core import Core, check_devices, check_tensors, describe
 from tilegrad.tensor.linear import Linear
-from tilegrad.tensor.sizes import as_int, here, show_shape
+from tilegrad.tensor.sizes import as_int, here, same
 
 __all__ = ["Convolution"]
 
@@ -35,6 +35,11 @@ def _padding(name: str, padding: Sizes, count: int) -> list[tuple[int, int]]:
     if isinstance(padding, (tuple, list)) and len(padding) == 2 * count:
         return [(padding[at], padding[at + 1]) for at in range(2 * count - 2, -1, -2)]
     return [(amount, amount) for amount in _each(name, "padding", padding, count)]
+
+
+# What the axes of a weight are, for errors.
+_FORM = "(outputs, channels / groups, *kernel)"
+_TURNED = "(channels, outputs / groups, *kernel)"
 
 
 class Convolution(Linear):
@@ -64,8 +69,11 @@ class Convolution(Linear):
         >>> Tensor.ones(1, 1, 3, 3).conv2d(Tensor.ones(1, 1, 2, 2)).tolist()
         [[[[4.0, 4.0], [4.0, 4.0]]]]
         """
+        check_tensors("conv2d", weight)
         name = f"conv{weight.ndim - 2}d"
         check_devices(name, [self, weight])
+        if weight.ndim < 3:
+            raise self._unfit("conv2d", f"the weight has {weight.ndim} axes", weight)
         outputs, inputs, *kernel = weight._sizes
         count = len(kernel)
         if self.ndim != weight.ndim or count < 1:
@@ -73,10 +81,21 @@ class Convolution(Linear):
         batch, channels = self.shape[0], self._sizes[1]
         if channels != groups * inputs:
             raise self._unfit(
-                name, f"{channels} channels, {groups} groups of {inputs} in the weight", weight
+                name,
+                f"the input has {channels} channels, the weight takes {groups * inputs} "
+                f"({groups} groups of {inputs})",
+                weight,
             )
         if outputs % groups:
             raise self._unfit(name, f"{outputs} outputs do not divide into {groups} groups", weight)
+        if bias is not None and (not isinstance(bias, Core) or not same(bias.numel(), outputs)):
+            check_tensors(name, bias)
+            raise ShapeError(
+                f"{name}: the bias has {bias.numel()} values for {outputs} outputs",
+                weight=describe(weight.uop),
+                bias=describe(bias.uop),
+                line=here(),
+            )
         padded = self.pad([(0, 0), (0, 0), *_padding(name, padding, count)])
         windows = padded._windows(
             name,
@@ -97,10 +116,10 @@ class Convolution(Linear):
         total = total.reshape(batch, outputs, *positions)
         return total if bias is None else total + bias.reshape(1, outputs, *[1] * count)
 
-    def _unfit(self, name: str, fact: str, weight: Self) -> ShapeError:
+    def _unfit(self, name: str, fact: str, weight: Self, form: str = _FORM) -> ShapeError:
         return ShapeError(
             f"{name}: {fact}", input=describe(self.uop), weight=describe(weight.uop), line=here(),
-            rule="input (batch, channels, *sizes), weight (outputs, channels / groups, *kernel)",
+            rule=f"input (batch, channels, *sizes), weight {form}",
         )  # fmt: skip
 
     @composed
@@ -119,13 +138,15 @@ class Convolution(Linear):
 
         Raises as `conv2d`.
         """
+        check_tensors("conv_transpose2d", weight)
         name = f"conv_transpose{weight.ndim - 2}d"
         channels, each, *kernel = weight._sizes
         count = len(kernel)
-        if self.ndim != weight.ndim or self._sizes[1] != channels or channels % groups:
-            raise self._unfit(
-                name, f"{self.shape[1]} channels, {groups} groups, {channels} in the weight", weight
-            )
+        if self.ndim != weight.ndim or count < 1:
+            raise self._unfit(name, "the input needs as many axes as the weight", weight, _TURNED)
+        if self._sizes[1] != channels or groups < 1 or channels % groups:
+            fact = f"{self.shape[1]} channels, the weight takes {channels}, in {groups} groups"
+            raise self._unfit(name, f"the input has {fact}", weight, _TURNED)
         strides, dilations = (
             _each(name, "stride", stride, count),
             _each(name, "dilation", dilation, count),
@@ -168,7 +189,10 @@ class Convolution(Linear):
         count = len(kernel_size) if isinstance(kernel_size, (tuple, list)) else 2
         if self.ndim < count:
             raise ShapeError(
-                f"{name}: {count} spatial axes in {show_shape(self.shape)}", line=here()
+                f"{name}: a window over {count} axes of a tensor with {self.ndim}",
+                tensor=describe(self.uop),
+                line=here(),
+                rule="(batch, channels, *sizes), or a kernel_size with a value per axis",
             )
         kernel = _each(name, "kernel", kernel_size, count)
         strides = kernel if stride is None else _each(name, "stride", stride, count)

@@ -40,6 +40,7 @@ __all__ = [
     "Core",
     "as_dtype",
     "cast_node",
+    "check_tensors",
     "compute",
     "describe",
     "is_scalar_leaf",
@@ -326,8 +327,26 @@ def number_dtype(name: str, dtype: DType, value: Any) -> DType:
     )
 
 
+def check_tensors(name: str, *values: Any, are_several: bool = False) -> None:
+    """Raise DTypeError unless all values are tensors; where there may be several, the remedy says
+    how a list of them is passed.
+    """
+    for value in values:
+        if not isinstance(value, Core):
+            is_list = are_several and isinstance(value, (list, tuple))
+            raise DTypeError(
+                f"{name}: cannot use a {type(value).__name__} as an operand",
+                rule="a tensor",
+                line=here(),
+                remedy=f"pass them one by one: Tensor.{name}(*tensors)"
+                if is_list
+                else "make one: Tensor(value)",
+            )
+
+
 def check_devices(name: str, tensors: list[Core]) -> None:
     """Raise DeviceError unless all tensors are on one device; constants are on any."""
+    check_tensors(name, *tensors)
     first = tensors[0]
     for tensor in tensors[1:]:
         if tensor.device != first.device:

@@ -17,7 +17,7 @@ def canonical(name: str | None) -> str:
     """
     if name is None:
         return Device.DEFAULT
-    found = _names.get(name)
+    found = _names.get(name) if isinstance(name, str) else None
     if found is None:
         found = Device.canonical(name)
         if found.split(":")[0] not in Device:

@@ -388,6 +388,14 @@ class Indexing(Creation):
     def index_select(self, dim: int, index: Self) -> Self:
         """The slices along `dim` that a vector of integers names."""
         axis = as_axis("index_select", dim, self.ndim)
+        if isinstance(index, Core) and index.ndim > 1:
+            raise ShapeError(
+                f"index_select: the index has {index.ndim} axes",
+                tensor=describe(self.uop),
+                index=describe(index.uop),
+                line=here(),
+                rule="a vector of integers; tensor[index] takes any shape",
+            )
         return self[(*[slice(None)] * axis, index)]
 
     def take(self, index: Self) -> Self:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes, promote
-from tilegrad.base.errors import ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
-from tilegrad.tensor.core import check_devices, compute, describe
+from tilegrad.tensor.core import check_devices, check_tensors, compute, describe
 from tilegrad.tensor.movement import Movement, filled
 from tilegrad.tensor.sizes import (
     NO_VARIABLES,
@@ -126,6 +126,12 @@ class Joining(Movement):
         """(before, after) for each axis, and the values of the variables in them."""
         if isinstance(padding, int):
             padding = (padding, padding) * self.ndim
+        if not isinstance(padding, (tuple, list)):
+            raise DTypeError(
+                f"pad: cannot use a {type(padding).__name__} as amounts",
+                rule="an integer, two for each axis from the last axis on, or a pair for each axis",
+                line=here(),
+            )
         if any(part is None or isinstance(part, (tuple, list)) for part in padding):
             pairs = [part or (0, 0) for part in padding]
             if len(pairs) != self.ndim:
@@ -205,6 +211,7 @@ class Joining(Movement):
         >>> Tensor([1, 2]).cat(Tensor([3])).tolist()
         [1, 2, 3]
         """
+        check_tensors("cat", self, *others, are_several=True)
         axis = as_axis("cat", dim, self.ndim)
         for other in others:
             fits = other.ndim == self.ndim and all(
@@ -263,6 +270,7 @@ class Joining(Movement):
 
         Raises ShapeError if shapes differ.
         """
+        check_tensors("stack", self, *others, are_several=True)
         for other in others:
             if not same_shape(self.shape, other.shape):
                 raise ShapeError(

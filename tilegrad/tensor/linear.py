@@ -107,7 +107,7 @@ class Linear(Indexing):
 
     def sequential(self, layers: Sequence[Callable[[Self], Self]]) -> Self:
         """The functions of `layers` applied one after another."""
-        x = self
+        x: Self = self
         for place, layer in enumerate(layers):
             if not callable(layer):
                 raise DTypeError(
@@ -276,10 +276,10 @@ def _parse_formula(formula: str, ndims: Sequence[int]) -> tuple[list[str], str]:
     else:
         named_once = sorted(letter for letter in set(left) - set(",.") if left.count(letter) == 1)
         output = widest + "".join(named_once)
-    if len(set(output)) != len(output) or not set(output) <= set("".join(inputs)):
-        raise ShapeError(
-            f"einsum: the result {output!r} does not fit the operands", formula=formula, line=here()
-        )
+    absent = [letter for letter in output if letter not in "".join(inputs)]
+    if absent or len(set(output)) != len(output):
+        fact = f"no operand has {absent[0]!r}" if absent else "a letter is there twice"
+        raise ShapeError(f"einsum: the result is {output!r}: {fact}", formula=formula, line=here())
     return inputs, output
 
 

@@ -23,7 +23,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.core import as_dtype, compute
 from tilegrad.tensor.device import canonical
 from tilegrad.tensor.loss import Loss
-from tilegrad.tensor.sizes import as_sizes, flat_arguments, here, is_zero
+from tilegrad.tensor.sizes import as_int, as_sizes, flat_arguments, here, is_zero
 
 __all__ = ["Generator", "Random", "generator", "is_training", "set_training"]
 
@@ -39,7 +39,12 @@ class Generator:
         self.drawn = 0
 
     def restart(self, seed: int) -> None:
-        """Begin the stream of `seed`."""
+        """Begin the stream of `seed`.
+
+        Raises DTypeError if that is no integer.
+        """
+        if not isinstance(seed, int):
+            raise DTypeError(f"manual_seed: a seed must be an integer, not {seed!r}", line=here())
         with self._lock:
             self.seed, self.drawn = seed & (2**64 - 1), 0
 
@@ -177,6 +182,7 @@ class Random(Loss):
         wanted = as_dtype(dtype or dtypes.default_int)
         if not wanted.is_int:
             raise DTypeError(f"randint: an integer dtype is needed, not {wanted.name}", line=here())
+        low, high = as_int("randint", "low", low), as_int("randint", "high", high)
         if not 0 < high - low <= 1 << 32:
             raise ShapeError(
                 f"randint: no range from {low} to {high}",
@@ -230,6 +236,8 @@ class Random(Loss):
         (outputs, inputs, ...).
         """
         sizes = flat_arguments(shape)
+        if not sizes:
+            raise ShapeError("glorot_uniform: no sizes", rule="(outputs, inputs, ...)", line=here())
         return cls._symmetric(sizes, math.sqrt(6 / (sizes[0] + math.prod(sizes[1:]))), options)
 
     @classmethod

@@ -174,7 +174,12 @@ class Realized(Attention):
 
     def __len__(self) -> int:
         if not self.ndim:
-            raise TypeError("len() of a tensor without axes")
+            raise DTypeError(
+                "len: a tensor without axes has no length",
+                tensor=describe(self.uop),
+                line=here(),
+                remedy=".numel() counts its elements: 1",
+            )
         return memory.bound(self.shape[0], self._variables)
 
     def __bool__(self) -> bool:
@@ -193,7 +198,12 @@ class Realized(Attention):
 
     def __iter__(self) -> Iterator[Self]:
         if not self.ndim:
-            raise TypeError("iteration over a tensor without axes")
+            raise DTypeError(
+                "iter: a tensor without axes has no parts",
+                tensor=describe(self.uop),
+                line=here(),
+                remedy=".item() gives its number",
+            )
         return iter([self[place] for place in range(len(self))])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

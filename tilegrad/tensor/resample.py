@@ -173,9 +173,9 @@ class Resampling(Rearranging):
         fits = depth in (2, 3) and grid.ndim == self.ndim and grid._sizes[-1] == depth
         if not fits or grid._sizes[0] != self._sizes[0] or 0 in self._sizes[2:]:
             raise ShapeError(
-                f"grid_sample: places {show_shape(grid.shape)} in {show_shape(self.shape)}",
-                left=describe(self.uop),
-                right=describe(grid.uop),
+                f"grid_sample: places {show_shape(grid.shape)} do not fit {show_shape(self.shape)}",
+                input=describe(self.uop),
+                grid=describe(grid.uop),
                 line=here(),
                 rule="(N, Ho, Wo, 2) in (N, C, H, W), or (N, Do, Ho, Wo, 3) in (N, C, D, H, W)",
             )
@@ -258,6 +258,7 @@ class Resampling(Rearranging):
             raise ShapeError(
                 f"max_unpool2d: {show_shape(indices.shape)} indices for {show_shape(self.shape)}",
                 line=here(),
+                rule="an index for each element, as max_pool2d(return_indices=True) gives",
             )
         count = len(kernel_size) if isinstance(kernel_size, (tuple, list)) else 2
         lead, old = self.shape[: self.ndim - count], self._sizes[self.ndim - count :]

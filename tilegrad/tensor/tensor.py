@@ -28,7 +28,7 @@ from tilegrad.base.errors import ShapeError, TilegradError
 from tilegrad.grad.backward import below, gradients
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.core import Core, compute, describe, live
+from tilegrad.tensor.core import Core, check_tensors, compute, describe, live
 from tilegrad.tensor.graphs import graphs
 from tilegrad.tensor.interchange import Interchange
 from tilegrad.tensor.memory import base_of
@@ -111,6 +111,7 @@ class Tensor(Interchange, metaclass=_Kind):
         >>> x = Tensor([3.0]); (x * x).sum().gradient(x)[0].tolist()
         [6.0]
         """
+        check_tensors("gradient", *targets)
         found = self._gradients_of([_names(target) for target in targets], gradient)
         made: list[Any] = []
         for target, node in zip(targets, found):
@@ -146,9 +147,15 @@ class Tensor(Interchange, metaclass=_Kind):
                 line=here(),
                 remedy="make parameters with requires_grad=True",
             )
-        for leaf, node in zip(
-            leaves, self._gradients_of([_names(leaf) for leaf in leaves], gradient)
-        ):
+        found = self._gradients_of([_names(leaf) for leaf in leaves], gradient)
+        if all(node is None for node in found):
+            raise TilegradError(
+                "backward: no gradient reaches what requires one",
+                tensor=describe(self.uop),
+                line=here(),
+                rule="detach(), comparisons, integers and rounding pass none on",
+            )
+        for leaf, node in zip(leaves, found):
             if node is not None:
                 part = self._of(node, leaf.device, merge(self._variables, leaf._variables), False)
                 leaf.grad = part if leaf.grad is None else leaf.grad + part
@@ -168,6 +175,7 @@ class Tensor(Interchange, metaclass=_Kind):
                 )
             seed = UOp.const(self.dtype, 1)
         else:
+            check_tensors("backward", gradient)
             if not same_shape(gradient.shape, self.shape) and gradient.uop.op is not Ops.CONST:
                 raise ShapeError(
                     f"backward: the gradient has shape {show_shape(gradient.shape)}, the "
