@@ -210,7 +210,9 @@ def test_what_does_not_fit_raises() -> None:
         x.interpolate(scale_factor=0.1)
     with pytest.raises(DTypeError, match="grid_sample: unknown padding_mode 'wrap'"):
         x.grid_sample(Tensor.zeros(1, 1, 1, 2), padding_mode="wrap")
-    with pytest.raises(ShapeError, match=r"grid_sample: places \(1, 1, 1, 3\) do not fit \(1, 1, 2, 2\)"):
+    with pytest.raises(
+        ShapeError, match=r"grid_sample: places \(1, 1, 1, 3\) do not fit \(1, 1, 2, 2\)"
+    ):
         x.grid_sample(Tensor.zeros(1, 1, 1, 3))
     with pytest.raises(ShapeError, match=r"max_unpool2d: \(1,\) indices for \(1, 1, 2, 2\)"):
         x.max_unpool2d(Tensor([1]))
