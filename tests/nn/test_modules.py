@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tilegrad.nn
-from tilegrad import Tensor, dtypes, nn
+from tilegrad import Tensor, TinyJit, dtypes, nn
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn import module as module_of_modes
 
@@ -218,3 +218,25 @@ def test_channels_are_dropped_whole() -> None:
     found = layer(Tensor.ones(8, 16, 3)).numpy()
     assert ((found == found[..., :1]).all(-1)).all()
     assert set(np.unique(found)) == {0.0, 2.0}
+
+
+def test_running_statistics_go_on_in_replays() -> None:
+    norm = nn.BatchNorm(2)
+    optimizer = nn.optim.SGD(nn.state.get_parameters(norm), lr=0.0)
+    batches = np.random.default_rng(0).normal(size=(5, 4, 2)).astype(np.float32)
+
+    @TinyJit
+    @Tensor.train()
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = norm(x).square().sum().backward()
+        optimizer.step()
+        return loss.realize()
+
+    mean = np.zeros(2)
+    for batch in batches:
+        step(Tensor(batch).realize())
+        mean = 0.9 * mean + 0.1 * batch.mean(0)
+    assert norm.num_batches_tracked is not None and norm.running_mean is not None
+    assert norm.num_batches_tracked.item() == 5
+    np.testing.assert_allclose(norm.running_mean.numpy(), mean, rtol=1e-5, atol=1e-6)
