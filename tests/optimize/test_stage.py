@@ -159,3 +159,15 @@ def test_groups_of_a_convolution_are_a_loop_of_their_own() -> None:
         [correlate(x[:, g : g + 8], w[g : g + 8], 1) for g in range(0, 32, 8)], 1
     )
     np.testing.assert_allclose(run(ast, opts, expected.shape, x, w), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_what_follows_a_product_may_read_its_operands() -> None:
+    """Of a parameter that is loaded at two places, the side of the product is packed."""
+    a, b = SEED.standard_normal((2, 128, 128), np.float32)
+    for result, expected in (
+        (Tensor(b) - Tensor(a) @ Tensor(b), b - a.astype(np.float64) @ b),
+        (Tensor(b) * (Tensor(a) @ Tensor(b)), b * (a.astype(np.float64) @ b)),
+        (Tensor(a) + Tensor(a) @ Tensor(b), a + a.astype(np.float64) @ b),
+        (Tensor(a) @ Tensor(a), a.astype(np.float64) @ a),
+    ):
+        np.testing.assert_allclose(result.numpy(), expected, rtol=1e-3, atol=1e-4)

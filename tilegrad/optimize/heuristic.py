@@ -468,6 +468,7 @@ def _loops_of_fold(fold: UOp) -> set[UOp]:
 def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
     """The two axes of a register tile, if the fold has them."""
     width = target.lanes_of(fold.dtype)
+    everywhere = [node for node in ast.toposort() if node.op is Ops.LOAD]
     loads = [
         node
         for node in fold.toposort()
@@ -509,7 +510,7 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
         if row.src[0].arg >= _FEW_ROWS:
             rows = [row]
         strided = [load for load in moves if _stride(load.src[1], lanes) != 1]
-        stage = _name_of(fold, moves, loads, None)
+        stage = _name_of(fold, moves, everywhere, None)
         if strided:
             # Only a packed operand can be strided along the lanes, and packing takes many uses.
             others = [part for part in outputs if part not in strided[0].ranges]
@@ -535,7 +536,7 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
         # What is computed from loads, or gated, for each element, where along neighbours a vector
         # serves: once, in a copy, or dearly.
         dear = [] if _is_plain(fold, stays) else stays
-        window = _name_of(fold, dear, loads, lanes)
+        window = _name_of(fold, dear, everywhere, lanes)
         if dear and window is None:
             quality *= _GATED
         if best is None or quality > best[0] * 1.01:
@@ -555,8 +556,9 @@ def _is_plain(fold: UOp, loads: list[UOp]) -> bool:
 
 
 def _name_of(fold: UOp, wanted: list[UOp], loads: list[UOp], without: UOp | None) -> int | None:
-    """What STAGE calls the operand with the loads `wanted`: a parameter, or a side of the fold if
-    the other side has none of them; `without` is a range that must not move it.
+    """What STAGE calls the operand with the loads `wanted`: a parameter that no other of the
+    kernel's `loads` reads, or a side of the fold if the other side has none of them; `without` is a
+    range that must not move it.
     """
     value = fold.src[0]
     sides = value.src if value.op.is_alu and len(value.src) == 2 else ()
