@@ -16,3 +16,7 @@ def test_a_script_runs(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     names = run(str(script))
     assert names["checked"] > 0
+
+
+def test_there_are_enough() -> None:
+    assert len(SCRIPTS) >= 40

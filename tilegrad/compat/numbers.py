@@ -1,4 +1,4 @@
-"""The dtypes as tinygrad's scripts name and change them, and `Variable`."""
+"""The dtypes as tinygrad's scripts name and change them, `Variable`, and habits of tensors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tilegrad.base import dtype as ours
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DTypeError
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Variable", "dtypes", "kept_defaults"]
 
@@ -95,13 +96,38 @@ class dtypes(ours.dtypes, metaclass=_Defaults):
 
 @contextmanager
 def kept_defaults() -> Iterator[None]:
-    """A block after which the default dtypes are what they were."""
+    """A block in which tensors have tinygrad's habits, and after which the default dtypes are what
+    they were.
+    """
     before = {name: getattr(ours.dtypes, name) for name in ("default_float", "default_int")}
+    methods = {name: getattr(Tensor, name) for name in _HABITS}
+    for name, method in _HABITS.items():
+        setattr(Tensor, name, method)
     try:
         yield
     finally:
+        for name, method in methods.items():
+            setattr(Tensor, name, method)
         for name, dtype in before.items():
             setattr(ours.dtypes, name, dtype)
+
+
+_gelu, _numpy = Tensor.gelu, Tensor.numpy
+
+
+def _tanh_gelu(self: Tensor, approximate: str = "tanh") -> Tensor:
+    """`Tensor.gelu`, by default in the form with tanh."""
+    return _gelu(self, approximate)
+
+
+def _writable(self: Tensor) -> Any:
+    """`Tensor.numpy`, an array that may be written to without the tensor's notice."""
+    found = _numpy(self)
+    return found if found.flags.writeable else found.copy()
+
+
+# What has one name in both libraries, and another result.
+_HABITS = {"gelu": _tanh_gelu, "numpy": _writable}
 
 
 class _AnyNode(type):
