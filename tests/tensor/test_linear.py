@@ -203,3 +203,16 @@ def test_what_does_not_fit_raises() -> None:
         Tensor.zeros(2, 5).cross_entropy(Tensor([1, 2, 3]))
     with pytest.raises(DTypeError, match="mse_loss: unknown reduction 'avg'"):
         Tensor.zeros(2).mse_loss(Tensor.zeros(2), "avg")
+
+
+def test_products_of_a_given_dtype_are_exact() -> None:
+    """-128 * -128 is not a number of 8 bits."""
+    a = np.full((3, 70), -128, np.int8)
+    expected = a.astype(np.int32) @ a.T.astype(np.int32)
+    found = Tensor(a).matmul(Tensor(a).T, dtype="int32")
+    assert found.dtype is dtypes.int32
+    np.testing.assert_array_equal(found.numpy(), expected)
+    image = np.full((1, 2, 4, 4), -128, np.int8)
+    kernel = np.full((1, 2, 2, 2), 127, np.int8)
+    pixels = Tensor(image).conv2d(Tensor(kernel), dtype="int32")
+    np.testing.assert_array_equal(pixels.numpy(), np.full((1, 1, 3, 3), -128 * 127 * 8))

@@ -111,6 +111,8 @@ class Convolution(Linear):
         each = outputs // groups
         w = weight.reshape(1, groups, each, *[1] * count, inputs, *kernel)
         folded = tuple(range(3 + count, 4 + 2 * count))
+        if dtype is not None:
+            x, w = x.cast(dtype), w.cast(dtype)
         total = (x * w).sum(folded, dtype=dtype)
         total = total.cast(promote(self.dtype, weight.dtype)) if dtype is None else total
         total = total.reshape(batch, outputs, *positions)

@@ -90,6 +90,9 @@ class Linear(Indexing):
             if other.ndim == 1
             else turned.reshape(*turned.shape[:-2], *gap, *turned.shape[-2:])
         )
+        if dtype is not None:
+            # In a wider dtype the products are exact, too.
+            left, right = left.cast(dtype), right.cast(dtype)
         total = (left * right).sum(-1, dtype=dtype)
         return total.cast(promote(self.dtype, other.dtype)) if dtype is None else total
 
