@@ -548,3 +548,26 @@ def test_what_a_list_gathered_stays() -> None:
     for n in range(5):
         function(full(n, 2))
     assert [each.tolist()[0] for each in kept] == [1, 2]
+
+
+def test_numbers_brought_from_python_are_part_of_what_is_computed() -> None:
+    """A rate made anew from a counter is a constant of the kernels' memory, not of their code."""
+
+    class Schedule:
+        def __init__(self) -> None:
+            self.steps, self.rate = 0, Tensor([1.0]).realize()
+
+        def step(self) -> None:
+            self.steps += 1
+            self.rate.assign(Tensor([1.0 / self.steps, 2.0])[:1]).realize()
+
+    schedule, weights = Schedule(), Tensor.ones(3).realize()
+
+    @jit
+    def update() -> Tensor:
+        schedule.step()
+        return (weights * schedule.rate).realize()
+
+    with pytest.raises(CaptureError, match=r"schedule\.steps changes from call to call"):
+        for count in range(1, 7):
+            assert update().tolist() == pytest.approx([1 / count] * 3)

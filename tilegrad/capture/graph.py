@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilegrad.base.config import Config, config
-from tilegrad.base.errors import OutOfMemoryError
+from tilegrad.base.errors import OutOfMemoryError, located
 from tilegrad.base.origin import Entry, method_names
 from tilegrad.device.cpu import CpuRuntime
 from tilegrad.device.registry import Device
 from tilegrad.engine import report
 from tilegrad.engine.pipeline import CompiledKernel
-from tilegrad.engine.run import Launch, load_program, located, run_step
+from tilegrad.engine.run import Launch, load_program, run_step
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = ["Program", "Step", "Value"]

@@ -7,6 +7,7 @@ to be computed is computed after it, so that the captured call finds all its sta
 from __future__ import annotations
 
 import gc
+import hashlib
 import random
 import sys
 import weakref
@@ -89,6 +90,11 @@ def _random_state() -> object:
     numpy = sys.modules.get("numpy.random")
     state = numpy.get_state(legacy=False)["state"] if numpy is not None else None
     return random.getstate(), None if state is None else (state["pos"], state["key"].tobytes())
+
+
+def _digest(buffer: Buffer) -> bytes:
+    view = buffer.host_view() if buffer.is_allocated else None
+    return b"" if view is None else hashlib.blake2b(view, digest_size=16).digest()
 
 
 class Run:
@@ -305,13 +311,21 @@ class Run:
         ]
 
     def fingerprint(self) -> object:
-        """The steps of the run: equal for two runs that do the same."""
+        """The steps of the run, and the numbers that it brought from Python: equal for two runs
+        that do the same.
+        """
+        older = {id(known.memory) for known in self.before.values()}
         numbers: dict[int, int] = {}
         steps = []
         for launch in self.record:
             key = launch.kernel.key if launch.kernel is not None else launch.device
             places = tuple([numbers.setdefault(id(each), len(numbers)) for each in launch.buffers])
-            steps.append((key, places))
+            brought = [
+                _digest(each)
+                for each in launch.buffers[1:]
+                if launch.kernel is None and each.device == "HOST" and id(each) not in older
+            ]
+            steps.append((key, places, brought))
         return steps
 
     def _compare(self) -> None:
