@@ -17,6 +17,7 @@ import pytest
 
 from tests.capture.helpers import full
 from tilegrad import Context, Tensor, dtypes, jit
+from tilegrad.base.errors import CaptureError
 
 scale = 1.0
 settings = {"scale": 1.0, "other": 0}
@@ -520,8 +521,6 @@ def test_counters_stop_without_recapture() -> None:
 
 
 def test_a_counter_that_is_computed_with_is_refused() -> None:
-    from tilegrad.base.errors import CaptureError
-
     holder = types.SimpleNamespace(count=0)
 
     @jit
@@ -568,6 +567,7 @@ def test_numbers_brought_from_python_are_part_of_what_is_computed() -> None:
         schedule.step()
         return (weights * schedule.rate).realize()
 
+    found = []
     with pytest.raises(CaptureError, match=r"schedule\.steps changes from call to call"):
-        for count in range(1, 7):
-            assert update().tolist() == pytest.approx([1 / count] * 3)
+        found.extend(update().tolist()[0] for _ in range(9))
+    assert found == pytest.approx([1 / count for count in range(1, len(found) + 1)])
