@@ -15,8 +15,8 @@ from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "SGD", "Adam", "AdamW", "BatchNorm", "ConvTranspose1d", "ConvTranspose2d", "Embedding",
-    "OptimizerGroup", "mnist",
+    "LAMB", "LARS", "SGD", "Adam", "AdamW", "BatchNorm", "ConvTranspose1d", "ConvTranspose2d",
+    "Embedding", "Muon", "OptimizerGroup", "mnist",
 ]  # fmt: skip
 
 
@@ -143,6 +143,69 @@ class AdamW(_Steps, optim.AdamW):
         optim.AdamW.__init__(self, params, lr, (b1, b2), eps, weight_decay)
 
     step = optim.AdamW.step
+
+
+class LAMB(_Steps, optim.LAMB):
+    """`tilegrad.nn.optim.LAMB`, with `b1` and `b2` for `betas`."""
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.001,
+        b1: float = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        device: str | None = None,
+        fused: bool = False,
+    ):
+        optim.LAMB.__init__(self, params, lr, (b1, b2), eps, weight_decay)
+
+    step = optim.LAMB.step
+
+
+class LARS(_Steps, optim.LARS):
+    """`tilegrad.nn.optim.LARS`, whose momentum holds the learning rate: `classic`, as it is by
+    default in tinygrad.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.001,
+        momentum: float = 0.9,
+        weight_decay: float = 1e-4,
+        *,
+        nesterov: bool = False,
+        tcoef: float = 0.001,
+        device: str | None = None,
+        fused: bool = False,
+    ):
+        optim.LARS.__init__(self, params, lr, momentum, weight_decay, nesterov, tcoef)
+
+    step = optim.LARS.step
+
+
+class Muon(_Steps, optim.Muon):
+    """`tilegrad.nn.optim.Muon`, with `momentum` before `weight_decay`."""
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.001,
+        momentum: float = 0.95,
+        weight_decay: float = 0.1,
+        ns_steps: int = 5,
+        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
+        nesterov: bool = True,
+        device: str | None = None,
+        fused: bool = False,
+    ):
+        optim.Muon.__init__(
+            self, params, lr, weight_decay, momentum, nesterov, ns_coefficients, ns_steps=ns_steps
+        )
+
+    step = optim.Muon.step
 
 
 class OptimizerGroup(_Steps):

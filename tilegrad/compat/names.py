@@ -26,6 +26,11 @@ def _some(*names: str) -> dict[str, str]:
     return {name: _TOP[name] for name in names}
 
 
+_NODES = {
+    **_some("UOp", "Variable"),
+    **dict.fromkeys(("Ops", "PatternMatcher", "UPat", "graph_rewrite"), "tilegrad.ir"),
+}
+
 # Name -> the module that it comes from. Under "" stands a module that has all the others.
 MODULES: dict[str, dict[str, str]] = {
     "tinygrad": _TOP,
@@ -38,7 +43,7 @@ MODULES: dict[str, dict[str, str]] = {
         "truncate": "tilegrad.base.dtype",
     },
     "tinygrad.helpers": {
-        **_some("Context", "GlobalCounters", "getenv"),
+        **_some("Context", "GlobalCounters", "dtypes", "getenv"),
         "": "tilegrad.compat.helpers",
         "ContextVar": "tilegrad.compat.switches",
         "tqdm": "tilegrad.compat.bar",
@@ -48,13 +53,14 @@ MODULES: dict[str, dict[str, str]] = {
     "tinygrad.engine": {},
     "tinygrad.engine.jit": _some("TinyJit"),
     "tinygrad.uop": {"Ops": "tilegrad.ir"},
-    "tinygrad.uop.ops": {
-        **_some("UOp", "Variable"),
-        "Ops": "tilegrad.ir",
-        "PatternMatcher": "tilegrad.ir",
-        "UPat": "tilegrad.ir",
-        "graph_rewrite": "tilegrad.ir",
-    },
+    "tinygrad.uop.ops": _NODES,
+    # Where older scripts look.
+    "tinygrad.features": {},
+    "tinygrad.features.jit": _some("TinyJit"),
+    "tinygrad.jit": _some("TinyJit"),
+    "tinygrad.ops": {**_NODES, **_some("Device", "GlobalCounters")},
+    "tinygrad.shape": {},
+    "tinygrad.shape.symbolic": _some("Variable"),
     "tinygrad.nn": {
         **_some("Tensor", "dtypes"),
         "": "tilegrad.nn",
@@ -65,7 +71,10 @@ MODULES: dict[str, dict[str, str]] = {
     },
     "tinygrad.nn.optim": {
         "": "tilegrad.nn.optim",
-        **dict.fromkeys(("SGD", "Adam", "AdamW", "OptimizerGroup"), "tilegrad.compat.layers"),
+        **dict.fromkeys(
+            ("LAMB", "LARS", "Muon", "SGD", "Adam", "AdamW", "OptimizerGroup"),
+            "tilegrad.compat.layers",
+        ),
     },
     "tinygrad.nn.state": {
         "": "tilegrad.nn.state",
@@ -85,7 +94,6 @@ _RENAMED_FROM = {
     ("tinygrad.engine.jit", "JitError"): ("tilegrad.base.errors", "CaptureError"),
     ("tinygrad.uop.ops", "AxisType"): ("tilegrad.ir", "Axis"),
     ("tinygrad.uop.ops", "sint"): ("tilegrad.ir.uop", "sint"),
-    ("tinygrad.dtype", "truncate"): ("tilegrad.base.dtype", "truncate"),
 }
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from tilegrad.base import dtype as ours
 from tilegrad.base.dtype import DType
-from tilegrad.base.errors import DTypeError
+from tilegrad.base.errors import DTypeError, TilegradError
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.core import live
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Variable", "dtypes", "kept_defaults"]
@@ -112,7 +113,7 @@ def kept_defaults() -> Iterator[None]:
             setattr(ours.dtypes, name, dtype)
 
 
-_gelu, _numpy = Tensor.gelu, Tensor.numpy
+_plain_backward, _gelu, _numpy = Tensor.backward, Tensor.gelu, Tensor.numpy
 
 
 def _tanh_gelu(self: Tensor, approximate: str = "tanh") -> Tensor:
@@ -126,8 +127,38 @@ def _writable(self: Tensor) -> Any:
     return found if found.flags.writeable else found.copy()
 
 
+def _backward(self: Tensor, gradient: Tensor | None = None, retain_graph: bool = True) -> Tensor:
+    """`Tensor.backward`; where no tensor below was marked, every float that the script made and did
+    not compute gets a gradient.
+
+    Raises the plain error where two of them have one value, as in `Tensor.ones(2)` twice: equal
+    graphs are one node, whose gradient is that of both.
+    """
+    try:
+        return _plain_backward(self, gradient, retain_graph)
+    except TilegradError as error:
+        if type(error) is not TilegradError:
+            raise
+        made = [
+            tensor
+            for tensor in live()
+            if isinstance(tensor, Tensor)
+            and tensor._is_leaf
+            and tensor.requires_grad is None
+            and tensor.dtype.is_float
+            and tensor is not gradient
+        ]
+        found = zip(made, self.gradient(*made, gradient=gradient))
+        reached = [(tensor, part) for tensor, part in found if part is not None]
+        if not reached or len({tensor.uop for tensor, _ in reached}) < len(reached):
+            raise
+    for tensor, part in reached:
+        tensor.grad = part if tensor.grad is None else tensor.grad + part
+    return self
+
+
 # What has one name in both libraries, and another result.
-_HABITS = {"gelu": _tanh_gelu, "numpy": _writable}
+_HABITS = {"backward": _backward, "gelu": _tanh_gelu, "numpy": _writable}
 
 
 class _AnyNode(type):
