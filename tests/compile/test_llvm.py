@@ -117,7 +117,7 @@ def test_spills_are_counted() -> None:
 def test_a_syntax_error_shows_its_line() -> None:
     with pytest.raises(
         CompileError,
-        match=r"^llvm: use of undefined value '%z'\n  line: +2: %b = fadd float %z, %a\n",
+        match=r"^llvm: use of undefined value '%z'\n  text: +2: %b = fadd float %z, %a\n",
     ):
         compile_ir(
             "define float @f(float %a) {\n  %b = fadd float %z, %a\n  ret float %b\n}",

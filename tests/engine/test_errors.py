@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from tilegrad import Context, Device, GlobalCounters, Tensor, Variable, dtypes, jit, nn
 from tilegrad.base.errors import (
+    CompileError,
     DataError,
     DeviceError,
     DTypeError,
@@ -343,6 +345,23 @@ def test_the_line_of_a_gradient_is_that_of_the_forward_call() -> None:
     with room_for(0), pytest.raises(OutOfMemoryError) as caught:
         x.grad.realize()
     assert line_of("# derived") in str(caught.value)
+
+
+def test_a_refused_kernel_names_the_line_that_asked_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The compiler speaks when `realize` is called, of a kernel that another line asked for."""
+
+    def refuse(source: str) -> Any:
+        raise CompileError("llvm: no such instruction", text=source.splitlines()[0])
+
+    x = filled(2)
+    wanted = (x * 3.1875).cos() + 0.28125  # refused
+    monkeypatch.setitem(Device._open, "CPU", replace(Device["CPU"], compile=refuse))
+    with pytest.raises(CompileError) as caught:
+        wanted.realize()
+    assert "llvm: no such instruction" in str(caught.value)
+    assert line_of("# refused") in str(caught.value)
 
 
 def test_backward_says_which_line_called_it() -> None:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import re
 import sys
 
-from tilegrad.base.origin import called_from
+from tilegrad.base.origin import Entry, called_from, method_names, user_lines
 
 __all__ = [
     "CaptureError", "CompileError", "ConfigError", "DTypeError", "DataError", "DeviceError",
     "IndexBoundsError",
     "InternalError", "OptError", "OutOfMemoryError", "ShapeError", "TilegradError",
+    "located",
 ]  # fmt: skip
 
 
@@ -86,6 +87,18 @@ class InternalError(TilegradError, AssertionError):
     """tilegrad broke a rule of its own; the message says which pass did."""
 
     names_line = False
+
+
+def located(error: TilegradError, origin: tuple[Entry, ...]) -> TilegradError:
+    """The error with the user's calls and lines, before the remedy if there is one."""
+    details = dict(error.details)
+    remedy = details.pop("remedy", None)
+    for name, found in (("call", method_names(origin)), ("line", user_lines(origin))):
+        if found:
+            details.setdefault(name, ", ".join(found))
+    if remedy is not None:
+        details["remedy"] = remedy
+    return type(error)(error.headline, **details)
 
 
 def _placed(headline: str, details: dict[str, object], line: str, name: str) -> dict[str, object]:

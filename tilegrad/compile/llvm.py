@@ -91,7 +91,7 @@ def _refusal(error: RuntimeError, triple: str) -> CompileError:
     place = re.match(r"<string>:(\d+):(\d+): error: (.*)", headline)
     if place:
         headline = place[3]
-        details["line"] = f"{place[1]}: {lines[1].strip()}" if len(lines) > 1 else place[1]
+        details["text"] = f"{place[1]}: {lines[1].strip()}" if len(lines) > 1 else place[1]
     elif len(lines) > 1:
         details["near"] = lines[1].strip()
     return CompileError(f"llvm: {headline}", **details, target=triple)

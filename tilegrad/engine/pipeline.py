@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import tilegrad
 from tilegrad.base import cache
 from tilegrad.base.config import config
+from tilegrad.base.errors import CompileError, located
+from tilegrad.base.origin import Entry
 from tilegrad.base.trace import counters
 from tilegrad.device.backend import Backend
 
@@ -247,9 +249,13 @@ def compile_kernel(ast: UOp, backend: Backend, opts: Sequence[Any] | None = None
 
 
 def compile_kernels(
-    items: Sequence[tuple[UOp, Backend]], helpers: Helpers | None = None
+    items: Sequence[tuple[UOp, Backend]],
+    helpers: Helpers | None = None,
+    origin_of: Callable[[int], tuple[Entry, ...]] = lambda place: (),
 ) -> list[CompiledKernel]:
-    """Each of `items` as a binary; those that are not kept anywhere are shared with `helpers`."""
+    """Each of `items` as a binary; those that are not kept anywhere are shared with `helpers`.
+    `origin_of` gives the user's calls behind an item, for the CompileError of one that is refused.
+    """
     keys = [kernel_key(ast, backend) for ast, backend in items]
     if helpers is not None:
         missing = {
@@ -260,10 +266,13 @@ def compile_kernels(
         if len(missing) >= _WORTH_HELP:
             _make_with(helpers, missing)
     # What no helper gave is made here, and fails here.
-    return [
-        recall_kernel(key) or compile_kernel(ast, backend)
-        for key, (ast, backend) in zip(keys, items, strict=True)
-    ]
+    found = []
+    for place, (key, (ast, backend)) in enumerate(zip(keys, items, strict=True)):
+        try:
+            found.append(recall_kernel(key) or compile_kernel(ast, backend))
+        except CompileError as error:
+            raise located(error, origin_of(place)) from error
+    return found
 
 
 def _make_with(helpers: Helpers, missing: Mapping[str, tuple[UOp, Backend]]) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 from tilegrad.base import cache
 from tilegrad.base.config import config
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.origin import Entry
 from tilegrad.device.registry import Device
 from tilegrad.engine.pipeline import (
     CompiledKernel,
@@ -94,6 +95,11 @@ class Graph:
     leaves: list[UOp]
     draws: list[UOp]
     key: str
+
+    def origin_of(self, places: Iterable[int]) -> tuple[Entry, ...]:
+        """The user's calls behind some of the nodes: those of this graph, whoever made the plan."""
+        known = [self.nodes[place] for place in places if place < len(self.nodes)]
+        return tuple(dict.fromkeys(entry for node in known for entry in node.origin))
 
 
 # Graphs of so many nodes have tens of kernels.
@@ -187,8 +193,11 @@ def _make(graph: Graph, sink: UOp) -> Plan:
     targets = {name: Device[name].target for name in names}
     with _helpers(graph, names) as helpers:
         schedule = make_schedule(numbered, targets, Device.DEFAULT, plain=bool(config.NOOPT))
-        asts = [(item.ast, Device[item.device]) for item in schedule.items if item.ast is not None]
-        kernels = iter(compile_kernels(asts, helpers))
+        compiled = [(item.ast, item) for item in schedule.items if item.ast is not None]
+        asts = [(ast, Device[item.device]) for ast, item in compiled]
+        kernels = iter(
+            compile_kernels(asts, helpers, lambda place: graph.origin_of(compiled[place][1].nodes))
+        )
     memory = plan_memory(schedule, schedule.outputs)
     steps = []
     for item in schedule.items:

@@ -16,11 +16,10 @@ from typing import Any
 
 from tilegrad.base.config import config
 from tilegrad.base.errors import ShapeError
-from tilegrad.base.origin import Entry
 from tilegrad.engine import report
 from tilegrad.engine.known import Known, readers
 from tilegrad.engine.memory import buffer_of, leaf, overwrite
-from tilegrad.engine.plans import Graph, Step, normalise, plan_for
+from tilegrad.engine.plans import Graph, normalise, plan_for
 from tilegrad.engine.run import current_recording, run_plan, show_copy
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
@@ -138,7 +137,7 @@ def _run(
         plan,
         inputs,
         _values(graph, variables),
-        lambda step: _origin(graph, step),
+        lambda step: graph.origin_of(step.nodes),
         bool(writers),
         graph.nodes,
     )
@@ -260,12 +259,6 @@ def _values(graph: Graph, variables: Mapping[UOp, int]) -> dict[str, int]:
         values[f"seed{number}_high"] = (seed >> 32) & 0xFFFFFFFF
         values[f"offset{number}"] = node.arg.offset
     return values
-
-
-def _origin(graph: Graph, step: Step) -> tuple[Entry, ...]:
-    """The user's calls that a step computes: those of this graph, whoever made the plan."""
-    places = [place for place in step.nodes if place < len(graph.nodes)]
-    return tuple(dict.fromkeys(entry for place in places for entry in graph.nodes[place].origin))
 
 
 def _shaped(buffer: UOp, node: UOp) -> UOp:

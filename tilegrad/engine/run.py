@@ -17,8 +17,8 @@ from typing import Any
 
 from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import InternalError, ShapeError, TilegradError
-from tilegrad.base.origin import Entry, method_names, user_lines
+from tilegrad.base.errors import InternalError, ShapeError, TilegradError, located
+from tilegrad.base.origin import Entry, method_names
 from tilegrad.device.registry import Device
 from tilegrad.engine import report
 from tilegrad.engine.pipeline import CompiledKernel, binary_of
@@ -31,7 +31,6 @@ __all__ = [
     "Recording",
     "current_recording",
     "load_program",
-    "located",
     "recording",
     "run_plan",
     "run_step",
@@ -196,18 +195,6 @@ def _run_steps(
     except TilegradError as error:
         return located(error, origin_of(step) if step is not None else ())
     return None
-
-
-def located(error: TilegradError, origin: tuple[Entry, ...]) -> TilegradError:
-    """The error with the user's calls and lines, before the remedy if there is one."""
-    details = dict(error.details)
-    remedy = details.pop("remedy", None)
-    for name, found in (("call", method_names(origin)), ("line", user_lines(origin))):
-        if found:
-            details.setdefault(name, ", ".join(found))
-    if remedy is not None:
-        details["remedy"] = remedy
-    return type(error)(error.headline, **details)
 
 
 def _show_empty(plan: Plan, table: Sequence[Buffer]) -> None:
