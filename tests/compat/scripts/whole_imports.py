@@ -11,7 +11,11 @@ from tinygrad.tensor import Tensor
 assert dtypes is from_top and nn is same_nn is tinygrad.nn and Tensor is tinygrad.Tensor
 assert nn.optim is optim and nn.state is state and optim.Adam is Adam
 assert tinygrad.helpers.prod([2, 3]) == 6 and "Tensor" in dir(tinygrad)
-for line in ("from tinygrad import nonsense", "import tinygrad.codegen.kernel"):
+for line in (
+    "from tinygrad import nonsense",
+    "from tinygrad.nn.datasets import cifar",
+    "import tinygrad.codegen.kernel",
+):
     try:
         exec(line)
         raise AssertionError(line)
@@ -25,4 +29,4 @@ except AttributeError as error:
     text = str(error)
 assert "tinygrad.nn.state.nonsense" in text
 assert not hasattr(tinygrad, "nonsense") and getattr(tinygrad, "nonsense", 5) == 5
-checked = 7
+checked = 8
