@@ -56,6 +56,14 @@ def test_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert done.returncode == 3
 
 
+def test_from_the_folder_that_holds_tilegrad(tmp_path: Path) -> None:
+    """The folder of the moment comes after the script's, but tilegrad's helpers still find it."""
+    root = str(Path(__file__).parents[2])
+    script = write(tmp_path, "import sys\nprint(*sys.path, sep='\\n')\n")
+    places = launch(script, cwd=Path(root), PYTHONPATH="").stdout.splitlines()
+    assert places[0] == str(tmp_path) and places.count(root) >= 1 and places[1] != root
+
+
 def test_an_error_begins_in_the_script(tmp_path: Path) -> None:
     script = write(tmp_path, "from tinygrad import Tensor\n\nTensor([1]).shard_like(2)\n")
     done = launch(script, cwd=tmp_path)

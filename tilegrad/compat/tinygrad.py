@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from types import ModuleType, TracebackType
 from typing import Any
 
+import tilegrad
 from tilegrad.base.config import Context
 from tilegrad.base.errors import DataError
 from tilegrad.compat.names import MODULES, absent, find
@@ -132,8 +133,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"compat: there is no such script: {given[0]}", file=sys.stderr)
         return 2
     # As `python script.py`: the script's folder stands first, not the folder of the moment.
+    # If tilegrad itself was found in the latter, that is still looked in, last.
     if sys.path and sys.path[0] in ("", os.getcwd()):
-        del sys.path[0]
+        first = os.path.abspath(sys.path.pop(0))
+        if first == os.path.dirname(os.path.dirname(tilegrad.__file__)):
+            sys.path.append(first)
     try:
         run(given[0], given[1:])
     except Exception as error:
