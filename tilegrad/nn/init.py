@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.tensor.core import check_tensors
 from tilegrad.tensor.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
@@ -117,6 +118,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 
 def _fans(name: str, tensor: Tensor) -> tuple[int, int]:
+    check_tensors(name, tensor)
     if tensor.ndim < 2:
         raise ShapeError(f"{name}: {show_shape(tensor.shape)} has no inputs", line=here())
     outputs, inputs, *kernel = tensor._sizes

@@ -222,6 +222,7 @@ class Dropout(Module):
             return x.dropout(self.p)
 
     def __call__(self, x: Tensor) -> Tensor:
+        check_tensors(type(self).__name__, x)
         return self._drop(x) if self.training and self.p else x
 
 
