@@ -254,7 +254,10 @@ def _held_wide(node: UOp, src: tuple[UOp, ...], dtype: DType) -> UOp:
         return _from_bits(UOp(op, bits.vec(lanes), (*src[:2], *rest)), dtype)
     if op is Ops.STORE and node.src[2].dtype.scalar is dtype:
         if node.arg is not None:
-            old = _from_bits(UOp(Ops.LOAD, bits.vec(src[2].dtype.lanes), src[:2]), dtype)
+            kind = bits.vec(src[2].dtype.lanes)
+            # Where nothing is written, nothing may be read.
+            closed = (UOp.const(kind, 0), src[3]) if len(src) == 4 else ()
+            old = _from_bits(UOp(Ops.LOAD, kind, (*src[:2], *closed)), dtype)
             total = _round(old.alu(node.arg, src[2]), dtype)
             return UOp(op, node.dtype, (*src[:2], _to_bits(total, dtype), *src[3:]))
         return UOp(op, node.dtype, (*src[:2], _to_bits(src[2], dtype), *src[3:]), node.arg)

@@ -364,8 +364,18 @@ class _Function:
         place = self.address(pointer, index)
         text = self.use(value)
         if node.arg is not None:
-            old = self.narrow(self.make(f"load {kind}, ptr {place}, align {align}"), value.dtype)
-            text = self.binary(node.arg, value.dtype, old, text)
+            if is_masked:
+                # Where nothing is written, nothing may be read.
+                parts = (
+                    ("ptr", place),
+                    ("i32", str(align)),
+                    (type_of(gate[0].dtype), self.use(gate[0])),
+                    (kind, "zeroinitializer"),
+                )
+                found = self.call("masked.load", kind, *parts, suffix=f"{_mangled(kind)}.p0")
+            else:
+                found = self.make(f"load {kind}, ptr {place}, align {align}")
+            text = self.binary(node.arg, value.dtype, self.narrow(found, value.dtype), text)
         text = self.widen(text, value.dtype)
         if is_masked:
             flags = type_of(gate[0].dtype)
