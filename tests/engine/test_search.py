@@ -383,7 +383,7 @@ def test_a_search_can_be_interrupted(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.row("R4.11", "P13")
+@pytest.mark.row("R4.11")
 def test_a_strategy_of_ones_own_is_taken_and_every_list_it_tries_is_right() -> None:
     """Random walks over legal moves: what was timed had the plain kernel's values."""
     choice = random.Random(7)

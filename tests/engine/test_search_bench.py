@@ -38,7 +38,6 @@ def test_the_kernels_repeat_and_are_of_every_kind(module: Any) -> None:
     assert 20 <= sum(folds) <= 30
 
 
-@pytest.mark.row("P13")
 def test_the_stored_figures_are_whole_and_no_search_lost() -> None:
     record = json.loads((BENCH / "results" / "search.json").read_text())
     figures = record["figures"]

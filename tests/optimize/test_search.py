@@ -107,7 +107,7 @@ def run(measure: Made, *lists: Opts) -> Found:
 # what is kept
 
 
-@pytest.mark.row("R4.11", "P13")
+@pytest.mark.row("R4.11")
 def test_a_list_that_is_faster_replaces_the_default() -> None:
     found = run(Made(lambda opts: 1.0 if opts == OTHER else 2.0), OTHER)
     assert (found.opts, found.default_seconds, found.seconds, found.gain) == (OTHER, 2.0, 1.0, 2.0)

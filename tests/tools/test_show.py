@@ -128,7 +128,14 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) ->
 
 def test_devices(capsys: pytest.CaptureFixture[str]) -> None:
     out = run(capsys, "devices")
-    assert [line.split()[0] for line in out.splitlines()] == ["*", "EMU", "HOST", "DISK", "NULL", "*"]
+    assert [line.split()[0] for line in out.splitlines()] == [
+        "*",
+        "EMU",
+        "HOST",
+        "DISK",
+        "NULL",
+        "*",
+    ]
     assert out.startswith("* CPU      cpu ")
 
 
