@@ -398,7 +398,12 @@ class _Shaper:
         """
         extent = loop.src[0].arg
         amount = _lane_amount(extent, width, 4, has_mask=self.target.has_mask)
-        if folds and self.target.has_mask:
+        if folds and self.is_written_out():
+            # Its gates stand at every term: no lane of a mask of their own is worth that, and rows
+            # of a window share what they load.
+            amount = width // 2 if amount > extent and extent % (width // 2) == 0 else amount
+            self.split_rows(loop)
+        elif folds and self.target.has_mask:
             threads = self.target.threads if self.work() >= _WORTH_THREADS else 1
             amounts = (count * width for count in _MANY_VECTORS)
             amount = next(
@@ -412,6 +417,21 @@ class _Shaper:
             )
         if amount > 1:
             self.split_to(loop, OptOps.UPCAST, amount)
+
+    def is_written_out(self) -> bool:
+        """Whether a fold has no loop left, and gates."""
+        nodes = self.ast.toposort()
+        loops = (part for node in nodes if node.op is Ops.REDUCE for part in node.src[1:])
+        gated = any(node.op is Ops.LOAD and len(node.src) == 4 for node in nodes)
+        return gated and all(part.arg[1] is Axis.UNROLL for part in loops)
+
+    def split_rows(self, lanes: UOp) -> None:
+        """Write out some iterations of the loop outside `lanes`."""
+        rows = [part for part in self.outputs() if part is not lanes][-1:]
+        for loop in rows:
+            count = _power_in(loop.src[0], _FEW_ROWS)
+            if count > 1 and loop.src[0].arg > count:
+                self.move(OptOps.UPCAST, loop, count)
 
     def work(self) -> int:
         """How often the innermost loop's body runs in all."""
