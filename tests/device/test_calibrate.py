@@ -1,16 +1,20 @@
-"""What the device reaches: measured once, kept, and never faster than light."""
+"""What the device reaches: measured once, and kept."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tilegrad.base.config import Context
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DeviceError
 from tilegrad.device import calibrate
 from tilegrad.device.calibrate import Ceilings, ceilings
+from tilegrad.device.cpu import CpuRuntime
+from tilegrad.device.registry import Device
 
 CEILINGS = Ceilings(flops=100.0, copies=((10, 40.0), (1000, 20.0)))
 
@@ -52,13 +56,31 @@ def meter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Mete
 
 def test_measured_once_and_kept(meter: type[Meter]) -> None:
     found = ceilings("CPU")
-    assert found.flops > 1e8
     sizes, rates = zip(*found.copies)
-    assert sorted(rates, reverse=True) == list(rates) and min(rates) > 1e8
+    assert sorted(rates, reverse=True) == list(rates)
     assert sorted(sizes) == list(sizes)
     assert ceilings("CPU") == found and meter.made == 1
     ceilings("CPU", renew=True)
     assert meter.made == 2
+
+
+def test_work_is_counted_a_second(meter: type[Meter], monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = Device["CPU"]
+    runtime = backend.runtime
+    assert isinstance(runtime, CpuRuntime)
+    launch = runtime.launch
+
+    def a_microsecond_a_step(*given: Any, **how: Any) -> float:
+        """Runs the kernel, and says what a machine without other work would take."""
+        launch(*given, **how)
+        return 1e-6 * float(given[2][-1])
+
+    monkeypatch.setattr(runtime, "launch", a_microsecond_a_step)
+    found, threads = ceilings("CPU"), runtime.pool.workers
+    lanes, registers = backend.target.lanes_of(dtypes.float32), backend.target.registers
+    assert found.flops == pytest.approx(2e6 * lanes * (registers - 4) * threads)
+    # Four vectors a round, of four bytes a lane, on every thread.
+    assert found.memory == pytest.approx(1e6 * found.copies[-1][0], abs=2e6 * 16 * lanes * threads)
 
 
 def test_a_busy_machine_is_not_kept(meter: type[Meter], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +97,7 @@ def test_every_width_of_vector_compiles(lanes: int) -> None:
 
     code = compile_ir(calibrate._source(lanes, 8), cpu="x86-64-v3", features="", triple="x86_64")
     assert len(code) > 1000
-    if calibrate.Device["CPU"].target.isa.startswith(("avx", "sse")):
+    if Device["CPU"].target.isa.startswith(("avx", "sse")):
         assert elf.load(code).address("multiply_add")
 
 
