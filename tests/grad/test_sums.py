@@ -57,6 +57,26 @@ def test_a_sum_is_not_taken_among_many_zeros() -> None:
     assert [node.src[0].shape for node in sums(sum_axes(padded, (0,)))] == [(1, 300), (1000, 1)]
 
 
+def test_a_product_is_summed_before_an_axis_along_which_a_factor_repeats() -> None:
+    """The rows of a matrix product are summed once they are there; those of a batch, whose elements
+    both factors have of their own, at once.
+    """
+    rng = np.random.default_rng(0)
+    a, w = Tensor.empty(2, 3, 4, dtype="float64"), Tensor.empty(2, 4, 5, dtype="float64")
+    values = {each.uop: rng.normal(size=each.shape).reshape(-1) for each in (a, w)}
+    values = {node.src[0] if node.op is Ops.RESHAPE else node: x for node, x in values.items()}
+    wanted = None
+    for moved in (a @ w, (a @ w).permute(1, 0, 2).reshape(3, 1, 2, 5).permute(2, 1, 0, 3)[:, 0]):
+        product = moved.uop
+        wanted = evaluate(product, values) if wanted is None else wanted
+        for axes, count in (((0,), 1), ((1,), 2), ((0, 1), 2), ((2,), 2)):
+            found = sum_axes(product, axes)
+            assert len(sums(found)) == count, axes
+            np.testing.assert_allclose(
+                evaluate(found, values), wanted.sum(axes, keepdims=True), rtol=1e-12
+            )
+
+
 def test_other_folds_and_other_ops_stay_apart() -> None:
     x = leaf(3, 4)
     largest = UOp(Ops.REDUCE_AXIS, x.dtype, (x,), (Ops.MAX, (1,)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from tests.schedule.plans import CPU, edges, kernels, plan, sizes
-from tilegrad import Tensor, dtypes
+from tilegrad import Tensor, Variable, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.fuse import fuse
@@ -237,3 +237,27 @@ def test_two_sums_of_products_are_two_kernels() -> None:
     assert edges(schedule) == [(0, 1, Reason.BESIDE, 2 * 4 * 64 * 256)]
     small = plan(x[:4] @ a[:, :8] + y[:4] @ b[:, :8])
     assert edges(small) == []
+
+
+def test_a_sum_of_products_among_zeros_is_a_kernel() -> None:
+    """It would be computed for the zeros too; a few of them are worth no kernel."""
+    product = Tensor.empty(64, 256) @ Tensor.empty(256, 128)
+    assert edges(plan(product.pad((0, 0, 0, 64)))) == [(0, 1, Reason.PADDED, 2 * 4 * 64 * 128)]
+    assert edges(plan(product.pad((0, 0, 0, 8)))) == []
+
+
+def test_parts_put_together_are_stored_before_a_product() -> None:
+    """Each element would take the gates of all parts again, for every column of the product."""
+    parts = [Tensor.empty(32, 64) for _ in range(3)]
+    joined = Tensor.cat(*parts, dim=1)
+    schedule = plan(joined @ Tensor.empty(192, 48))
+    assert edges(schedule) == [(0, 1, Reason.COSTLY, 2 * 4 * 32 * 192)]
+
+
+def test_sizes_that_are_not_known_leave_the_others_alone() -> None:
+    """A head's part of a window of a cache: no index is divided."""
+    n = Variable("n", 1, 16).bind(5)
+    keys, query = Tensor.empty(4, 16, 8), Tensor.empty(4, 1, 8)
+    for item in kernels(plan(query @ keys[:, :n].transpose(1, 2))):
+        assert item.ast is not None
+        assert not any(node.op in (Ops.FLOORDIV, Ops.FLOORMOD) for node in item.ast.toposort())

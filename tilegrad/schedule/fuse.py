@@ -35,6 +35,9 @@ _WORTH_WAITING = 4
 # From so many products on, a sum of them is worth a kernel of its own.
 _WORTH_A_TILE = 1 << 20
 _REGION = 64
+# Zeros around such a sum are part of its kernel while that has no more elements than so many times
+# the sum's.
+_MOST_PADDED = 1.5
 # Below this many elements a launch costs more than the lost parallelism.
 _SMALL = 1 << 14
 # Operations per element from which recomputing an expanded value is dearer than storing it.
@@ -236,7 +239,8 @@ def _store_reduced(
 
 def _separate(nodes: list[UOp], fusion: Fusion) -> None:
     """Store, of several large sums of products in one kernel, all but the largest: there are
-    registers for the tile of one.
+    registers for the tile of one. One that stands among many zeros is stored, too, as it would be
+    computed for each of them.
     """
     stored = fusion.stored
     large = {
@@ -247,17 +251,19 @@ def _separate(nodes: list[UOp], fusion: Fusion) -> None:
         and node.arg[0] is Ops.ADD
         and _multiplies(node) > _WORTH_A_TILE
     }
-    if len(large) < 2:
+    if not large:
         return
     readers = _readers(nodes, {**stored, **large})
     meeting: dict[UOp, list[UOp]] = {}
     for fold in large:
         for kernel in readers[fold]:
             meeting.setdefault(kernel, []).append(fold)
-    for folds in meeting.values():
-        for fold in sorted(folds, key=_multiplies)[:-1]:
-            stored[fold] = Reason.BESIDE
-            fusion.refused[fold] = (Reason.BESIDE, 2 * nbytes(fold), 0)
+    for kernel, folds in meeting.items():
+        for place, fold in enumerate(sorted(folds, key=_multiplies, reverse=True)):
+            is_padded = elements(kernel) > _MOST_PADDED * elements(fold)
+            if place > 0 or is_padded:
+                stored[fold] = Reason.BESIDE if place > 0 else Reason.PADDED
+                fusion.refused[fold] = (stored[fold], 2 * nbytes(fold), 0)
     fusion.stored = _in_order(stored, nodes)
 
 
@@ -333,12 +339,23 @@ def _costs(nodes: list[UOp], closed: Set[UOp], tops: Set[UOp] = frozenset()) -> 
 
 
 def _top_of(
+        if node.op in (Ops.ADD, Ops.WHERE) and not node.is_constant:
+            # Of parts put together each takes a gate.
+            parts = sum(_is_padded(source) and not source.is_constant for source in node.src)
+            own += parts if parts > 1 else 0
     reduced: UOp, users: dict[UOp, list[UOp]], order: dict[UOp, int], stored: dict[UOp, Reason]
 ) -> UOp:
     """Where the elementwise work on a reduction ends: the last value of its size through which all
     uses go.
 
     before   REDUCE_AXIS -> RESHAPE -> MUL -> EXPAND
+def _is_padded(node: UOp) -> bool:
+    """Whether a value is another one with zeros around it."""
+    while node.op.is_movement and node.op is not Ops.PAD:
+        node = node.src[0]
+    return node.op is Ops.PAD
+
+
     after    the MUL
     """
     top, size = reduced, elements(reduced)

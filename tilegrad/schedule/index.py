@@ -17,6 +17,7 @@ from tilegrad.base.dtype import Place, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify, simplify_under
+from tilegrad.ir.runs import runs_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.ir.view import ShapeTracker
 from tilegrad.schedule.random import random_word
@@ -52,33 +53,6 @@ def unflatten(position: UOp, shape: tuple[Any, ...]) -> Index:
         index.append(part if axis == 0 else part % size)
         stride = stride * size
     return tuple(simplify(part) for part in reversed(index))
-
-
-def _groups(old: tuple[Any, ...], new: tuple[Any, ...]) -> list[tuple[list[int], list[int]]]:
-    """Runs of axes of two shapes of the same elements, as short as they have equal products.
-
-    An index need not leave its run, so a reshape of some axes leaves the others alone. Axes of
-    size 1 stand in no run. Symbolic sizes are one run.
-    """
-    ours = [axis for axis, size in enumerate(old) if not _is_one(size)]
-    theirs = [axis for axis, size in enumerate(new) if not _is_one(size)]
-    sizes = [old[axis] for axis in ours], [new[axis] for axis in theirs]
-    if any(not isinstance(size, int) or size == 0 for side in sizes for size in side):
-        return [(ours, theirs)] if [*ours, *theirs] else []
-    runs: list[tuple[list[int], list[int]]] = []
-    first, second = iter(ours), iter(theirs)
-    for axis in first:
-        left, right = [axis], [next(second)]
-        inside, outside = old[left[0]], new[right[0]]
-        while inside != outside:
-            if inside < outside:
-                left.append(next(first))
-                inside *= old[left[-1]]
-            else:
-                right.append(next(second))
-                outside *= new[right[-1]]
-        runs.append((left, right))
-    return runs
 
 
 def ravel(index: Index, shape: tuple[Any, ...]) -> UOp:
@@ -239,7 +213,7 @@ class KernelBuilder:
         op, arg, source = node.op, node.arg, node.src[0]
         if op is Ops.RESHAPE:
             parts = [UOp.const(dtypes.index, 0)] * len(source.shape)
-            for theirs, ours in _groups(source.shape, node.shape):
+            for theirs, ours in runs_of(source.shape, node.shape):
                 if len(theirs) == 1 and len(ours) == 1:
                     parts[theirs[0]] = index[ours[0]]
                     continue

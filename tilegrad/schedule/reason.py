@@ -31,6 +31,7 @@ class Reason(Enum):
     NO_PARALLELISM = "the shared axes leave too little to do at once"
     BESIDE = "beside another sum of products, one of the two could not use its operands again"
     TOO_LARGE = "the kernel would have too many operations or buffers"
+    PADDED = "a sum of products among zeros would be computed for each of them"
 
 
 @dataclass(frozen=True)
