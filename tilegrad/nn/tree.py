@@ -1,7 +1,8 @@
 """What a model is made of: the walk over attributes, lists and dicts that all of `nn` shares.
 
 A model is any object. A `Module` may say that some of its tensors are state and never trained
-(`_buffer_names`), or stay out of files (`_transient`).
+(`_buffer_names`), or stay out of files (`_transient`). What holds its parts otherwise than its
+attributes say has a method `_parts`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def walk(obj: object, prefix: str = "", transient: bool = True) -> Iterator[Foun
 
 def parts_of(item: object) -> Iterator[tuple[object, object]]:
     """What `item` holds, by key, place or attribute; nothing for what cannot hold a weight."""
-    if isinstance(item, Mapping):
+    if hasattr(item, "_parts"):
+        yield from item._parts()
+    elif isinstance(item, Mapping):
         yield from item.items()
     elif isinstance(item, tuple) and hasattr(item, "_fields"):
         yield from zip(item._fields, item, strict=True)

@@ -1,0 +1,17 @@
+"""Optimizers: rules that move parameters against their gradients.
+
+A step writes the parameters and all state in place, in one schedule, so that they keep their
+memory. What changes from step to step, the learning rate included, is a tensor and not a number in
+a kernel: nothing is compiled again, and a captured step (`jit`) sees the change. State and update
+are computed in at least float32, for half parameters too.
+"""
+
+from tilegrad.nn.optim.adam import LAMB, Adam, Adamax, AdamW, NAdam, RAdam
+from tilegrad.nn.optim.adaptive import Adadelta, Adafactor, Adagrad, RMSprop, Rprop
+from tilegrad.nn.optim.base import Optimizer, ParamGroup
+from tilegrad.nn.optim.momentum import ASGD, LARS, SGD, Lion, Muon
+
+__all__ = [
+    "ASGD", "LAMB", "LARS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax",
+    "Lion", "Muon", "NAdam", "Optimizer", "ParamGroup", "RAdam", "RMSprop", "Rprop",
+]  # fmt: skip

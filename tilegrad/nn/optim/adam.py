@@ -1,0 +1,339 @@
+"""Adam and its relatives: a mean of gradients over a measure of how large they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, ClassVar, Unpack
+
+from tilegrad.nn.optim.base import Common, Optimizer, ParamGroup
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["LAMB", "Adam", "AdamW", "Adamax", "NAdam", "RAdam"]
+
+
+class _Moments(Optimizer):
+    """What keeps m and v, which begin at 0, and for each group the divisors that make up for that:
+
+        m = b1 * m + (1 - b1) * g;    c1 = 1 - b1^t
+        v = b2 * v + (1 - b2) * g^2;  c2 = 1 - b2^t
+
+    The divisors move by c = b * c + (1 - b), from 0. To keep b^t and take it from 1, in float32,
+    would lose four digits of c2 in the first steps.
+    """
+
+    _slots: ClassVar[tuple[tuple[str, str], ...]] = (("m", "exp_avg"), ("v", "exp_avg_sq"))
+    m: list[Tensor]
+    v: list[Tensor]
+
+    def _check(self, group: ParamGroup) -> None:
+        self._check_betas(group)
+        self._in_range(eps=(group["eps"], math.inf), weight_decay=(group["weight_decay"], math.inf))
+
+    def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
+        b1, b2 = group["betas"]
+        return {"step": step, "c1": 1 - b1**step, "c2": 1 - b2**step}
+
+    def _advance(self) -> list[Tensor]:
+        written = []
+        for group, counts in self._groups():
+            b1, b2 = group["betas"]
+            for name, b in (("c1", b1), ("c2", b2)):
+                written.append(counts[name].assign(counts[name] * b + (1 - b)))
+            written.append(counts["step"].assign(counts["step"] + 1))
+        return written
+
+    @property
+    def c1(self) -> Tensor:
+        """1 - b1^t of the first group."""
+        return self._counts[0]["c1"]
+
+    @property
+    def c2(self) -> Tensor:
+        """1 - b2^t of the first group."""
+        return self._counts[0]["c2"]
+
+    def _moved_moments(self, place: int, g: Tensor) -> tuple[Tensor, Tensor]:
+        """m and v, written."""
+        b1, b2 = self._option(place, "betas")
+        m = self.m[place].assign(self.m[place] * b1 + g * (1 - b1))
+        v = self.v[place].assign(self.v[place] * b2 + g.square() * (1 - b2))
+        return m, v
+
+
+class Adam(_Moments):
+    """Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2015).
+
+        g = gradient + weight_decay * p
+        m = b1 * m + (1 - b1) * g
+        v = b2 * v + (1 - b2) * g^2
+        p = p - lr * (m / c1) / (sqrt(v / c2) + eps),  c1 = 1 - b1^t,  c2 = 1 - b2^t
+
+    With `amsgrad` the largest v so far takes the place of v in the last line (Reddi, Kale and
+    Kumar, "On the Convergence of Adam and Beyond", 2018).
+
+    >>> p = Tensor([1.0]); opt = nn.optim.Adam([p], lr=0.5)
+    >>> with Tensor.train():
+    ...     loss = p.square().sum().backward()
+    ...     opt.step()
+    >>> p.tolist()
+    [0.5]
+    """
+
+    _slots = (*_Moments._slots, ("highest", "max_exp_avg_sq"))
+    highest: list[Tensor]
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        **common: Unpack[Common],
+    ):
+        super().__init__(
+            params, lr, common, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad
+        )
+
+    def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
+        state = super()._first_state(tensor, group)
+        if not group["amsgrad"]:
+            del state["highest"]
+        return state
+
+    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        return self._moved(place, value, self._decayed(place, value, gradient))
+
+    def _direction(self, place: int, g: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """(m / c1) / (sqrt(v / c2) + eps), and the state written for it."""
+        m, v = self._moved_moments(place, g)
+        c1, c2 = self._count(place, "c1", g), self._count(place, "c2", g)
+        state = [m, v]
+        if self._option(place, "amsgrad") and self.highest[place] is not None:
+            v = self.highest[place].assign(self.highest[place].maximum(v))
+            state.append(v)
+        return (m / c1) / ((v / c2).sqrt() + self._option(place, "eps")), state
+
+    def _moved(self, place: int, value: Tensor, g: Tensor) -> tuple[Tensor, list[Tensor]]:
+        direction, state = self._direction(place, g)
+        return value - self._scaled(place, direction), state
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay: g is the gradient, p first p - lr * weight_decay * p.
+
+    Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (2019), as PyTorch has it.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        amsgrad: bool = False,
+        **common: Unpack[Common],
+    ):
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **common)
+
+    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        return self._moved(place, self._shrunk(place, value), gradient)
+
+
+class LAMB(Adam):
+    """AdamW whose step has the length of the parameter (You et al., "Large Batch Optimization for
+    Deep Learning", 2020).
+
+        u = (m / c1) / (sqrt(v / c2) + eps) + weight_decay * p
+        p = p - lr * r * u,  r = |p| / |u|, or 1 where either is 0
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        **common: Unpack[Common],
+    ):
+        super().__init__(params, lr, betas, eps, weight_decay, **common)
+
+    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        direction, state = self._direction(place, gradient)
+        u = self._decayed(place, value, direction)
+        return value - self._scaled(place, u * _trust(value, u)), state
+
+
+def _trust(value: Tensor, step: Tensor) -> Tensor:
+    """|value| / |step|; 1 where either is 0."""
+    lengths = value.square().sum().sqrt(), step.square().sum().sqrt()
+    is_moving = (lengths[0] > 0) & (lengths[1] > 0)
+    return is_moving.where(lengths[0] / is_moving.where(lengths[1], 1.0), 1.0)
+
+
+class NAdam(_Moments):
+    """Adam that looks ahead (Dozat, "Incorporating Nesterov Momentum into Adam", 2016), as PyTorch
+    has it. In step t:
+
+        u_t = b1 * (1 - 0.96^(t * momentum_decay) / 2);  U_t = u_1 * ... * u_t
+        p = p - lr * ((1 - u_t) / (1 - U_t) * g + u_(t+1) / (1 - U_(t+1)) * m)
+                   / (sqrt(v / c2) + eps)
+
+    `decoupled_weight_decay` takes the decay out of the gradient, as in AdamW.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False,
+        **common: Unpack[Common],
+    ):
+        super().__init__(
+            params,
+            lr,
+            common,
+            betas=betas,
+            eps=eps,
+            weight_decay=weight_decay,
+            momentum_decay=momentum_decay,
+            decoupled_weight_decay=decoupled_weight_decay,
+        )
+
+    def _check(self, group: ParamGroup) -> None:
+        super()._check(group)
+        self._in_range(momentum_decay=(group["momentum_decay"], math.inf))
+
+    def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
+        decay, product = group["momentum_decay"], 1.0
+        for t in range(1, step + 1):
+            product *= group["betas"][0] * (1 - 0.5 * 0.96 ** (t * decay))
+        return {**super()._counts_at(group, step), "product": product}
+
+    def _advance(self) -> list[Tensor]:
+        written = super()._advance()
+        for group, counts in self._groups():
+            u = _lookahead(group["betas"][0], counts["step"], group["momentum_decay"])
+            written.append(counts["product"].assign(counts["product"] * u))
+        return written
+
+    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        g = gradient
+        if self._option(place, "decoupled_weight_decay"):
+            value = self._shrunk(place, value)
+        else:
+            g = self._decayed(place, value, gradient)
+        m, v = self._moved_moments(place, g)
+        t, product, c2 = (self._count(place, name, g) for name in ("step", "product", "c2"))
+        b1, decay = self._option(place, "betas")[0], self._option(place, "momentum_decay")
+        now, following = _lookahead(b1, t, decay), _lookahead(b1, t + 1, decay)
+        ahead = g * ((1 - now) / (1 - product)) + m * (following / (1 - product * following))
+        step = ahead / ((v / c2).sqrt() + self._option(place, "eps"))
+        return value - self._scaled(place, step), [m, v]
+
+
+def _lookahead(b1: float, t: Tensor, decay: float) -> Tensor:
+    """b1 * (1 - 0.96^(t * decay) / 2)."""
+    return (1 - (t * (decay * math.log2(0.96))).exp2() * 0.5) * b1
+
+
+class RAdam(_Moments):
+    """Adam that trusts v only once it is known well enough (Liu et al., "On the Variance of the
+    Adaptive Learning Rate and Beyond", 2020), as PyTorch has it. In step t:
+
+        k = 2 / (1 - b2) - 1;  r = k - 2 * t * b2^t / c2
+        p = p - lr * m / c1 * s,  where s is 1 up to r = 5, then
+        s = sqrt((r - 4) * (r - 2) * k / ((k - 4) * (k - 2) * r)) * sqrt(c2) / (sqrt(v) + eps)
+
+    r is a difference of nearly equal numbers. Here it is 2 * d / a - 1, where a, the sum of b2^i
+    for i < t, is c2 / (1 - b2), and d, the sum of (i + 1) * b2^i for i < t, is added up.
+
+    `decoupled_weight_decay` takes the decay out of the gradient, as in AdamW.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = False,
+        **common: Unpack[Common],
+    ):
+        super().__init__(
+            params,
+            lr,
+            common,
+            betas=betas,
+            eps=eps,
+            weight_decay=weight_decay,
+            decoupled_weight_decay=decoupled_weight_decay,
+        )
+
+    def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
+        b2 = group["betas"][1]
+        added = math.fsum((t + 1) * b2**t for t in range(step))
+        return {**super()._counts_at(group, step), "power": b2**step, "added": added}
+
+    def _advance(self) -> list[Tensor]:
+        written = super()._advance()
+        for group, counts in self._groups():
+            power = counts["power"]
+            added = counts["added"].assign(counts["added"] + counts["step"] * power.detach())
+            written += [added, power.assign(power * group["betas"][1])]
+        return written
+
+    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        g = gradient
+        if self._option(place, "decoupled_weight_decay"):
+            value = self._shrunk(place, value)
+        else:
+            g = self._decayed(place, value, gradient)
+        m, v = self._moved_moments(place, g)
+        c1, c2, added = (self._count(place, name, g) for name in ("c1", "c2", "added"))
+        b2 = self._option(place, "betas")[1]
+        k = 2 / (1 - b2) - 1
+        r = added / c2 * (2 * (1 - b2)) - 1
+        is_known = r > 5
+        safe = is_known.where(r, 6.0)
+        factor = ((safe - 4) * (safe - 2) / safe * (k / ((k - 4) * (k - 2)))) if k > 5 else safe * 0
+        scale = (factor * c2).sqrt() / (v.sqrt() + self._option(place, "eps"))
+        return value - self._scaled(place, m / c1 * is_known.where(scale, 1.0)), [m, v]
+
+
+class Adamax(_Moments):
+    """Adam by the largest gradient instead of the mean square (Kingma and Ba, 2015, section 7).
+
+    g = gradient + weight_decay * p
+    m = b1 * m + (1 - b1) * g;  u = max(b2 * u, |g| + eps)
+    p = p - lr * (m / c1) / u
+    """
+
+    _slots = (("m", "exp_avg"), ("v", "exp_inf"))
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        **common: Unpack[Common],
+    ):
+        super().__init__(params, lr, common, betas=betas, eps=eps, weight_decay=weight_decay)
+
+    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        g = self._decayed(place, value, gradient)
+        b1, b2 = self._option(place, "betas")
+        m = self.m[place].assign(self.m[place] * b1 + g * (1 - b1))
+        u = self.v[place].assign((self.v[place] * b2).maximum(g.abs() + self._option(place, "eps")))
+        return value - self._scaled(place, m / self._count(place, "c1", g) / u), [m, u]

@@ -1,0 +1,307 @@
+"""Optimizers with a step size for each element, or each row and column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Unpack
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import ConfigError
+from tilegrad.nn.optim.base import Common, Optimizer, ParamGroup
+from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["Adadelta", "Adafactor", "Adagrad", "RMSprop", "Rprop"]
+
+
+class RMSprop(Optimizer):
+    """Tieleman and Hinton (2012), as PyTorch has it.
+
+    g = gradient + weight_decay * p
+    v = alpha * v + (1 - alpha) * g^2
+    a = alpha * a + (1 - alpha) * g       (centered: v - a^2 takes the place of v below)
+    p = p - lr * b,  b = momentum * b + g / (sqrt(v) + eps)
+    """
+
+    _slots = (("v", "square_avg"), ("a", "grad_avg"), ("b", "momentum_buffer"))
+    v: list[Tensor]
+    a: list[Tensor]
+    b: list[Tensor]
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        **common: Unpack[Common],
+    ):
+        super().__init__(
+            params,
+            lr,
+            common,
+            alpha=alpha,
+            eps=eps,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            centered=centered,
+        )
+
+    def _check(self, group: ParamGroup) -> None:
+        self._in_range(
+            alpha=(group["alpha"], 1),
+            eps=(group["eps"], math.inf),
+            momentum=(group["momentum"], math.inf),
+        )
+
+    def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
+        wanted = {"v": True, "a": group["centered"], "b": group["momentum"]}
+        return {name: self._zeros(tensor) for name, is_wanted in wanted.items() if is_wanted}
+
+    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        alpha, momentum = self._option(place, "alpha"), self._option(place, "momentum")
+        g = self._decayed(place, value, gradient)
+        v = self.v[place].assign(self.v[place] * alpha + g.square() * (1 - alpha))
+        state, spread = [v], v
+        if self.a[place] is not None:
+            mean = self.a[place].assign(self.a[place] * alpha + g * (1 - alpha))
+            state, spread = [v, mean], v - mean.square()
+        step = g / (spread.sqrt() + self._option(place, "eps"))
+        if self.b[place] is not None:
+            step = self.b[place].assign(self.b[place] * momentum + step)
+            state.append(step)
+        return value - self._scaled(place, step), state
+
+
+class Adagrad(Optimizer):
+    """Duchi, Hazan and Singer, "Adaptive Subgradient Methods" (2011), as PyTorch has it. In step t:
+
+    g = gradient + weight_decay * p;  v = v + g^2
+    p = p - lr / (1 + (t - 1) * lr_decay) * g / (sqrt(v) + eps)
+    """
+
+    _slots = (("v", "sum"),)
+    v: list[Tensor]
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        **common: Unpack[Common],
+    ):
+        super().__init__(
+            params,
+            lr,
+            common,
+            lr_decay=lr_decay,
+            weight_decay=weight_decay,
+            initial_accumulator_value=initial_accumulator_value,
+            eps=eps,
+        )
+
+    def _check(self, group: ParamGroup) -> None:
+        names = ("lr_decay", "weight_decay", "initial_accumulator_value", "eps")
+        self._in_range(**{name: (group[name], math.inf) for name in names})
+
+    def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
+        zeros = self._zeros(tensor)
+        first = group["initial_accumulator_value"]
+        return {"v": zeros.full_like(first, requires_grad=False) if first else zeros}
+
+    def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
+        return {"step": step} if group["lr_decay"] else {}
+
+    def _advance(self) -> list[Tensor]:
+        return [count["step"].assign(count["step"] + 1) for count in self._counts if count]
+
+    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        g = self._decayed(place, value, gradient)
+        v = self.v[place].assign(self.v[place] + g.square())
+        step = g / (v.sqrt() + self._option(place, "eps"))
+        if decay := self._option(place, "lr_decay"):
+            step = step / ((self._count(place, "step", g) - 1) * decay + 1)
+        return value - self._scaled(place, step), [v]
+
+
+class Adadelta(Optimizer):
+    """Zeiler, "ADADELTA: An Adaptive Learning Rate Method" (2012), as PyTorch has it.
+
+    g = gradient + weight_decay * p;  v = rho * v + (1 - rho) * g^2
+    d = sqrt(a + eps) / sqrt(v + eps) * g;  a = rho * a + (1 - rho) * d^2
+    p = p - lr * d
+    """
+
+    _slots = (("v", "square_avg"), ("a", "acc_delta"))
+    v: list[Tensor]
+    a: list[Tensor]
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        **common: Unpack[Common],
+    ):
+        super().__init__(params, lr, common, rho=rho, eps=eps, weight_decay=weight_decay)
+
+    def _check(self, group: ParamGroup) -> None:
+        self._in_range(
+            rho=(group["rho"], math.nextafter(1, 2)),
+            eps=(group["eps"], math.inf),
+            weight_decay=(group["weight_decay"], math.inf),
+        )
+
+    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        rho, eps = self._option(place, "rho"), self._option(place, "eps")
+        g = self._decayed(place, value, gradient)
+        v = self.v[place].assign(self.v[place] * rho + g.square() * (1 - rho))
+        old = self.a[place].detach()
+        d = (old + eps).sqrt() / (v + eps).sqrt() * g
+        return value - self._scaled(place, d), [
+            v,
+            self.a[place].assign(old * rho + d.square() * (1 - rho)),
+        ]
+
+
+class Rprop(Optimizer):
+    """Riedmiller and Braun, "A direct adaptive method for faster backpropagation learning" (1993),
+    as PyTorch has it: for gradients of the whole data, whose size does not count.
+
+    A step size, first `lr`, is times `etas[1]` where the gradient keeps its sign, times `etas[0]`
+    where it turns, within `step_sizes`; where it turns the element stays for this step.
+    """
+
+    _slots = (("before", "prev"), ("size", "step_size"))
+    before: list[Tensor]
+    size: list[Tensor]
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50.0),
+        **common: Unpack[Common],
+    ):
+        super().__init__(params, lr, common, etas=etas, step_sizes=step_sizes)
+
+    def _check(self, group: ParamGroup) -> None:
+        (less, more), (smallest, largest) = group["etas"], group["step_sizes"]
+        if not 0 < less < 1 < more:
+            raise ConfigError(
+                f"Rprop: etas must be a factor below 1 and one above, not {group['etas']}",
+                line=here(),
+            )
+        if not 0 <= smallest <= largest:
+            raise ConfigError(
+                f"Rprop: step_sizes must be the smallest and the largest, not "
+                f"{group['step_sizes']}",
+                line=here(),
+            )
+
+    def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
+        zeros = self._zeros(tensor)
+        size = zeros.full_like(float(group["lr"]), requires_grad=False)
+        return {"before": zeros, "size": size}
+
+    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        (less, more), limits = self._option(place, "etas"), self._option(place, "step_sizes")
+        turn = gradient * self.before[place].detach()
+        old = self.size[place].detach()
+        new = (turn > 0).where(old * more, (turn < 0).where(old * less, old))
+        size = self.size[place].assign(new.clip(*limits))
+        g = (turn < 0).where(gradient * 0, gradient)
+        return value - g.sign() * size, [size, self.before[place].assign(g)]
+
+
+class Adafactor(Optimizer):
+    """Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (2018), as
+    PyTorch has it: of g^2 the means of rows and of columns are kept, not each element. In step t:
+
+        r = r + (mean of g^2 along the last axis - r) * t^beta2_decay;  c as r, along the one before
+        v = r * c / max(mean of r, eps1);  u = g / sqrt(max(v, eps1^2))
+        p = p - lr * weight_decay * p - a * u / max(1, rms(u) / d)
+        a = max(eps2, rms(p)) * min(lr, 1 / sqrt(t))
+
+    Parameters of fewer than two axes have a v of their own size. eps1 is the resolution of the
+    dtype unless it is given.
+    """
+
+    _slots = (("r", "row_var"), ("c", "col_var"), ("v", "variance"))
+    r: list[Tensor]
+    c: list[Tensor]
+    v: list[Tensor]
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3),
+        d: float = 1.0,
+        weight_decay: float = 0.0,
+        **common: Unpack[Common],
+    ):
+        super().__init__(
+            params, lr, common, beta2_decay=beta2_decay, eps=eps, d=d, weight_decay=weight_decay
+        )
+
+    def _check(self, group: ParamGroup) -> None:
+        self._in_range(
+            weight_decay=(group["weight_decay"], math.inf),
+            eps1=(group["eps"][0] or 0.0, math.inf),
+            eps2=(group["eps"][1], math.inf),
+        )
+        if not group["d"] > 0 or group["beta2_decay"] > 0:
+            raise ConfigError(
+                "Adafactor: d must be above 0, and beta2_decay at most 0",
+                d=group["d"],
+                beta2_decay=group["beta2_decay"],
+                line=here(),
+            )
+
+    def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
+        zeros = self._zeros(tensor)
+        if tensor.ndim < 2:
+            return {"v": zeros}
+        parts = {"r": zeros[..., :1], "c": zeros[..., :1, :]}
+        return {name: part.zeros_like(requires_grad=False) for name, part in parts.items()}
+
+    def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
+        return {"step": step}
+
+    def _advance(self) -> list[Tensor]:
+        return [count["step"].assign(count["step"] + 1) for count in self._counts]
+
+    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        least, least_size = self._option(place, "eps")
+        least = 2.0 ** -dtypes.finfo(value.dtype)[1] if least is None else least
+        t = self._count(place, "step", value)
+        share, square = t.pow(self._option(place, "beta2_decay")), gradient.square()
+        if self.v[place] is not None:
+            v = self.v[place].assign(_toward(self.v[place], square, share))
+            state = [v]
+        else:
+            means = square.mean(-1, keepdim=True), square.mean(-2, keepdim=True)
+            r = self.r[place].assign(_toward(self.r[place], means[0], share))
+            c = self.c[place].assign(_toward(self.c[place], means[1], share))
+            v, state = r * c / r.mean(-2, keepdim=True).maximum(least), [r, c]
+        u = gradient * v.maximum(least * least).rsqrt()
+        size = value.square().mean().sqrt().maximum(least_size)
+        rate = size * self._rate(place, value).minimum(t.rsqrt())
+        limited = (u.square().mean().sqrt() / self._option(place, "d")).maximum(1.0)
+        return self._shrunk(place, value) - u * (rate / limited), state
+
+
+def _toward(old: Tensor, new: Tensor, share: Tensor) -> Tensor:
+    return old + (new - old) * share

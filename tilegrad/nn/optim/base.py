@@ -1,0 +1,420 @@
+"""What all optimizers share: groups of parameters, the learning rate as memory, the step, and the
+state by PyTorch's names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, TypedDict
+
+from tilegrad.base.dtype import dtypes, promote, sum_dtype
+from tilegrad.base.errors import ConfigError, DTypeError
+from tilegrad.nn.module import has_modes
+from tilegrad.nn.optim.saved import Saved
+from tilegrad.tensor.assignment import all_or_nothing
+from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["Common", "Optimizer", "ParamGroup"]
+
+
+class Common(TypedDict, total=False):
+    """Keywords of every optimizer. `maximize` moves along the gradients instead of against them.
+    The others choose how PyTorch, or tinygrad, computes a step, which here is one schedule anyway:
+    they are taken and do nothing.
+    """
+
+    maximize: bool
+    foreach: bool | None
+    fused: bool | None
+    capturable: bool
+    differentiable: bool
+
+
+class ParamGroup(dict[str, Any]):
+    """Parameters with options of their own: `params`, `lr`, and what the optimizer takes.
+
+    `lr` is a tensor of one element; to assign a number is to write it there.
+    """
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        held = self.get(key)
+        if isinstance(held, Tensor) and value is not held:
+            new = value if isinstance(value, Tensor) else Tensor([value], dtype=held.dtype)
+            held.assign(new.detach().reshape(1).cast(held.dtype).to(held.device)).realize()
+        else:
+            super().__setitem__(key, value)
+
+
+class Optimizer:
+    """What all optimizers share; a subclass gives `_update`.
+
+    `params` are tensors, pairs of names and tensors, or dicts {"params": tensors, "lr": ..., ...},
+    whose options stand in for those of the optimizer.
+
+    Attributes:
+        params: the parameters, each once; they keep gradients from here on.
+        param_groups: the same in groups with their options; `group["lr"] = 0.1` writes the tensor.
+        buffers: what was passed but is not trained: integers, and what was made with
+            `requires_grad=False`, such as the running statistics of a BatchNorm. They are computed
+            with each step, so that no graph piles up on them.
+    """
+
+    # State of each parameter: the attribute, a list, and what PyTorch calls an element of it.
+    _slots: ClassVar[tuple[tuple[str, str], ...]] = ()
+
+    def __init__(self, params: Iterable[Any], lr: float, common: Common, /, **options: Any):
+        self._in_range(lr=(lr, math.inf))
+        self._check_common(common)
+        self.defaults = {"lr": lr, **options, "maximize": common.get("maximize", False)}
+        given = self._listed(params)
+        if given and all(isinstance(each, Mapping) for each in given):
+            groups: list[Mapping[str, Any]] = given
+        else:
+            groups = [{"params": given}]
+        self.param_groups: list[ParamGroup] = []
+        self.params: list[Tensor] = []
+        self.buffers: list[Tensor] = []
+        self._group_of: list[int] = []
+        # For each group the tensors that it counts with.
+        self._counts: list[dict[str, Tensor]] = []
+        for attribute, _ in self._slots:
+            setattr(self, attribute, [])
+        for group in groups:
+            self._join(group)
+        if not self.params:
+            raise ConfigError(
+                f"{self._name}: there is nothing to train",
+                params=f"{len(self.buffers)} tensors; none is a float that may require a gradient",
+                fix="pass nn.state.get_parameters(model)",
+                line=here(),
+            )
+
+    def _join(self, given: Mapping[str, Any]) -> None:
+        """Take in a group, with the parameters that are new, and make their state."""
+        known = ["params", *self.defaults]
+        unknown = sorted(set(given) - set(known))
+        if unknown:
+            raise ConfigError(
+                f"{self._name}: a group has unknown options: {', '.join(unknown)}",
+                known=", ".join(known),
+                line=here(),
+            )
+        group = ParamGroup({**self.defaults, **given})
+        rate = float(group["lr"])
+        self._in_range(lr=(rate, math.inf))
+        self._check(group)
+        found = {id(tensor) for tensor in (*self.params, *self.buffers)}
+        own: list[Tensor] = []
+        for tensor in self._tensors(group["params"]):
+            if id(tensor) not in found:
+                found.add(id(tensor))
+                (own if _is_trainable(tensor) else self.buffers).append(tensor)
+        for tensor in own:
+            tensor.requires_grad = True
+            state = self._first_state(tensor, group)
+            for attribute, _ in self._slots:
+                getattr(self, attribute).append(state.get(attribute))
+        self._group_of += [len(self.param_groups)] * len(own)
+        self.params += own
+        dtype = dtypes.float32
+        for tensor in own or self.params:
+            dtype = promote(dtype, tensor.dtype)
+        device = own[0].device if own else None
+        dict.__setitem__(group, "params", own)
+        dict.__setitem__(
+            group, "lr", Tensor([rate], device=device, dtype=dtype, requires_grad=False)
+        )
+        self.param_groups.append(group)
+        self._counts.append(
+            {
+                name: Tensor.full_like(group["lr"], value, requires_grad=False)
+                for name, value in self._counts_at(group, 0).items()
+            }
+        )
+
+    def add_param_group(self, param_group: Mapping[str, Any]) -> None:
+        """Train more: {"params": tensors, "lr": ..., ...}, with state that begins anew.
+
+        Raises ConfigError for unknown options, or for options out of range.
+
+        >>> opt = nn.optim.SGD([Tensor.ones(2)], lr=0.5)
+        >>> opt.add_param_group({"params": [Tensor.zeros(3)], "lr": 0.25})
+        >>> [group["lr"].item() for group in opt.param_groups]
+        [0.5, 0.25]
+        """
+        self._join(param_group)
+
+    # what a subclass gives
+
+    def _check(self, group: ParamGroup) -> None:
+        """Raise ConfigError for options of a group that are out of range."""
+
+    def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
+        """The state that a parameter begins with, by attribute: that of all `_slots`, or fewer
+        where the options of its group need fewer.
+        """
+        return {name: self._zeros(tensor) for name, _ in self._slots}
+
+    def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
+        """What a group counts with, by name, after so many steps: "step", if anything."""
+        return {}
+
+    def _advance(self) -> list[Tensor]:
+        """Move what the groups count with to this step; gives what it has written."""
+        return []
+
+    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The new value of parameter number `place`, and the state written for it."""
+        raise NotImplementedError
+
+    # for subclasses
+
+    def _option(self, place: int, name: str) -> Any:
+        """An option of the group that holds parameter number `place`."""
+        return self.param_groups[self._group_of[place]][name]
+
+    def _count(self, place: int, name: str, like: Tensor) -> Tensor:
+        """What the group of parameter number `place` counts with, to be computed with `like`."""
+        count = self._counts[self._group_of[place]][name]
+        return count.cast(like.dtype).to(like.device)
+
+    def _scaled(self, place: int, tensor: Tensor) -> Tensor:
+        """`tensor` times the learning rate of parameter number `place`."""
+        return tensor * self._rate(place, tensor)
+
+    def _rate(self, place: int, like: Tensor) -> Tensor:
+        """The learning rate of parameter number `place`, to be computed with `like`."""
+        rate: Tensor = self._option(place, "lr")
+        return rate.cast(like.dtype).to(like.device)
+
+    def _decayed(self, place: int, value: Tensor, gradient: Tensor) -> Tensor:
+        """The gradient of the loss and weight_decay / 2 * value^2."""
+        decay = self._option(place, "weight_decay")
+        return gradient + value * decay if decay else gradient
+
+    def _shrunk(self, place: int, value: Tensor) -> Tensor:
+        """value - lr * weight_decay * value: decay that is decoupled from the gradient."""
+        decay = self._option(place, "weight_decay")
+        return value - self._scaled(place, value * decay) if decay else value
+
+    @staticmethod
+    def _zeros(tensor: Tensor) -> Tensor:
+        """State for one parameter, in the dtype of its update."""
+        return tensor.zeros_like(dtype=sum_dtype(tensor.dtype), requires_grad=False)
+
+    def _in_range(self, **values: tuple[float, float]) -> None:
+        """Raise ConfigError unless each value is at least 0 and below its limit."""
+        for name, (value, limit) in values.items():
+            if not hasattr(value, "__float__"):
+                raise DTypeError(
+                    f"{self._name}: {name} must be a number, not {value!r}", line=here()
+                )
+            if not 0 <= value < limit:
+                raise ConfigError(
+                    f"{self._name}: {name} must be at least 0 and below {limit}, not {value}",
+                    line=here(),
+                )
+
+    def _check_betas(self, group: ParamGroup) -> None:
+        betas = group["betas"]
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+            raise ConfigError(
+                f"{self._name}: betas must be two numbers, not {betas!r}",
+                fix="pass betas=(0.9, 0.999)",
+                line=here(),
+            )
+        self._in_range(b1=(betas[0], 1), b2=(betas[1], 1))
+
+    def _check_common(self, common: Mapping[str, Any]) -> None:
+        unknown = sorted(set(common) - set(Common.__annotations__))
+        if unknown:
+            raise ConfigError(
+                f"{self._name}: unknown options: {', '.join(unknown)}",
+                known="its arguments, and " + ", ".join(Common.__annotations__),
+                line=here(),
+            )
+        if common.get("differentiable"):
+            raise ConfigError(
+                f"{self._name}: differentiable=True is not supported: a step writes in place",
+                fix="loss.gradient(*params) gives gradients that have gradients",
+                line=here(),
+            )
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _listed(self, params: Any) -> list[Any]:
+        if isinstance(params, Tensor):
+            return [params]
+        if isinstance(params, Iterable) and not isinstance(params, Mapping):
+            return list(params)
+        raise DTypeError(
+            f"{self._name}: a {type(params).__name__} is no list of parameters",
+            fix="pass tensors: nn.state.get_parameters(model)",
+            line=here(),
+        )
+
+    def _tensors(self, params: Iterable[Any]) -> list[Tensor]:
+        """The tensors of a list that may give them with their names."""
+        found = [_without_name(each) for each in self._listed(params)]
+        for tensor in found:
+            if not isinstance(tensor, Tensor):
+                raise DTypeError(
+                    f"{self._name}: a {type(tensor).__name__} is no parameter",
+                    fix="pass tensors: nn.state.get_parameters(model)",
+                    line=here(),
+                )
+        return found
+
+    # what a user calls
+
+    @property
+    def lr(self) -> Tensor:
+        """The learning rate of the first group, a tensor of one element; to assign a number writes
+        that of all groups.
+        """
+        rate: Tensor = self.param_groups[0]["lr"]
+        return rate
+
+    @lr.setter
+    def lr(self, value: float | Tensor) -> None:
+        for group in self.param_groups:
+            group["lr"] = value
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients. Otherwise the next ones are added to them. Without `set_to_none`
+        those that are there become zeros.
+        """
+        for tensor in self.params:
+            tensor.grad = None if set_to_none or tensor.grad is None else tensor.grad.zeros_like()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Move each parameter that has a gradient; gives what `closure`, called first, gives.
+
+        Raises ConfigError unless `Tensor.training` is on, or if no parameter has a gradient;
+        OutOfMemoryError where there is no room, and then no parameter has moved.
+        """
+        self._check_mode()
+        loss = None if closure is None else closure()
+        moving = [place for place, tensor in enumerate(self.params) if tensor.grad is not None]
+        if not moving:
+            raise ConfigError(
+                f"{self._name}.step: none of the {len(self.params)} parameters has a gradient",
+                fix="call backward() on a loss that depends on them, after zero_grad()",
+                line=here(),
+            )
+        with all_or_nothing():
+            written = self._advance()
+            for place in moving:
+                written += self._written(place)
+            Tensor.realize(*written, *self.buffers)
+        return loss
+
+    def _check_mode(self) -> None:
+        if not (Tensor.training or has_modes()):
+            raise ConfigError(
+                f"{self._name}.step: Tensor.training is off",
+                fix="put the training step under `with Tensor.train():`, or decorate it with that",
+                line=here(),
+            )
+
+    def _written(self, place: int) -> list[Tensor]:
+        """Assign to parameter number `place` and its state. The new value itself stays in here: a
+        tensor that holds it while the step runs would be given memory of its own.
+        """
+        tensor = self.params[place]
+        wide = sum_dtype(tensor.dtype)
+        assert tensor.grad is not None
+        gradient = tensor.grad.detach().cast(wide)
+        if self._option(place, "maximize"):
+            gradient = -gradient
+        new, state = self._update(place, tensor.detach().cast(wide), gradient)
+        return [tensor.assign(new.cast(tensor.dtype)), *state]
+
+    # state
+
+    def _parts(self) -> Iterator[tuple[str, object]]:
+        """What `nn.state` finds: the rate and the counts, as lists where there are several groups;
+        then parameters and their state.
+        """
+        rates = [{"lr": group["lr"], **counts} for group, counts in self._groups()]
+        for name in rates[0] if rates else ():
+            yield name, rates[0][name] if len(rates) == 1 else [each[name] for each in rates]
+        yield "params", self.params
+        yield "buffers", self.buffers
+        for attribute, _ in self._slots:
+            yield attribute, getattr(self, attribute)
+
+    def _groups(self) -> Iterator[tuple[ParamGroup, dict[str, Tensor]]]:
+        return zip(self.param_groups, self._counts, strict=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state in PyTorch's form: {"state": {0: {"exp_avg": ..., ...}, ...}, "param_groups":
+        [{"lr": 0.1, ..., "params": [0, ...]}, ...]}, where parameters are numbered.
+
+        The tensors are the optimizer's own. `nn.state.get_state_dict` gives them by flat names, for
+        files.
+
+        >>> opt = nn.optim.SGD([Tensor.ones(2)], lr=0.5, momentum=0.9)
+        >>> opt.state_dict()["state"][0]["momentum_buffer"].tolist()
+        [0.0, 0.0]
+        """
+        groups, state, first = [], dict[int, dict[str, Tensor]](), 0
+        for group, counts in self._groups():
+            places = list(range(first, first := first + len(group["params"])))
+            groups.append({**group, "lr": float(group["lr"].item()), "params": places})
+            count = {"step": counts["step"]} if "step" in counts else {}
+            state |= {place: count | self._state_at(place) for place in places}
+        return {"state": state, "param_groups": groups}
+
+    def _state_at(self, place: int) -> dict[str, Tensor]:
+        """The state of parameter number `place`, by PyTorch's names."""
+        own = {name: getattr(self, attribute)[place] for attribute, name in self._slots}
+        return {name: tensor for name, tensor in own.items() if tensor is not None}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over the options and the state of `state_dict`, of this form, by PyTorch too. What
+        it lacks begins anew.
+
+        Raises DataError for other groups or numbers of parameters, ShapeError for state of another
+        shape; nothing is written then.
+        """
+        saved = Saved(self._name, state_dict, [len(group["params"]) for group in self.param_groups])
+        pairs: list[tuple[Tensor, Any]] = []
+        groups = []
+        for at, (group, counts) in enumerate(self._groups()):
+            options = saved.options(at, set(group))
+            asked = ParamGroup({**group, **options})
+            self._check(asked)
+            groups.append((asked, options))
+            for name, value in self._counts_at(asked, saved.step(at)).items():
+                counts.setdefault(name, Tensor.zeros_like(group["lr"], requires_grad=False))
+                pairs.append((counts[name], value))
+        for place, tensor in enumerate(self.params):
+            first = self._first_state(tensor, groups[self._group_of[place]][0])
+            for attribute, name in self._slots:
+                held = getattr(self, attribute)
+                if attribute in first:
+                    # Options of the file may need state that there was no need of before.
+                    held[place] = first[attribute] if held[place] is None else held[place]
+                    value = saved.state(place, name)
+                    pairs.append((held[place], first[attribute] if value is None else value))
+        ready = [(held, saved.fitted(held, value)) for held, value in pairs]
+        for group, (_, options) in zip(self.param_groups, groups, strict=True):
+            for name, value in options.items():
+                group[name] = value
+        if ready:
+            Tensor.realize(*[value for _, value in ready])
+            Tensor.realize(*[held.assign(value) for held, value in ready])
+
+
+def _without_name(given: Any) -> Any:
+    is_pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
+    return given[1] if is_pair else given
+
+
+def _is_trainable(tensor: Tensor) -> bool:
+    return tensor.requires_grad is not False and tensor.dtype.is_float

@@ -1,0 +1,288 @@
+"""Optimizers whose step is a mean of gradients: SGD and what came of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Unpack
+
+from tilegrad.base.errors import ConfigError
+from tilegrad.nn.optim.base import Common, Optimizer, ParamGroup
+from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["ASGD", "LARS", "SGD", "Lion", "Muon"]
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, as PyTorch defines it.
+
+        g = gradient + weight_decay * p
+        m = momentum * m + (1 - dampening) * g       (g alone in the first step)
+        p = p - lr * (g + momentum * m if nesterov, m if momentum, else g)
+
+    Sutskever et al., "On the importance of initialization and momentum in deep learning" (2013),
+    with the learning rate outside of m.
+
+    >>> p = Tensor([1.0]); opt = nn.optim.SGD([p], lr=0.5)
+    >>> with Tensor.train():
+    ...     loss = p.square().sum().backward()
+    ...     opt.step()
+    >>> p.tolist()
+    [0.0]
+    """
+
+    _slots = (("b", "momentum_buffer"),)
+    b: list[Tensor]
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        dampening: float = 0.0,
+        **common: Unpack[Common],
+    ):
+        super().__init__(
+            params,
+            lr,
+            common,
+            momentum=momentum,
+            weight_decay=weight_decay,
+            nesterov=nesterov,
+            dampening=dampening,
+        )
+
+    def _check(self, group: ParamGroup) -> None:
+        self._in_range(
+            momentum=(group["momentum"], math.inf), weight_decay=(group["weight_decay"], math.inf)
+        )
+        if group["nesterov"] and (not group["momentum"] or group["dampening"]):
+            raise ConfigError(
+                "SGD: nesterov needs a momentum, and no dampening",
+                momentum=group["momentum"],
+                dampening=group["dampening"],
+                line=here(),
+            )
+
+    def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
+        return {"b": self._zeros(tensor)} if group["momentum"] else {}
+
+    def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
+        # Only a dampened momentum asks whether this is the first step.
+        return {"step": step} if group["dampening"] else {}
+
+    def _advance(self) -> list[Tensor]:
+        return [count["step"].assign(count["step"] + 1) for count in self._counts if count]
+
+    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        momentum, dampening = self._option(place, "momentum"), self._option(place, "dampening")
+        g = self._decayed(place, value, gradient)
+        if not momentum or self.b[place] is None:
+            return value - self._scaled(place, g), []
+        added = g
+        if dampening:
+            is_first = self._count(place, "step", g) <= 1
+            added = is_first.where(g, g * (1 - dampening))
+        m = self.b[place].assign(self.b[place] * momentum + added)
+        moved = g + m * momentum if self._option(place, "nesterov") else m
+        return value - self._scaled(place, moved), [m]
+
+
+class ASGD(Optimizer):
+    """SGD that also averages the parameters (Polyak and Juditsky, "Acceleration of stochastic
+    approximation by averaging", 1992), as PyTorch has it. In step t:
+
+        g = gradient + weight_decay * p;  eta = lr / (1 + lambd * lr * (t - 1))^alpha
+        p = p * (1 - lambd * eta) - eta * g
+        ax = ax + (p - ax) / max(1, t - 1 - t0)
+
+    The averages are `ax`, a list beside `params`.
+    """
+
+    _slots = (("ax", "ax"),)
+    ax: list[Tensor]
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0.0,
+        **common: Unpack[Common],
+    ):
+        super().__init__(
+            params, lr, common, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay
+        )
+
+    def _check(self, group: ParamGroup) -> None:
+        self._in_range(weight_decay=(group["weight_decay"], math.inf))
+
+    def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
+        return {"step": step}
+
+    def _advance(self) -> list[Tensor]:
+        return [count["step"].assign(count["step"] + 1) for count in self._counts]
+
+    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        lambd, alpha, t0 = (self._option(place, name) for name in ("lambd", "alpha", "t0"))
+        g = self._decayed(place, value, gradient)
+        before, lr = self._count(place, "step", value) - 1, self._rate(place, value)
+        eta = lr / (lr * before * lambd + 1).pow(alpha)
+        moved = value * (1 - eta * lambd) - g * eta
+        old = self.ax[place]
+        return moved, [old.assign(old + (moved - old) / (before - t0).maximum(1.0))]
+
+
+class LARS(Optimizer):
+    """SGD whose step is scaled layer by layer (You, Gitman and Ginsburg, "Large Batch Training of
+    Convolutional Networks", 2017).
+
+        g = r * (gradient + weight_decay * p),  r = tcoef * |p| / (|gradient| + weight_decay * |p|)
+        m = momentum * m + lr * g;  p = p - m      (nesterov: p - (lr * g + momentum * m))
+
+    r is 1 where |p| or |gradient| is 0.
+    """
+
+    _slots = (("b", "momentum_buffer"),)
+    b: list[Tensor]
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        momentum: float = 0.9,
+        weight_decay: float = 1e-4,
+        nesterov: bool = False,
+        tcoef: float = 1e-3,
+        **common: Unpack[Common],
+    ):
+        super().__init__(
+            params,
+            lr,
+            common,
+            momentum=momentum,
+            weight_decay=weight_decay,
+            nesterov=nesterov,
+            tcoef=tcoef,
+        )
+
+    def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
+        return {"b": self._zeros(tensor)} if group["momentum"] else {}
+
+    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        decay, momentum = self._option(place, "weight_decay"), self._option(place, "momentum")
+        own, other = value.square().sum().sqrt(), gradient.square().sum().sqrt()
+        is_moving = (own > 0) & (other > 0)
+        below = is_moving.where(other + own * decay, 1.0)
+        ratio = is_moving.where(own * self._option(place, "tcoef") / below, 1.0)
+        g = self._scaled(place, self._decayed(place, value, gradient) * ratio)
+        if not momentum or self.b[place] is None:
+            return value - g, []
+        m = self.b[place].assign(self.b[place] * momentum + g)
+        return value - (g + m * momentum if self._option(place, "nesterov") else m), [m]
+
+
+class Lion(Optimizer):
+    """Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023).
+
+    p = p - lr * (sign(b1 * m + (1 - b1) * gradient) + weight_decay * p)
+    m = b2 * m + (1 - b2) * gradient
+    """
+
+    _slots = (("m", "exp_avg"),)
+    m: list[Tensor]
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        **common: Unpack[Common],
+    ):
+        super().__init__(params, lr, common, betas=betas, weight_decay=weight_decay)
+
+    def _check(self, group: ParamGroup) -> None:
+        self._check_betas(group)
+        self._in_range(weight_decay=(group["weight_decay"], math.inf))
+
+    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        b1, b2 = self._option(place, "betas")
+        old = self.m[place].detach()
+        step = (old * b1 + gradient * (1 - b1)).sign()
+        decay = self._option(place, "weight_decay")
+        moved = value - self._scaled(place, step + value * decay if decay else step)
+        return moved, [self.m[place].assign(old * b2 + gradient * (1 - b2))]
+
+
+class Muon(Optimizer):
+    """Momentum whose matrices are made orthogonal before they move a parameter (Jordan et al.,
+    "Muon", 2024), as PyTorch has it; for parameters of two axes, more are flattened to two.
+
+        m = momentum * m + (1 - momentum) * gradient
+        u = orthogonal((1 - momentum) * gradient + momentum * m if nesterov, else m)
+        p = p - lr * weight_decay * p - lr * sqrt(max(1, rows / columns)) * u
+
+    `orthogonal` is `ns_steps` of X = a X + (b A + c A^2) X, A = X X^T, from X = u / |u|. Other
+    parameters belong to another optimizer.
+
+    Raises ConfigError for a parameter of fewer than two axes.
+    """
+
+    _slots = (("b", "momentum_buffer"),)
+    b: list[Tensor]
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
+        eps: float = 1e-7,
+        ns_steps: int = 5,
+        **common: Unpack[Common],
+    ):
+        super().__init__(
+            params,
+            lr,
+            common,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            nesterov=nesterov,
+            ns_coefficients=ns_coefficients,
+            eps=eps,
+            ns_steps=ns_steps,
+        )
+
+    def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
+        if tensor.ndim < 2:
+            raise ConfigError(
+                f"Muon: a parameter of shape {tensor.shape} is no matrix",
+                fix="give biases and norms to AdamW",
+                line=here(),
+            )
+        return super()._first_state(tensor, group)
+
+    def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
+        momentum = self._option(place, "momentum")
+        m = self.b[place].assign(self.b[place] * momentum + gradient * (1 - momentum))
+        u = gradient * (1 - momentum) + m * momentum if self._option(place, "nesterov") else m
+        rows = int(value._sizes[0])
+        matrix = u.reshape(rows, -1)
+        columns = matrix._sizes[1]
+        x = matrix.T if rows > columns else matrix
+        x = x / x.square().sum().sqrt().maximum(self._option(place, "eps"))
+        a, b, c = self._option(place, "ns_coefficients")
+        for _ in range(self._option(place, "ns_steps")):
+            square = x @ x.T
+            x = x * a + (square * b + (square @ square) * c) @ x
+        u = (x.T if rows > columns else x).reshape(value.shape)
+        decayed = self._shrunk(place, value)
+        return decayed - self._scaled(place, u * math.sqrt(max(1, rows / columns))), [m]
