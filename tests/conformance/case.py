@@ -15,12 +15,14 @@ class Case:
     """One check: tensors in, a tensor out, compared with the exact result.
 
     Attributes:
+        group: what part of the table it belongs to.
         op, pattern, dtype: what is computed, on arguments of which kind, in which dtype.
         check: computes it on the default device; raises AssertionError if the result is wrong.
         often: whether it belongs to every run, or to the nightly one.
         small: whether it has so few elements that the emulator can run it.
     """
 
+    group: str
     op: str
     pattern: str
     dtype: DType

@@ -1,7 +1,8 @@
 """Ops on each element: what they mean in NumPy, for which dtypes, and how exact they must be.
 
-`ulp` is for float32 and float64. Half types compute functions in float32 and round once, which is
-half a unit; `half_ulp` is larger where a method rounds several times.
+`ulp` is for float32, and for float64 if there is no `double_ulp`. Half types compute functions in
+float32 and round once, which is half a unit; `half_ulp` is larger where a method rounds several
+times. The bounds of functions are those that docs/dtypes.md publishes.
 """
 
 from __future__ import annotations
@@ -45,15 +46,18 @@ class Elementwise:
         theirs: the same on exact values.
         dtypes: those of its arguments.
         arity: how many arguments it takes.
+        group: what part of the table it belongs to.
         result: the dtype of the result, of those of the arguments.
-        ulp, half_ulp: the error allowed, in units of the result's last place.
+        ulp, half_ulp, double_ulp: the error allowed, in units of the result's last place.
         error: an error allowed beside that, of the roundoff of the dtype in which it is computed,
             the exact result, and the arguments.
-        in_steps: whether half types round at every step, so that `error` counts their roundings.
+        magnitude: of the arguments; units are those of its last place where that is more than the
+            result: the terms that cancel.
         low, high: what random floats lie between.
         keep: which arguments to keep, for those outside of which nothing is promised.
         first, second: a dtype of that argument other than the rest, and values it is limited to.
         signed_zeros: whether the sign of a zero counts.
+        widens: whether it takes integers and bools, too, as float32.
     """
 
     name: str
@@ -61,17 +65,20 @@ class Elementwise:
     theirs: Callable[..., Any]
     dtypes: tuple[DType, ...]
     arity: int = 1
+    group: str = "arithmetic"
     result: Callable[..., DType] = same
     ulp: float = 0.0
     half_ulp: float = 0.51
+    double_ulp: float | None = None
     error: Error | None = None
-    in_steps: bool = False
+    magnitude: Callable[..., Any] | None = None
     low: float = -3.0
     high: float = 3.0
     keep: Callable[..., Any] | None = None
     first: DType | None = None
     second: Callable[[DType], tuple[int, int]] | None = None
     signed_zeros: bool = False
+    widens: bool = False
 
 
 def each(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,8 +109,31 @@ def power(x: int, y: int) -> int:
     return {1: 1, -1: 1 - 2 * (y & 1)}.get(x, 0)
 
 
-def round_even(x: Any) -> Any:
-    return np.rint(x) if x.dtype.kind == "f" else x
+def sign(x: Any) -> Any:
+    return x if x != x else (x > 0) - (x < 0)
+
+
+def of_floats(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`function` on floats; integers are whole as they are."""
+    return lambda x: function(x) if x.dtype.kind == "f" else x
+
+
+def clipped(x: Any, low: Any) -> Any:
+    return np.minimum(np.asarray(np.maximum(x, low), x.dtype), 5)
+
+
+def near(x: Any, y: Any) -> Any:
+    return np.isclose(x, y, 0.25, 1.0)
+
+
+def whole_quotient(x: Any, y: Any) -> Any:
+    """Where a rounded quotient lies between the same whole numbers as the exact one."""
+    q = x / y
+    return np.isfinite(q) & (np.abs(q) < 60) & (np.abs(q - np.rint(q)) > 0.3) & np.isfinite(y)
+
+
+def dividend(x: Any, y: Any) -> Any:
+    return np.abs(x)
 
 
 def erf(x: Any) -> Any:
@@ -112,6 +142,10 @@ def erf(x: Any) -> Any:
 
 def sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
+
+
+def gelu_by_tanh(x: Any) -> Any:
+    return 0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))
 
 
 def softplus(x: Any) -> Any:
@@ -137,17 +171,17 @@ def fitted(u: float, y: Any, *x: Any) -> Any:
 
 
 def exponent_error(u: float, y: Any, x: Any) -> Any:
-    """An exponent is rounded, and so is the constant it is multiplied by."""
-    return np.nan_to_num(2.2 * u * np.abs(x * y), posinf=0.0)
+    """In float64 an exponent is rounded, and so is the constant it is multiplied by."""
+    return np.nan_to_num(2.2 * u * np.abs(x * y), posinf=0.0) if u < 1e-9 else 0.0
 
 
 def power_error(u: float, y: Any, x: Any, p: Any) -> Any:
     return np.nan_to_num((3 * np.abs(p * np.log2(np.abs(x))) + 3) * u * np.abs(y), posinf=0.0)
 
 
-def absolute(factor: float) -> Error:
-    """An error of so many roundings of 1."""
-    return lambda u, y, *x: factor * u
+def of_one(*x: Any) -> Any:
+    """Errors are measured in units of a number near 1."""
+    return 1.0
 
 
 def shift_limits(dtype: DType) -> tuple[int, int]:
@@ -165,41 +199,47 @@ def exact_ops() -> list[Elementwise]:
     op("add", lambda x, y: x + y, np.add, NUMBERS, **both, signed_zeros=True)
     op("sub", lambda x, y: x - y, np.subtract, NUMBERS, **both, signed_zeros=True)
     op("mul", lambda x, y: x * y, np.multiply, NUMBERS, **both, signed_zeros=True)
-    op("div", lambda x, y: x / y, np.divide, FLOATS, **both, signed_zeros=True)
-    op("add-of-bools", lambda x, y: x + y, np.logical_or, truths, **both)
-    op("mul-of-bools", lambda x, y: x * y, np.logical_and, truths, **both)
+    op("div", lambda x, y: x / y, np.divide, FLOATS, **both, signed_zeros=True, widens=True)
+    op("add", lambda x, y: x + y, np.logical_or, truths, **both)
+    op("mul", lambda x, y: x * y, np.logical_and, truths, **both)
     integers: dict[str, Any] = {"result": lambda *kinds: dtypes.int32}
-    op("sub-of-bools", lambda x, y: x - y, lambda x, y: x * 1 - y, truths, **both, **integers)
+    op("sub", lambda x, y: x - y, lambda x, y: x * 1 - y, truths, **both, **integers)
     op("neg", lambda x: -x, np.negative, NUMBERS, signed_zeros=True)
-    op("abs", lambda x: x.abs(), np.abs, NUMBERS)
-    op("sign", lambda x: x.sign(), each(lambda x: x if x != x else (x > 0) - (x < 0)), NUMBERS)
-    op("square", lambda x: x.square(), lambda x: x * x, NUMBERS)
-    op("reciprocal", lambda x: x.reciprocal(), lambda x: 1 / x, FLOATS, signed_zeros=True)
-    op("sqrt", lambda x: x.sqrt(), np.sqrt, FLOATS, signed_zeros=True)
+    op("neg", lambda x: -x, np.logical_not, truths)
+    op("abs", lambda x: x.abs(), np.abs, every)
+    op("sign", lambda x: x.sign(), each(sign), every)
+    op("square", lambda x: x.square(), lambda x: x * x, every)
+    op("reciprocal", lambda x: x.reciprocal(), lambda x: 1 / x, FLOATS, signed_zeros=True,
+       widens=True)  # fmt: skip
+    op("sqrt", lambda x: x.sqrt(), np.sqrt, FLOATS, signed_zeros=True, widens=True)
     op("maximum", lambda x, y: x.maximum(y), np.maximum, every, **both)
     op("minimum", lambda x, y: x.minimum(y), np.minimum, every, **both)
-    op("clip", lambda x, y: x.clip(y, 5), lambda x, y: np.minimum(np.maximum(x, y), 5), NUMBERS, 2)
-    op("trunc", lambda x: x.trunc(), np.trunc, FLOATS, signed_zeros=True)
-    op("floor", lambda x: x.floor(), np.floor, FLOATS)
-    op("ceil", lambda x: x.ceil(), np.ceil, FLOATS)
-    op("round", lambda x: x.round(), round_even, FLOATS)
+    op("clip", lambda x, y: x.clip(y, 5), clipped, NUMBERS, 2)
+    op("clip", lambda x, y: x.clip(y, 5), np.maximum, truths, 2, **integers)
+    op("trunc", lambda x: x.trunc(), of_floats(np.trunc), every, signed_zeros=True)
+    op("floor", lambda x: x.floor(), of_floats(np.floor), every, signed_zeros=True)
+    op("ceil", lambda x: x.ceil(), of_floats(np.ceil), every, signed_zeros=True)
+    op("round", lambda x: x.round(), of_floats(np.rint), every)
     op("copysign", lambda x, y: x.copysign(y), np.copysign, FLOATS, 2, signed_zeros=True,
-       keep=lambda x, y: ~np.isnan(y))  # fmt: skip
-    op("relu", lambda x: x.relu(), lambda x: np.maximum(x, 0), NUMBERS)
-    op("hardtanh", lambda x: x.hardtanh(), lambda x: np.clip(x, -1, 1), FLOATS)
+       widens=True, keep=lambda x, y: ~np.isnan(y))  # fmt: skip
+    op("relu", lambda x: x.relu(), lambda x: np.maximum(x, 0), every)
+    op("relu6", lambda x: x.relu6(), lambda x: np.clip(x, 0, 6), NUMBERS)
+    op("hardtanh", lambda x: x.hardtanh(), lambda x: np.clip(x, -1, 1), FLOATS, widens=True)
     op("lt", lambda x, y: x < y, np.less, every, 2, result=truth)
     op("le", lambda x, y: x <= y, np.less_equal, every, 2, result=truth)
     op("gt", lambda x, y: x > y, np.greater, every, 2, result=truth)
     op("ge", lambda x, y: x >= y, np.greater_equal, every, 2, result=truth)
     op("eq", lambda x, y: x.eq(y), np.equal, every, 2, result=truth)
     op("ne", lambda x, y: x.ne(y), np.not_equal, every, 2, result=truth)
-    op("isnan", lambda x: x.isnan(), real(np.isnan), NUMBERS, result=truth)
-    op("isinf", lambda x: x.isinf(), real(np.isinf), NUMBERS, result=truth)
-    op("isfinite", lambda x: x.isfinite(), real(np.isfinite), NUMBERS, result=truth)
+    op("isnan", lambda x: x.isnan(), real(np.isnan), every, result=truth)
+    op("isinf", lambda x: x.isinf(), real(np.isinf), every, result=truth)
+    op("isfinite", lambda x: x.isfinite(), real(np.isfinite), every, result=truth)
     choose: dict[str, Any] = {"first": dtypes.bool, "signed_zeros": True}
     op("where", lambda c, x, y: c.where(x, y), np.where, every, 3, **choose)
     op("masked_fill", lambda c, x: x.masked_fill(c, 1), lambda c, x: np.where(c, 1, x), NUMBERS, 2,
        **choose)  # fmt: skip
+    op("masked_fill", lambda c, x: x.masked_fill(c, 3), lambda c, x: np.where(c, 3, x * 1), truths,
+       2, **integers)  # fmt: skip
     op("logical_not", lambda x: x.logical_not(), lambda x: x == 0, every, result=truth)
     bits = (dtypes.bool, *INTEGERS)
     op("bitwise_not", lambda x: ~x, np.invert, bits)
@@ -216,64 +256,78 @@ def exact_ops() -> list[Elementwise]:
     op("fmod", lambda x, y: x.fmod(y),
        each(lambda x, y: 0 if y == 0 else x - y * divide_toward_zero(x, y)), INTEGERS, 2,
        keep=lambda x, y: np.not_equal(y, 0))  # fmt: skip
-    op("pow-of-integers", lambda x, y: x**y, each(power), INTEGERS, 2)
-    op("div-of-integers", lambda x, y: x / y, real(np.divide),
-       (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16), 2, result=floating)  # fmt: skip
+    quotient: dict[str, Any] = {"arity": 2, "keep": whole_quotient}
+    op("floordiv", lambda x, y: x // y, np.floor_divide, FLOATS, **quotient)
+    op("div-trunc", lambda x, y: x.div(y, rounding_mode="trunc"), lambda x, y: np.trunc(x / y),
+       FLOATS, **quotient)  # fmt: skip
+    remainder = quotient | {"ulp": 1.0, "half_ulp": 1.0, "magnitude": dividend}
+    op("mod", lambda x, y: x % y, np.mod, FLOATS, **remainder)
+    op("fmod", lambda x, y: x.fmod(y), np.fmod, FLOATS, **remainder)
+    op("pow", lambda x, y: x**y, each(power), INTEGERS, 2)
+    op("lerp", lambda x, y, w: x.lerp(y, w), lambda x, y, w: x + (y - x) * w, INTEGERS, 3)
+    op("isclose", lambda x, y: x.isclose(y, 0.25, 1.0), near, FLOATS, 2, result=truth,
+       keep=lambda x, y: np.abs(np.abs(x - y) - (0.25 * np.abs(y) + 1)) > 0.05)  # fmt: skip
     return found
 
 
 def function_ops() -> list[Elementwise]:
     def op(name: str, theirs: Any, ulp: float, **rest: Any) -> None:
         rest.setdefault("dtypes", FLOATS)
+        rest.setdefault("widens", True)
         ours = rest.pop("ours", lambda *x: getattr(x[0], name)(*x[1:]))
-        found.append(Elementwise(name, ours, real(theirs), ulp=ulp, **rest))
+        found.append(Elementwise(name, ours, real(theirs), ulp=ulp, group="functions", **rest))
 
     found: list[Elementwise] = []
     exponential: dict[str, Any] = {"error": exponent_error}
-    few: dict[str, Any] = {
-        "dtypes": (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.bool),
-        "result": floating,
-    }
-    op("exp2", np.exp2, 2, low=-20, high=20)
-    op("exp", np.exp, 2, low=-20, high=20, **exponential)
-    op("exp-of-integers", lambda x: np.exp(np.float64(x)), 2, ours=lambda x: x.exp(), **few,
-       **exponential)  # fmt: skip
-    op("expm1", np.expm1, 4, **exponential)
-    op("log2", np.log2, 2.5, low=0, high=20)
-    op("log", np.log, 3.5, low=0, high=20)
-    op("log10", np.log10, 3.5, low=0, high=20)
-    op("log1p", np.log1p, 4, low=-0.9, high=3)
-    op("logaddexp", np.logaddexp, 4, arity=2, half_ulp=2, error=absolute(8),
-       in_steps=True)  # fmt: skip
+    op("exp2", np.exp2, 1.5, low=-20, high=20)
+    op("exp", np.exp, 1.5, low=-20, high=20, **exponential)
+    op("expm1", np.expm1, 2, **exponential)
+    op("log2", np.log2, 1.5, double_ulp=3, low=0, high=20)
+    op("log", np.log, 2, low=0, high=20)
+    op("log10", np.log10, 2.5, low=0, high=20)
+    op("log1p", np.log1p, 2.5, low=-0.9, high=3)
+    op("logaddexp", np.logaddexp, 4, arity=2, half_ulp=2, magnitude=of_one)  # fmt: skip
     op("rsqrt", lambda x: 1 / np.sqrt(x), 1.5, low=0, high=9)
     op("sin", np.sin, 2, keep=small, low=-30, high=30)
-    op("cos", np.cos, 1, keep=small, low=-30, high=30, error=absolute(8))
-    op("tan", np.tan, 6, keep=lambda x: np.abs(x) < 1.4, low=-1.2, high=1.2)
-    op("asin", np.arcsin, 4, low=-1, high=1, error=fitted)
-    op("acos", np.arccos, 4, low=-1, high=1, error=fitted)
-    op("atan", np.arctan, 3, error=fitted)
-    op("sinh", np.sinh, 4, **exponential)
-    op("cosh", np.cosh, 3, **exponential)
-    op("tanh", np.tanh, 4, error=fitted)
-    op("asinh", np.arcsinh, 6)
-    op("acosh", np.arccosh, 6, low=1.1, high=9)
-    op("atanh", np.arctanh, 10, low=-0.95, high=0.95)
-    op("erf", erf, 4, error=fitted)
-    op("sigmoid", sigmoid, 3, **exponential)
-    op("logsigmoid", lambda x: -softplus(-x), 4, error=absolute(4))
-    op("softplus", softplus, 4, error=absolute(4))
-    op("silu", lambda x: x * sigmoid(x), 4, half_ulp=1.6, keep=moderate, **exponential)
-    op("gelu", lambda x: x * (0.5 * (1 + erf(x / math.sqrt(2)))), 4, keep=moderate,
-       error=absolute(40))  # fmt: skip
-    op("softsign", lambda x: x / (1 + np.abs(x)), 2, half_ulp=1.6, keep=moderate)
-    op("elu", lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), 4, half_ulp=1.1,
+    op("cos", np.cos, 2, keep=small, low=-30, high=30)
+    op("tan", np.tan, 4, keep=lambda x: np.abs(x) < 1.4, low=-1.2, high=1.2)
+    op("asin", np.arcsin, 3.5, low=-1, high=1, error=fitted)
+    op("acos", np.arccos, 3.5, low=-1, high=1, error=fitted)
+    op("atan", np.arctan, 2.5, error=fitted)
+    op("sinh", np.sinh, 2.5, **exponential)
+    op("cosh", np.cosh, 2.5, **exponential)
+    op("tanh", np.tanh, 2, error=fitted)
+    op("asinh", np.arcsinh, 3)
+    op("acosh", np.arccosh, 3.5, low=1.1, high=9)
+    op("atanh", np.arctanh, 3, low=-0.95, high=0.95)
+    op("erf", erf, 4.5, error=fitted)
+    op("sigmoid", sigmoid, 2.5, **exponential)
+    op("logsigmoid", lambda x: -softplus(-x), 1.5, magnitude=of_one)
+    op("softplus", softplus, 1.5, magnitude=of_one)
+    op("silu", lambda x: x * sigmoid(x), 3.5, keep=moderate, **exponential)
+    op("gelu", lambda x: x * (0.5 * (1 + erf(x / math.sqrt(2)))), 2, double_ulp=16, keep=moderate,
+       magnitude=of_one)  # fmt: skip
+    op("gelu-tanh", gelu_by_tanh, 2.5, ours=lambda x: x.gelu("tanh"), keep=moderate,
+       magnitude=of_one)  # fmt: skip
+    op("quick_gelu", lambda x: x * sigmoid(1.702 * x), 3, keep=moderate,
+       magnitude=lambda x: np.abs(x) * (np.abs(x * sigmoid(1.702 * x)) + 2.0**-126))  # fmt: skip
+    op("hardsigmoid", lambda x: np.clip(x / 6 + 0.5, 0, 1), 1, magnitude=of_one)
+    op("hardswish", lambda x: x * np.clip(x + 3, 0, 6) / 6, 2.5, keep=moderate,
+       magnitude=of_one)  # fmt: skip
+    op("mish", lambda x: x * np.tanh(softplus(x)), 1.5, keep=moderate,
+       magnitude=of_one)  # fmt: skip
+    op("celu", lambda x: np.where(x > 0, x, 1.5 * np.expm1(np.minimum(x, 0) / 1.5)), 4,
+       ours=lambda x: x.celu(1.5), half_ulp=1.1, **exponential)  # fmt: skip
+    op("selu", lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 *
+       np.expm1(np.minimum(x, 0))), 3, **exponential)  # fmt: skip
+    op("softsign", lambda x: x / (1 + np.abs(x)), 2, keep=moderate)
+    op("elu", lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), 3,
        **exponential)  # fmt: skip
     op("leaky_relu", lambda x: np.where(x > 0, x, x * 0.01), 1.5, half_ulp=1.1)
-    op("pow", np.power, 4, arity=2, error=power_error, low=0.1, high=4,
+    op("pow", np.power, 4, arity=2, widens=False, error=power_error, low=0.1, high=4,
        keep=lambda x, y: np.isfinite(x) & np.isfinite(y) & (x >= 0) & ~np.signbit(x))  # fmt: skip
-    op("lerp", lambda x, y, w: x + (y - x) * w, 2, arity=3, keep=moderate, half_ulp=2, low=0,
-       high=1, in_steps=True,
-       error=lambda u, r, x, y, w: 4 * u * (np.abs(x) + np.abs(y)))  # fmt: skip
+    op("lerp", lambda x, y, w: x + (y - x) * w, 2, arity=3, keep=moderate, half_ulp=1, low=0,
+       high=1, widens=False, magnitude=lambda x, y, w: np.abs(x) + np.abs(y))  # fmt: skip
     return found
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from tests.conformance.case import Case
 from tests.conformance.values import (
+    EVERY,
     FLOATS,
     INTEGERS,
     check,
@@ -20,6 +21,7 @@ from tests.conformance.values import (
     roundoff,
     sample,
     tensor,
+    zero_padded,
 )
 from tilegrad import Tensor
 from tilegrad.base.dtype import DType, dtypes
@@ -27,10 +29,11 @@ from tilegrad.base.dtype import DType, dtypes
 __all__ = ["fold_cases"]
 
 Axes = int | tuple[int, ...] | None
+# (values, axes) -> what the error of a result is measured in, if that is more than the result.
+Size = Callable[[Any, Axes], Any]
 # (roundoff, terms, exact result, values, axes) -> absolute error
 Bound = Callable[[float, int, Any, Any, Axes], Any]
 NUMBERS = (*INTEGERS, *FLOATS)
-EVERY = (dtypes.bool, *NUMBERS)
 
 
 def itself(x: Any) -> Any:
@@ -50,7 +53,7 @@ class Layout:
 
 
 def padded(x: Any) -> Any:
-    return np.pad(x, ((0, 0), (2, 3)))
+    return zero_padded(x, ((0, 0), (2, 3)))
 
 
 LAYOUTS = (
@@ -71,6 +74,8 @@ LAYOUTS = (
     Layout("padded", (4, 9), 1, lambda x: x.pad((2, 3)), padded),
 )
 SPECIAL = Layout("special", (0, 0), 1)
+# Integers and bools, of which the fold is float32.
+WIDENED = Layout("widened", (3, 4), 1)
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,7 @@ class Fold:
         dtypes: those it is defined for.
         result: the dtype of its result.
         bound: the error allowed, beside half a unit of a half type's last place.
+        magnitude: what an error is measured in, where that is more than the result.
         single: whether it takes one axis only.
         scans: whether its result has the shape of its argument.
         empty: whether it is defined for no elements at all.
@@ -96,6 +102,7 @@ class Fold:
     dtypes: tuple[DType, ...] = FLOATS
     result: Callable[[DType], DType] = itself
     bound: Bound | None = None
+    magnitude: Size | None = None
     single: bool = False
     scans: bool = False
     empty: bool = True
@@ -141,6 +148,22 @@ def of_prefix(u: float, n: int, y: Any, x: Any, axes: Axes) -> Any:
     return n * u * np.cumsum(np.abs(x), axis=axes)  # type: ignore[arg-type]
 
 
+def total(x: Any, axes: Axes) -> Any:
+    return np.abs(x).sum(axis=axes)
+
+
+def average(x: Any, axes: Axes) -> Any:
+    return np.abs(x).mean(axis=axes)
+
+
+def prefix(x: Any, axes: Axes) -> Any:
+    return np.cumsum(np.abs(x), axis=axes)  # type: ignore[arg-type]
+
+
+def one(x: Any, axes: Axes) -> Any:
+    return 1.0
+
+
 def exponentials(x: Any, axes: Axes) -> Any:
     return np.exp(x - x.max(axis=axes, keepdims=True))
 
@@ -174,7 +197,7 @@ def ufunc(function: Any) -> Callable[[Any, Axes], Any]:
 def folds() -> list[Fold]:
     whole: dict[str, Any] = {"single": True, "scans": True}
     found = [
-        Fold("sum", method("sum"), ufunc(np.sum), EVERY, summed, of_sum, special=True),
+        Fold("sum", method("sum"), ufunc(np.sum), EVERY, summed, of_sum, total, special=True),
         Fold("prod", method("prod"), ufunc(np.prod), EVERY, summed, of_result(0), low=0.9,
              high=1.1),
         Fold("max", method("max"), ufunc(np.max), EVERY, empty=False, special=True),
@@ -183,26 +206,31 @@ def folds() -> list[Fold]:
              special=True),
         Fold("all", method("all"), lambda x, axes: (x != 0).all(axis=axes), EVERY, truth,
              special=True),
-        Fold("mean", method("mean"), ufunc(np.mean), bound=of_mean, empty=False),
+        Fold("mean", method("mean"), ufunc(np.mean), bound=of_mean, magnitude=average,
+             empty=False),
         Fold("var", method("var", correction=0), ufunc(np.var), bound=of_result(10), empty=False),
         Fold("std", method("std", correction=0), ufunc(np.std), bound=of_result(12), empty=False,
              half_ulp=1.1),
         Fold("norm", method("norm"), norm, bound=of_result(4)),
-        Fold("logsumexp", method("logsumexp"), logsumexp, bound=of_logarithm, empty=False),
-        Fold("argmax", method("argmax"), ufunc(np.argmax), NUMBERS, position, single=True,
+        Fold("logsumexp", method("logsumexp"), logsumexp, bound=of_logarithm, magnitude=one,
+             empty=False),
+        Fold("argmax", method("argmax"), ufunc(np.argmax), EVERY, position, single=True,
              empty=False, special=True),
-        Fold("argmin", method("argmin"), ufunc(np.argmin), NUMBERS, position, single=True,
+        Fold("argmin", method("argmin"), ufunc(np.argmin), EVERY, position, single=True,
              empty=False, special=True),
         Fold("softmax", method("softmax"), softmax, bound=of_result(50), empty=False, **whole),
+        Fold("softmin", method("softmin"), lambda x, axes: softmax(-x, axes), bound=of_result(50),
+             empty=False, **whole),
         Fold("log_softmax", method("log_softmax"), lambda x, axes: np.log(softmax(x, axes)),
-             bound=of_logarithm, empty=False, **whole),
-        Fold("cumsum", method("cumsum"), ufunc(np.cumsum), NUMBERS, summed, of_prefix, **whole),
-        Fold("cumprod", method("cumprod"), ufunc(np.cumprod), FLOATS, bound=of_result(0), low=0.9,
-             high=1.1, **whole),
-        Fold("cummax", method("cummax"), ufunc(np.maximum.accumulate), NUMBERS, **whole),
-        Fold("cummin", method("cummin"), ufunc(np.minimum.accumulate), NUMBERS, **whole),
+             bound=of_logarithm, magnitude=one, empty=False, **whole),
+        Fold("cumsum", method("cumsum"), ufunc(np.cumsum), EVERY, summed, of_prefix, prefix,
+             **whole),
+        Fold("cumprod", method("cumprod"), ufunc(np.cumprod), EVERY, summed, of_result(0),
+             low=0.9, high=1.1, **whole),
+        Fold("cummax", method("cummax"), ufunc(np.maximum.accumulate), EVERY, **whole),
+        Fold("cummin", method("cummin"), ufunc(np.minimum.accumulate), EVERY, **whole),
         Fold("logcumsumexp", method("logcumsumexp"), ufunc(np.logaddexp.accumulate),
-             bound=of_logarithm, **whole),
+             bound=of_logarithm, magnitude=one, **whole),
     ]  # fmt: skip
     return found
 
@@ -221,14 +249,19 @@ def run(fold: Fold, layout: Layout, dtype: DType) -> None:
     else:
         array = sample(layout.shape, dtype, fold.name, fold.low, fold.high)
     array = np.asarray(array)
+    if layout is WIDENED and dtype is not dtypes.bool:
+        array = abs(array % 9)
     options = {"keepdim": True} if layout.keepdim else {}
     found = fold.ours(layout.ours(tensor(array, dtype)), layout.axes, **options)
-    result = fold.result(dtype)
+    result = dtypes.float32 if layout is WIDENED else fold.result(dtype)
     assert found.dtype is result, f"{found.dtype}, expected {result}"
     values = layout.theirs(exact(array, dtype))
-    if dtype is dtypes.bool:
+    if layout is WIDENED:
+        values = values.astype(np.float64)
+    elif dtype is dtypes.bool:
         values = values.astype(object) * 1 if fold.result is summed else values
     error: Any = 0.0
+    size: Any = 0.0
     with np.errstate(all="ignore"):
         expected = np.asarray(fold.theirs(values, layout.axes))
         if fold.bound is not None and result.is_float:
@@ -236,12 +269,15 @@ def run(fold: Fold, layout: Layout, dtype: DType) -> None:
             axes = tuple(range(values.ndim)) if layout.axes is None else layout.axes
             terms = int(np.prod([values.shape[axis] for axis in np.atleast_1d(axes).astype(int)]))
             error = np.nan_to_num(fold.bound(unit, terms, expected, values, layout.axes))
+        if fold.magnitude is not None and result.is_float:
+            size = np.broadcast_to(fold.magnitude(values, layout.axes), expected.shape)
     if layout.keepdim:
         expected = np.expand_dims(expected, layout.axes or 0)
         error = np.expand_dims(error, layout.axes or 0) if np.ndim(error) else error
+        size = np.expand_dims(size, layout.axes or 0) if np.ndim(size) else size
     is_half = result.is_float and result.itemsize < 4
     ulp = fold.half_ulp if is_half and fold.bound is not None else 0.0
-    check(found.numpy(), expected, result, ulp=ulp, error=error)
+    check(found.numpy(), expected, result, ulp=ulp, error=error, magnitude=size)
 
 
 def fold_cases() -> Iterator[Case]:
@@ -259,7 +295,18 @@ def fold_cases() -> Iterator[Case]:
                 often = turns or layout.name == "last"
                 small = int(np.prod(layout.shape)) < 100
                 check_it = partial(run, fold, layout, dtype)
-                yield Case(fold.name, layout.name, dtype, check_it, often=often, small=small)
+                yield Case(
+                    "reductions", fold.name, layout.name, dtype, check_it, often=often, small=small
+                )
             if fold.special:
                 check_it = partial(run, fold, SPECIAL, dtype)
-                yield Case(fold.name, "special", dtype, check_it, small=not dtype.is_float)
+                yield Case(
+                    "reductions", fold.name, "special", dtype, check_it, small=not dtype.is_float
+                )
+        if fold.dtypes is FLOATS:
+            for place, dtype in enumerate((dtypes.bool, *INTEGERS)):
+                check_it = partial(run, fold, WIDENED, dtype)
+                often = place == number % 9
+                yield Case(
+                    "reductions", fold.name, WIDENED.name, dtype, check_it, often, small=True
+                )

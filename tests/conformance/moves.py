@@ -11,6 +11,7 @@ import numpy as np
 
 from tests.conformance.case import Case
 from tests.conformance.values import (
+    EVERY,
     FLOATS,
     INTEGERS,
     check,
@@ -25,7 +26,6 @@ from tilegrad.base.dtype import DType, dtypes
 
 __all__ = ["cast_cases", "creation_cases", "move_cases"]
 
-EVERY = (dtypes.bool, *INTEGERS, *FLOATS)
 ROWS = np.array([2, 0, -1, 5, 2])
 TABLE = np.array([[0, 3, 2, 1, 0], [5, 5, 0, 1, 2]])
 PICKS = np.random.default_rng(3).integers(0, 9, (4, 14))
@@ -171,7 +171,9 @@ def move_cases() -> Iterator[Case]:
             often = (place + number) % 5 == 0 or dtype is dtypes.float32
             check_it = partial(run_move, case, dtype)
             small = all(np.prod(shape) <= 80 for shape in case.shapes)
-            yield Case(case.name, case.pattern, dtype, check_it, often=often, small=small)
+            yield Case(
+                "movement", case.name, case.pattern, dtype, check_it, often=often, small=small
+            )
 
 
 def cast_values(source: DType, target: DType) -> np.ndarray:
@@ -217,7 +219,7 @@ def cast_cases() -> Iterator[Case]:
         for target in EVERY:
             if source is not target:
                 check_it = partial(run_cast, source, target)
-                yield Case("cast", f"from-{source.name}", target, check_it, small=True)
+                yield Case("casts", "cast", f"from-{source.name}", target, check_it, small=True)
 
 
 def run_creation(ours: Callable[[DType], Tensor], theirs: Any, dtype: DType) -> None:
@@ -238,4 +240,4 @@ def creation_cases() -> Iterator[Case]:
         for place, dtype in enumerate((*INTEGERS, *FLOATS)):
             check_it = partial(run_creation, ours, theirs, dtype)
             often = (number + place) % 3 == 0
-            yield Case(name, "plain", dtype, check_it, often=often, small=True)
+            yield Case("creation", name, "plain", dtype, check_it, often=often, small=True)

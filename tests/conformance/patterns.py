@@ -2,11 +2,13 @@
 
 Every op runs with each of its dtypes on an array that no tile of registers divides and that starts
 with the special values. Half of the layouts run with every op too, with one of its dtypes in turn;
-all of them with all dtypes at night.
+all of them with all dtypes at night. Then functions of one argument run on all values of the half
+types and on a dense sample of float32, too.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +18,16 @@ import numpy as np
 
 from tests.conformance.case import Case
 from tests.conformance.elementwise import ELEMENTWISE, Elementwise
-from tests.conformance.values import check, exact, extremes, quantize, roundoff, sample, tensor
+from tests.conformance.values import (
+    INTEGERS,
+    check,
+    exact,
+    extremes,
+    quantize,
+    roundoff,
+    sample,
+    tensor,
+)
 from tilegrad.base.dtype import DType, dtypes
 
 __all__ = ["elementwise_cases"]
@@ -42,6 +53,8 @@ class Pattern:
 
 
 SPECIAL = Pattern("special", ())
+WIDENED = Pattern("widened", ((9,),))
+DENSE = Pattern("dense", ())
 TAIL = Pattern("tail", ((37, 65),))
 LAYOUTS = (
     Pattern("scalar", ((),)),
@@ -88,44 +101,91 @@ def random_values(op: Elementwise, dtype: DType, shapes: tuple[Shape, ...]) -> l
     return [np.asarray(of(place, kind)) for place, kind in enumerate(kinds_of(op, dtype))]
 
 
+@functools.cache
+def dense_values(dtype: DType) -> np.ndarray:
+    """All values of a half type; of float32 every 40,009th, and many of the usual size."""
+    if dtype.itemsize < 4:
+        bits = np.arange(1 << 16, dtype=np.uint32)
+        if dtype is dtypes.float16:
+            return bits.astype(np.uint16).view(np.float16)
+        return (bits << 16).view(np.float32)
+    generator = np.random.default_rng(11)
+    words = np.arange(0, 1 << 32, 40_009, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    usual = [generator.uniform(-span, span, 60_000) for span in (100, 8, 1.1)]
+    with np.errstate(invalid="ignore"):
+        return np.concatenate([words, *usual]).astype(np.float32)
+
+
 def run(op: Elementwise, pattern: Pattern, dtype: DType) -> None:
     """Compute the op, and compare."""
     kinds = kinds_of(op, dtype)
-    special = special_values(op, dtype) if pattern in (SPECIAL, TAIL) else []
-    arrays = special if pattern is SPECIAL else random_values(op, dtype, pattern.shapes)
+    if pattern is DENSE:
+        arrays = [dense_values(dtype)]
+    elif pattern is SPECIAL:
+        arrays = special_values(op, dtype)
+    else:
+        arrays = random_values(op, dtype, pattern.shapes)
     if pattern is TAIL:
+        special = special_values(op, dtype)
         for array, column in zip(arrays, special, strict=True):
             array.flat[: column.size] = column
     leaves = [tensor(array, kind) for array, kind in zip(arrays, kinds, strict=True)]
     found = op.ours(*[pattern.ours(leaf) for leaf in leaves])
     result = op.result(*kinds)
+    if pattern is WIDENED:
+        result = dtypes.float32
     assert found.dtype is result, f"{found.dtype}, expected {result}"
     values = [pattern.theirs(exact(array, kind)) for array, kind in zip(arrays, kinds, strict=True)]
+    if pattern is WIDENED:
+        values = [value.astype(np.float32).astype(np.float64) for value in values]
     ours: Any = found.numpy()
     error: Any = 0.0
     with np.errstate(all="ignore"):
         expected = np.asarray(op.theirs(*values))
         kept: Any = True if op.keep is None else op.keep(*values)
         if op.error is not None:
-            in_steps = op.in_steps or dtype is dtypes.float64
-            unit = roundoff(dtype if in_steps else dtypes.float32)
+            unit = roundoff(dtype if dtype is dtypes.float64 else dtypes.float32)
             reals = [np.asarray(value, np.float64) for value in values]
             error = op.error(unit, expected, *reals)
-    ulp = op.half_ulp if result.is_float and result.itemsize < 4 and op.ulp else op.ulp
+    ulp = op.ulp
+    if result is dtypes.float64 and op.double_ulp is not None:
+        ulp = op.double_ulp
+    elif result.is_float and result.itemsize < 4 and op.ulp:
+        ulp = op.half_ulp
+    size: Any = 0.0
+    if op.magnitude is not None and result.is_float:
+        with np.errstate(all="ignore"):
+            size = np.broadcast_to(op.magnitude(*values), expected.shape)
     kept = np.broadcast_to(np.asarray(kept), expected.shape).astype(np.bool_)
     error = np.broadcast_to(error, expected.shape)[kept]
     assert ours.shape == expected.shape, f"shape {ours.shape}, expected {expected.shape}"
-    check(ours[kept], expected[kept], result, ulp=ulp, error=error, signed_zeros=op.signed_zeros)
+    size = np.broadcast_to(size, expected.shape)[kept]
+    check(ours[kept], expected[kept], result, ulp=ulp, error=error, signed_zeros=op.signed_zeros,
+          magnitude=size)  # fmt: skip
+
+
+WHOLE = (dtypes.bool, *INTEGERS)
 
 
 def elementwise_cases() -> Iterator[Case]:
     for number, op in enumerate(ELEMENTWISE):
         for dtype in op.dtypes:
-            yield Case(op.name, TAIL.name, dtype, partial(run, op, TAIL, dtype))
+            yield Case(op.group, op.name, TAIL.name, dtype, partial(run, op, TAIL, dtype))
             check_it = partial(run, op, SPECIAL, dtype)
-            yield Case(op.name, SPECIAL.name, dtype, check_it, often=False, small=True)
+            yield Case(op.group, op.name, SPECIAL.name, dtype, check_it, often=False, small=True)
             for turn, pattern in enumerate(LAYOUTS):
                 turns = op.dtypes[(number + turn) % len(op.dtypes)] is dtype
                 often = turns and (number + turn) % 2 == 0
                 check_it = partial(run, op, pattern, dtype)
-                yield Case(op.name, pattern.name, dtype, check_it, often=often, small=True)
+                yield Case(
+                    op.group, op.name, pattern.name, dtype, check_it, often=often, small=True
+                )
+        if op.widens:
+            for turn, dtype in enumerate(WHOLE):
+                often = turn == number % len(WHOLE)
+                check_it = partial(run, op, WIDENED, dtype)
+                yield Case(op.group, op.name, WIDENED.name, dtype, check_it, often, small=True)
+        if (op.group == "functions" and op.arity == 1) or op.name == "sqrt":
+            for dtype in (dtypes.float32, dtypes.float16, dtypes.bfloat16):
+                check_it = partial(run, op, DENSE, dtype)
+                yield Case(op.group, op.name, DENSE.name, dtype, check_it, often=False)

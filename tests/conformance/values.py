@@ -7,8 +7,10 @@ float64 for floats, Python's integers for the rest.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from tilegrad import Tensor
 from tilegrad.base.dtype import DType, dtypes
 
 __all__ = [
+    "EVERY",
     "FLOATS",
     "INTEGERS",
     "SIGNED",
@@ -24,15 +27,18 @@ __all__ = [
     "check",
     "exact",
     "extremes",
+    "measured",
     "quantize",
     "roundoff",
     "sample",
     "spacing",
     "tensor",
+    "zero_padded",
 ]
 
 SIGNED, UNSIGNED, FLOATS = dtypes.signed, dtypes.unsigned, dtypes.floats
 INTEGERS = (*SIGNED, *UNSIGNED)
+EVERY = (dtypes.bool, *INTEGERS, *FLOATS)
 
 # (bits of the significand with the leading one, exponent of the least normal number)
 _FORMATS = {
@@ -83,8 +89,17 @@ def quantize(values: Any, dtype: DType) -> np.ndarray:
 def exact(array: np.ndarray, dtype: DType) -> np.ndarray:
     """The values as a reference takes them."""
     if dtype.is_float:
-        return array.astype(np.float64)
+        with np.errstate(invalid="ignore"):  # NaN of other bits than the usual ones
+            return array.astype(np.float64)
     return array if dtype is dtypes.bool else array.astype(object)
+
+
+def zero_padded(array: Any, widths: Any) -> Any:
+    """As np.pad, which puts NumPy's integers among Python's, and those do not add up."""
+    shape = [size + low + high for size, (low, high) in zip(array.shape, widths, strict=True)]
+    result = np.full(shape, 0, array.dtype)
+    result[tuple(slice(low, low + n) for n, (low, _) in zip(array.shape, widths))] = array
+    return result
 
 
 def tensor(array: np.ndarray, dtype: DType) -> Tensor:
@@ -128,6 +143,20 @@ def sample(
     return np.where(generator.integers(0, 2, shape), whole, small.astype(dtype.name))
 
 
+_MEASURED: list[list[float]] = []
+
+
+@contextlib.contextmanager
+def measured() -> Iterator[list[float]]:
+    """A list that gets the largest error, in units, of each comparison of floats made inside."""
+    found: list[float] = []
+    _MEASURED.append(found)
+    try:
+        yield found
+    finally:
+        _MEASURED.remove(found)
+
+
 def check(
     found: np.ndarray,
     expected: Any,
@@ -136,11 +165,13 @@ def check(
     ulp: float = 0.0,
     error: Any = 0.0,
     signed_zeros: bool = False,
+    magnitude: Any = 0.0,
 ) -> None:
     """Assert that `found`, of `dtype`, is `expected`, which is exact.
 
     Integers and bools must be equal, wrapped around. Floats must be the nearest value of the dtype,
-    or differ by at most `ulp` units in the last place and `error`; NaN is NaN.
+    or differ by at most `ulp` units in the last place and `error`; NaN is NaN. A unit is that of
+    the exact result, or of `magnitude` where that is larger: of terms that cancel.
     """
     expected = np.asarray(expected)
     assert found.shape == expected.shape, f"shape {found.shape}, expected {expected.shape}"
@@ -158,11 +189,16 @@ def check(
         step = largest(dtype) + (0 if dtype is dtypes.float64 else spacing(largest(dtype), dtype))
         near = np.where(np.isfinite(target), np.clip(target, -step, step), np.nan)
         place = np.where(np.isfinite(ours), ours, np.copysign(step, ours))
-        is_right |= (np.abs(place - near) <= ulp * spacing(near, dtype) + error) & ~np.isnan(ours)
+        unit = spacing(np.fmax(np.abs(near), np.nan_to_num(magnitude)), dtype)
+        is_right |= (np.abs(place - near) <= ulp * unit + error) & ~np.isnan(ours)
+        if _MEASURED:
+            off = np.where(ours == nearest, 0.0, np.abs(place - near) / unit)
+            for worst in _MEASURED:
+                worst.append(float(np.nanmax(off, initial=0.0)))
     if is_right.all():
         return
     with np.errstate(all="ignore"):
-        units = np.abs(place - near) / spacing(near, dtype)
+        units = np.abs(place - near) / unit
     wrong = np.argwhere(~is_right)
     rows = [
         f"at {tuple(at.tolist())}: {ours[tuple(at)]!r}, expected {target[tuple(at)]!r}, "

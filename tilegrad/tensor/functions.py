@@ -420,7 +420,7 @@ class Functions(Elementwise):
 
     def logsigmoid(self) -> Self:
         """log(sigmoid(self))."""
-        return -((-self).softplus())
+        return self._in_float(lambda x: -((-x).softplus()))
 
     def silu(self) -> Self:
         """self * sigmoid(self)."""

@@ -275,7 +275,8 @@ class Reduce(Functions):
         >>> Tensor([0.0, 0.0]).softmin().tolist()
         [0.5, 0.5]
         """
-        return self.neg().softmax(axis, dtype)
+        x = self if dtype is None else self.cast(dtype)
+        return x._in_float(lambda x: (-x).softmax(axis))
 
     def softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
         """exp(self) over its sum along `axis`, without overflow; half types are computed in
