@@ -18,6 +18,7 @@ __all__ = [
     "Target",
     "clang_target",
     "cuda_target",
+    "dot_unit",
     "hip_target",
     "metal_target",
     "opencl_target",
@@ -32,6 +33,10 @@ class MatrixUnit:
 
     `a_layout[lane][i]` is the (row, column) of element i that this lane holds of a (M x K), and so
     for b (K x N) and c (M x N). `synchronous` is False for units whose result must be waited for.
+    `dtype_right` is the dtype of b where it is another than that of a.
+
+    A unit of one lane with M = N = 1 is a dot unit, an instruction of a vector processor: every
+    lane of a vector of c takes k products, of vectors of a and b that are k times as long.
     """
 
     name: str
@@ -45,6 +50,11 @@ class MatrixUnit:
     b_layout: tuple[tuple[Position, ...], ...] = field(repr=False)
     c_layout: tuple[tuple[Position, ...], ...] = field(repr=False)
     synchronous: bool = True
+    dtype_right: DType | None = None
+
+    @property
+    def is_dot(self) -> bool:
+        return self.lanes == 1
 
 
 @dataclass(frozen=True)
@@ -143,6 +153,19 @@ def _simdgroup(dtype_in: DType, dtype_out: DType) -> MatrixUnit:
     name = f"simdgroup.8x8.{dtype_in.name}.{dtype_out.name}"
     same = tuple(layout)
     return MatrixUnit(name, 8, 8, 8, 32, dtype_in, dtype_out, same, same, same)
+
+
+def dot_unit(k: int, left: DType, right: DType, dtype_out: DType) -> MatrixUnit:
+    """An instruction that adds `k` products to each lane of a vector: `vdpbf16ps` (two of bfloat16
+    to a float32), `vpdpbusd` (four of uint8 by int8 to an int32).
+    """
+    row = (tuple((0, place) for place in range(k)),)
+    column = (tuple((place, 0) for place in range(k)),)
+    name = f"dot{k}.{left.name}.{right.name}.{dtype_out.name}"
+    other = None if left is right else right
+    return MatrixUnit(
+        name, 1, 1, k, 1, left, dtype_out, row, column, (((0, 0),),), dtype_right=other
+    )
 
 
 def clang_target(vector_bytes: int = 16) -> Target:

@@ -32,7 +32,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.runtime import elf
 from tilegrad.runtime.buffer import address_of
 from tilegrad.runtime.protocol import Dims, Runtime
-from tilegrad.target import Target
+from tilegrad.target import MatrixUnit, Target, dot_unit
 
 __all__ = ["CpuProgram", "CpuRuntime", "backend", "cpu_target"]
 
@@ -95,6 +95,19 @@ def _isa(limit: str) -> str:
 _VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse": 16, "neon": 16, "scalar": 0}
 
 
+def _dot_units(isa: str) -> tuple[MatrixUnit, ...]:
+    """Instructions that add several products of short numbers to each lane, as found."""
+    if isa != "avx512":
+        return ()
+    flags = _flags()
+    units = []
+    if "avx512_bf16" in flags:
+        units.append(dot_unit(2, dtypes.bfloat16, dtypes.bfloat16, dtypes.float32))
+    if "avx512_vnni" in flags:
+        units.append(dot_unit(4, dtypes.uint8, dtypes.int8, dtypes.int32))
+    return tuple(units)
+
+
 def cpu_target(limit: str = "") -> Target:
     """This machine's processor; `limit` is 'scalar', 'avx2', 'avx512' or empty."""
     isa = _isa(limit)
@@ -106,6 +119,7 @@ def cpu_target(limit: str = "") -> Target:
         cache_bytes=_cache_sizes(),
         has_mask=isa in ("avx512", "avx2"),
         has_fma=isa in ("avx512", "avx2", "neon"),
+        matrix_units=_dot_units(isa),
         missing=frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.RECIP}),
         # Before AVX, a conversion of a half is a call of a library that is not there.
         missing_dtypes=frozenset(

@@ -340,6 +340,11 @@ def _to_bits(value: UOp, dtype: DType) -> UOp:
     lanes = value.dtype.lanes
     if dtype in dtypes.fp8s:
         return float8.to_bits(value, FORMATS[dtype.name])
+    if dtype is dtypes.bfloat16 and value.op is Ops.BITCAST and value.src[0].op is Ops.SHL:
+        (wide,) = value.src
+        if wide.src[0].op is Ops.CAST and wide.src[0].src[0].dtype.scalar is dtypes.uint16:
+            # As they were read.
+            return wide.src[0].src[0]
     wide = value.bitcast(_u32(lanes))
     if dtype is dtypes.bfloat16:
         return (wide >> 16).cast(dtypes.uint16)

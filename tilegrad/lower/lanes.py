@@ -15,6 +15,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
+from tilegrad.lower.dots import widen_operand, widen_unit
 from tilegrad.lower.transpose import LEAST_ROWS
 from tilegrad.lower.window import MOST_LOADS, load_window
 from tilegrad.target import Target
@@ -79,7 +80,11 @@ def _is_turned(index: UOp, axis: UOp) -> bool:
     return any(
         part is not axis
         and part.arg[1] in _WRITTEN
-        and part.src[0].arg >= LEAST_ROWS
+        and part.src[0].op is Ops.CONST
+        and (
+            part.src[0].arg >= LEAST_ROWS
+            or (part.src[0].arg > 1 and stride_of(index, axis) == part.src[0].arg)
+        )
         and stride_of(index, part) == 1
         for part in index.ranges
     )
@@ -147,7 +152,10 @@ def _vectorize(ast: UOp, lane: UOp, width: int, target: Target) -> UOp:
         if not any(source in depends for source in node.src):
             done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
             continue
-        made = _wide(node, src, lane, width, target)
+        if node.op is Ops.VECTORIZE:
+            made = widen_operand(node, done, lane, width)
+        else:
+            made = _wide(node, src, lane, width, target)
         done[node] = made
         if (
             lane in node.ranges
@@ -184,6 +192,8 @@ def _wide(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: Target
             node.dtype,
             tuple(part for old, part in zip(node.src, src, strict=True) if old is not lane),
         )
+    if op is Ops.WMMA:
+        return widen_unit(node, src, width)
     if op in (Ops.AFTER, Ops.SINK):
         return UOp(op, src[0].dtype if op is Ops.AFTER else node.dtype, src, node.arg)
     if op.is_alu or op in (Ops.CAST, Ops.BITCAST):

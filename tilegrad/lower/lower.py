@@ -13,6 +13,7 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.blocks import block_folds
 from tilegrad.lower.decompose import decompose
+from tilegrad.lower.dots import join_operands
 from tilegrad.lower.expand import write_out
 from tilegrad.lower.grid import fix_launch, spread_shared, use_grid
 from tilegrad.lower.integers import choose_integers, order_sums
@@ -33,6 +34,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     # Before the rest is written out, so that a vector is one node and not sixteen. Scalar targets
     # write out all.
     ("lower.lanes", lambda ast, target: use_lanes(ast, target) if target.has_vectors else ast),
+    # After lanes, which give the units their vectors; what has none becomes products.
+    ("lower.dots", join_operands),
     # Before anything asks what an extent is: from here on, those of the launch are numbers.
     ("lower.launch", lambda ast, target: fix_launch(ast)),
     ("lower.expand", lambda ast, target: write_out(ast)),

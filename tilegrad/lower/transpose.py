@@ -2,7 +2,8 @@
 
 The lanes of a register tile may lie far apart in memory while its rows are neighbours there:
 channels as lanes, pixels as rows. Element by element, storing such a tile would cost as much as a
-short fold. Turned in registers, each lane's neighbours are one vector.
+short fold. Turned in registers, each lane's neighbours are one vector; where the neighbours of one
+lane end where those of the next begin, as in a panel of pairs, all of them are whole vectors.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ def turn_tiles(ast: UOp, target: Target) -> UOp:
     new: dict[UOp, UOp] = {}
     for (pointer, _, dtype), rows in groups.items():
         for run in _runs(rows, dtype.lanes):
+            if _is_dense(run, rows, dtype.lanes):
+                new |= _interleaved(pointer, run, rows)
+                continue
             for part in _cut(run, dtype.lanes, target):
                 new |= _turned(pointer, part, rows)
     # What a tile is computed from may have been filled by another.
@@ -95,13 +99,32 @@ def _cut(run: Sequence[UOp], lanes: int, target: Target) -> Iterator[Sequence[UO
         run = run[count:]
 
 
-def _turned(
-    pointer: UOp, part: Sequence[UOp], rows: dict[UOp, dict[int, tuple[int, UOp]]]
+def _is_dense(run: Sequence[UOp], rows: dict[UOp, dict[int, tuple[int, UOp]]], lanes: int) -> bool:
+    """Whether the rows of a lane end where those of the next begin."""
+    count = len(run)
+    if count < 2 or count > lanes or count.bit_count() != 1 or lanes.bit_count() != 1:
+        return False
+    first = rows[run[0]]
+    return all(first[lane][0] == first[0][0] + lane * count for lane in range(lanes))
+
+
+def _interleaved(
+    pointer: UOp, run: Sequence[UOp], rows: dict[UOp, dict[int, tuple[int, UOp]]]
 ) -> dict[UOp, UOp]:
-    """The vector stores of the rows `part`, by the scalar stores they stand for."""
-    lanes = part[0].dtype.lanes
-    count = 1 << (len(part) - 1).bit_length()
-    vectors = [*part, *[part[-1]] * (count - len(part))]
+    """The stores of whole vectors of a dense tile, by the scalar stores they stand for."""
+    lanes, count = run[0].dtype.lanes, len(run)
+    vectors = _zipped_all(run)
+    found: dict[UOp, UOp] = {}
+    for place, value in enumerate(vectors):
+        held = range(place * lanes // count, (place + 1) * lanes // count)
+        store = pointer.store(rows[run[0]][held[0]][1].src[1], value)
+        found |= {rows[vector][lane][1]: store for vector in run for lane in held}
+    return found
+
+
+def _zipped_all(vectors: Sequence[UOp]) -> list[UOp]:
+    """The elements of a power of two of vectors, first the first of each, then the second."""
+    count = len(vectors)
     for _ in range(count.bit_length() - 1):
         half = count // 2
         vectors = [
@@ -109,6 +132,16 @@ def _turned(
             for place in range(half)
             for side in range(2)
         ]
+    return list(vectors)
+
+
+def _turned(
+    pointer: UOp, part: Sequence[UOp], rows: dict[UOp, dict[int, tuple[int, UOp]]]
+) -> dict[UOp, UOp]:
+    """The vector stores of the rows `part`, by the scalar stores they stand for."""
+    lanes = part[0].dtype.lanes
+    count = 1 << (len(part) - 1).bit_length()
+    vectors = _zipped_all([*part, *[part[-1]] * (count - len(part))])
     found: dict[UOp, UOp] = {}
     for lane in range(lanes):
         first = lane * count % lanes

@@ -18,6 +18,7 @@ from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.heuristic_dots import use_dots
 from tilegrad.optimize.heuristic_simt import heuristic as heuristic_simt
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
 from tilegrad.optimize.opts import apply_opt
@@ -103,7 +104,8 @@ class _Shaper:
         heavy = _heaviest(folds)
         reuse = _find_reuse(self.ast, heavy, self.target) if heavy is not None else None
         if reuse is not None and heavy is not None:
-            self.tile(reuse, heavy)
+            if not use_dots(self, reuse.lanes, reuse.rows, heavy):
+                self.tile(reuse, heavy)
         else:
             self.stream(folds)
         self.thread()
@@ -113,7 +115,10 @@ class _Shaper:
         axes = reduce_axes(self.ast) if op is OptOps.UNROLL else axes_of(self.ast)
         if loop is not None and loop not in axes:
             return False
-        opt = Opt(op, None if loop is None else axes.index(loop), arg)
+        return self.apply(Opt(op, None if loop is None else axes.index(loop), arg))
+
+    def apply(self, opt: Opt) -> bool:
+        """Apply an Opt; False where it is not legal."""
         try:
             self.ast = apply_opt(self.ast, opt, self.target)
         except OptError:
@@ -142,25 +147,15 @@ class _Shaper:
     def tile(self, reuse: _Reuse, fold: UOp) -> None:
         """A register tile: some vectors of one axis by some rows of the other."""
         width = self.target.lanes_of(fold.dtype)
-        lanes_extent = reuse.lanes.src[0].arg
-        vectors = 2 if _padded(lanes_extent, 2 * width) <= 1.15 * lanes_extent else 1
-        step = vectors * width
-        while step > 4 and _padded(lanes_extent, step) > 1.34 * lanes_extent:
-            step //= 2
-        if step == lanes_extent == 2 * width and self.reused(reuse) < _OFTEN:
+        step = self.tile_size(reuse.lanes, fold)
+        if step == reuse.lanes.src[0].arg == 2 * width and self.reused(reuse) < _OFTEN:
             # A vector for each of two threads, as any other loop would pack the lanes again.
             step = width
-        vectors = max(step // width, 1)
-        most = max(int(self.target.registers * _ACCUMULATORS) // vectors, 1)
         work = self.work()
         depth = int(prod(part.vmax + 1 for part in fold.src[1:]))
         if not self.split_to(reuse.lanes, OptOps.UPCAST, step):
             return
-        written = 1
-        for loop in reuse.rows:
-            rows = _best_rows(loop.src[0].arg, most // written)
-            if rows > 1 and self.split_to(loop, OptOps.UPCAST, rows):
-                written *= rows
+        self.write_rows(reuse.rows, max(step // width, 1))
         if work < _WORTH_STAGING:
             return
         if reuse.stages is not None:
@@ -169,6 +164,27 @@ class _Shaper:
             self.pack(reuse.stages, depth * step * fold.dtype.itemsize, least)
         if reuse.windows is not None:
             self.stage_window(reuse.windows)
+
+    def tile_size(self, lanes: UOp, fold: UOp) -> int:
+        """How much of `lanes` a register tile takes: two vectors, or what pads little."""
+        width, extent = self.target.lanes_of(fold.dtype), lanes.src[0].arg
+        step = 2 * width if _padded(extent, 2 * width) <= 1.15 * extent else width
+        while step > 4 and _padded(extent, step) > 1.34 * extent:
+            step //= 2
+        return step
+
+    def write_rows(self, loops: list[UOp], vectors: int) -> None:
+        """Write out rows of as many vectors as there are accumulators for."""
+        most = max(int(self.target.registers * _ACCUMULATORS) // vectors, 1)
+        written = 1
+        for loop in loops:
+            rows = _best_rows(loop.src[0].arg, most // written)
+            if rows > 1 and self.split_to(loop, OptOps.UPCAST, rows):
+                written *= rows
+
+    def packed_bytes(self, slot: int) -> int:
+        """The size of a copy of an operand as a whole."""
+        return _packed_bytes(_operand(self.ast, slot), [])
 
     def reused(self, reuse: _Reuse) -> int:
         """How often each element that the lanes move is used."""
@@ -194,7 +210,7 @@ class _Shaper:
             if place is None:
                 return
         lanes_loop = next((part for part in outputs if part in moved), None)
-        if place is None and _packed_bytes(_operand(self.ast, slot), []) <= limit // 2:
+        if place is None and _packed_bytes(_operand(self.ast, slot), []) <= limit * 2 // 5:
             lanes_loop = None
         if lanes_loop is not None:
             self.put_first([lanes_loop])
@@ -272,11 +288,7 @@ class _Shaper:
 
     def stage(self, slot: int, place: UOp | None) -> bool:
         axis = -1 if place is None else axes_of(self.ast).index(place)
-        try:
-            self.ast = apply_opt(self.ast, Opt(OptOps.STAGE, axis, slot), self.target)
-        except OptError:
-            return False
-        return True
+        return self.apply(Opt(OptOps.STAGE, axis, slot))
 
     def cut_fold(self, moved: frozenset[UOp], panel: int, limit: int) -> UOp | None:
         """Tile a reduce loop so that the panel fits; its outer part, which becomes the outermost

@@ -25,6 +25,7 @@ from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
+from tilegrad.optimize.dots import use_dot_unit
 from tilegrad.optimize.opt import Opt, axes_of, loop_order
 from tilegrad.optimize.split import next_number
 from tilegrad.target import MatrixUnit, Target
@@ -61,6 +62,8 @@ def use_matrix_unit(ast: UOp, opt: Opt, target: Target) -> UOp:
     Raises OptError if there is no such unit or product, or an axis is no multiple of its size.
     """
     unit, mode = _unit(opt, target)
+    if unit.is_dot:
+        return use_dot_unit(ast, opt, unit, mode)
     if any(part.arg[1] is Axis.GROUP for part in axes_of(ast)):
         raise OptError("tc: lanes share the fold already", opt=opt)
     products = _products(ast, unit)

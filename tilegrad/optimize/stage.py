@@ -15,6 +15,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import gated_load
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.dots import narrow
 from tilegrad.optimize.opt import Opt, axes_of, loop_order
 from tilegrad.optimize.overlap import Dimension, dimensions
 from tilegrad.optimize.split import next_number
@@ -53,8 +54,8 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
         raise OptError(
             f"stage: no one value {operand}",
             opt=opt,
-            names="a parameter that is loaded at one "
-            "place, or -1, -2 for what the largest fold combines",
+            names="a parameter that is loaded at one place, or -1, -2 for what the largest fold "
+            "combines, -3, -4 for what that is cast from",
         )
     loops = loop_order(ast)
     depth = -1 if opt.axis == -1 else loops.index(axes[opt.axis])
@@ -121,7 +122,7 @@ def _nbytes(memory: UOp) -> int:
 def operand_of(ast: UOp, name: int) -> UOp | None:
     """The value that a number names: the load of a parameter, if there is one; -1 and -2 are the
     sides of what the largest fold sums (or takes the maximum of, ...), loads and what is computed
-    from them.
+    from them; -3 and -4 the same sides before they were cast without loss.
     """
     nodes = ast.toposort()
     if name >= 0:
@@ -137,9 +138,9 @@ def operand_of(ast: UOp, name: int) -> UOp | None:
     if not folds:
         return None
     value = max(folds, key=_iterations).src[0]
-    if not value.op.is_alu or len(value.src) != 2 or name < -2:
+    if not value.op.is_alu or len(value.src) != 2 or name < -4:
         return None
-    side = value.src[-1 - name]
+    side = value.src[-1 - name] if name >= -2 else narrow(value.src[-3 - name])
     if any(node.op in (Ops.REDUCE, Ops.AFTER) for node in side.toposort()) or not side.ranges:
         return None
     return side

@@ -31,6 +31,11 @@ _INT_OPS = {
     Ops.SHL: "shl",
 }  # fmt: skip
 _FLOAT_TESTS = {Ops.CMPLT: "olt", Ops.CMPNE: "une", Ops.CMPEQ: "oeq"}
+# Of a dot unit the instruction, and the type of its operands by how many halves or bytes they hold.
+_DOTS = {
+    "dot2.bfloat16.bfloat16.float32": ("x86.avx512bf16.dpbf16ps", "<{0} x bfloat>"),
+    "dot4.uint8.int8.int32": ("x86.avx512.vpdpbusd", "<{1} x i8>"),
+}
 _MATH = {Ops.SQRT: "sqrt", Ops.TRUNC: "trunc"}
 
 
@@ -420,10 +425,29 @@ class _Function:
         if len(node.arg) == 1:
             self.values[node] = self.make(f"extractelement {kind} {text}, i64 {node.arg[0]}")
             return
+        lanes, bits = vector.dtype.lanes, vector.dtype.lanes * vector.dtype.itemsize * 8
+        if (
+            bits in (32, 64)
+            and lanes > 1
+            and node.arg == (*range(lanes),) * (len(node.arg) // lanes)
+        ):
+            self.values[node] = self.repeated(text, kind, bits, node)
+            return
         picks = ", ".join(f"i32 {lane}" for lane in node.arg)
         self.values[node] = self.make(
             f"shufflevector {kind} {text}, {kind} poison, <{len(node.arg)} x i32> <{picks}>"
         )
+
+    def repeated(self, text: str, kind: str, bits: int, node: UOp) -> str:
+        """A short vector again and again: as one number, which a load repeats by itself."""
+        times = node.dtype.lanes * node.dtype.itemsize * 8 // bits
+        one = self.make(f"bitcast {kind} {text} to i{bits}")
+        wide = f"<{times} x i{bits}>"
+        first = self.make(f"insertelement {wide} poison, i{bits} {one}, i64 0")
+        whole = self.make(
+            f"shufflevector {wide} {first}, {wide} poison, <{times} x i32> zeroinitializer"
+        )
+        return self.make(f"bitcast {wide} {whole} to {type_of(node.dtype)}")
 
     def cast(self, node: UOp) -> None:
         (value,) = node.src
@@ -495,6 +519,25 @@ class _Function:
         odd = self.make(f"or {whole} {odd}, {constant_of(1, dtypes.int32.vec(lanes))}")
         chosen = self.make(f"select {flags} {lost}, {whole} {odd}, {whole} {bits}")
         return self.make(f"bitcast {whole} {chosen} to {short}")
+
+    def dot(self, node: UOp) -> None:
+        """A dot unit. The instructions take whole registers, by their bits."""
+        unit = node.arg
+        a, b, total = node.src
+        kind = type_of(node.dtype)
+        bits = node.dtype.itemsize * node.dtype.lanes * 8
+        name, inner = _DOTS[unit.name]
+        operand = inner.format(bits // 16, bits // 8)
+        sides = [
+            self.make(f"bitcast {type_of(side.dtype)} {self.use(side)} to {operand}")
+            if type_of(side.dtype) != operand
+            else self.use(side)
+            for side in (a, b)
+        ]
+        self.values[node] = self.call(
+            name, kind, (kind, self.use(total)), *((operand, side) for side in sides),
+            suffix=str(bits),
+        )  # fmt: skip
 
     def bitcast(self, node: UOp) -> None:
         (value,) = node.src
@@ -601,6 +644,7 @@ _HANDLERS: dict[Ops, Callable[[_Function, UOp], None]] = {
     Ops.GEP: _Function.gep,
     Ops.CAST: _Function.cast,
     Ops.BITCAST: _Function.bitcast,
+    Ops.WMMA: _Function.dot,
     Ops.CONST: _nothing,
     Ops.SINK: _nothing,
 }

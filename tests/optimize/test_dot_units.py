@@ -1,0 +1,191 @@
+"""Sums of short products on dot units: which kernels take them, and what they come to.
+
+The values are computed on this machine's processor; where it has no such instruction, the same
+kernels run by products, and everything but the instruction is tested.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilegrad import Tensor, dtypes
+from tilegrad.base.config import Context
+from tilegrad.base.dtype import DType
+from tilegrad.base.errors import OptError
+from tilegrad.ir.args import BufferArg
+from tilegrad.ir.op import Ops, Stage
+from tilegrad.ir.spec import verify
+from tilegrad.ir.uop import UOp
+from tilegrad.lower.lower import lower
+from tilegrad.optimize.dots import find_dots
+from tilegrad.optimize.heuristic import heuristic
+from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opts import apply_opts, start
+from tilegrad.render.llvm import LLVMRenderer
+from tilegrad.schedule.schedule import make_schedule
+from tilegrad.target import Target, dot_unit
+
+HALVES = dot_unit(2, dtypes.bfloat16, dtypes.bfloat16, dtypes.float)
+BYTES = dot_unit(4, dtypes.uint8, dtypes.int8, dtypes.int)
+# A processor with the units, whatever this one has.
+WIDE = Target(
+    "cpu", vector_bytes=64, registers=32, threads=8, has_mask=True, matrix_units=(HALVES, BYTES),
+    missing_dtypes=frozenset({dtypes.bfloat16}), isa="avx512",
+)  # fmt: skip
+LIMITS = {
+    np.int8: (-128, 127),
+    np.uint8: (0, 255),
+}
+
+
+def kernel_of(result: Tensor) -> UOp:
+    """The one kernel that computes `result`; the leaves are its parameters in order."""
+    sink = UOp.sink(result.uop)
+    leaves = [node for node in sink.toposort() if node.op is Ops.BUFFER]
+    placed = {
+        leaf: leaf.replace(arg=BufferArg(slot, "CPU", leaf.arg.size))
+        for slot, leaf in enumerate(leaves)
+    }
+    (item,) = make_schedule(sink.substitute(placed), {"CPU": WIDE}, "CPU", plain=False).items
+    assert item.ast is not None
+    return item.ast
+
+
+def empty(*shape: int, dtype: DType = dtypes.bfloat16) -> Tensor:
+    return Tensor.empty(*shape, dtype=dtype)
+
+
+def opts_of(result: Tensor, target: Target = WIDE) -> list[Opt]:
+    return heuristic(start(kernel_of(result), target), target)
+
+
+def units_of(result: Tensor, target: Target = WIDE) -> list[str]:
+    """The units that the kernel of `result` runs on."""
+    return [
+        target.matrix_units[opt.arg[0]].name
+        for opt in opts_of(result, target)
+        if opt.op is OptOps.TC
+    ]
+
+
+def source_of(ast: UOp, opts: list[Opt], target: Target = WIDE) -> str:
+    shaped = apply_opts(start(ast, target), opts, target)
+    verify(shaped, Stage.KERNEL, "optimize")
+    program = lower(shaped, target)
+    verify(program, Stage.PROGRAM, "lower")
+    return LLVMRenderer(target.vector_bytes).render("example", program)
+
+
+def numbers(rng: np.random.Generator, dtype: Any, *shape: int) -> Any:
+    """Bytes of the whole range, the extremes among them."""
+    low, high = LIMITS[dtype]
+    values = rng.integers(low, high + 1, shape).astype(dtype)
+    values[0] = low if low else high
+    return values
+
+
+def halves(rng: np.random.Generator, *shape: int) -> Tensor:
+    return Tensor(rng.normal(size=shape).astype(np.float32)).cast(dtypes.bfloat16).realize()
+
+
+def check_halves(got: Tensor, left: Any, right: Any) -> None:
+    """Within the error of float32 additions, of which there are as many as the inner size."""
+    inner = left.shape[-1]
+    sizes = np.abs(left) @ np.abs(right)
+    assert np.all(np.abs(got.double().numpy() - left @ right) <= inner * 2.0**-23 * sizes)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(48, 64, 32), (17, 33, 19), (5, 48, 2), (64, 20, 70)])
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True)])
+def test_halves(m: int, n: int, k: int, turned: tuple[bool, bool]) -> None:
+    rng = np.random.default_rng(m)
+    a, b = (
+        halves(rng, *((k, m) if turned[0] else (m, k))),
+        halves(rng, *((n, k) if turned[1] else (k, n))),
+    )
+    left, right = a.T if turned[0] else a, b.T if turned[1] else b
+    got = left.matmul(right, dtype=dtypes.float)
+    check_halves(got, left.double().numpy(), right.double().numpy())
+
+
+@pytest.mark.parametrize("left", LIMITS)
+@pytest.mark.parametrize("right", LIMITS)
+def test_bytes_are_exact(left: Any, right: Any) -> None:
+    """Of every pair of kinds, at the extremes, too: nothing saturates on the way."""
+    rng = np.random.default_rng(3)
+    for m, n, k in ((32, 64, 64), (9, 33, 131)):
+        a, b = numbers(rng, left, m, k), numbers(rng, right, n, k)
+        got = Tensor(a).matmul(Tensor(b).T, dtype=dtypes.int).numpy()
+        np.testing.assert_array_equal(got, a.astype(np.int64) @ b.astype(np.int64).T)
+
+
+def test_the_unit_is_found_by_the_heuristic() -> None:
+    """In products of any form, of operands of any order, for results of any dtype."""
+    assert units_of(empty(64, 64) @ empty(64, 64)) == [HALVES.name]
+    assert units_of(empty(64, 64).matmul(empty(64, 64).T, dtype=dtypes.float)) == [HALVES.name]
+    assert units_of(empty(3, 64, 64) @ empty(3, 64, 64)) == [HALVES.name]
+    assert units_of((empty(64, 64).relu() @ empty(64, 64)).relu()) == [HALVES.name]
+    assert units_of(empty(2, 16, 9, 9).conv2d(empty(32, 16, 3, 3))) == [HALVES.name]
+    byte, signed = empty(64, 64, dtype=dtypes.uint8), empty(64, 64, dtype=dtypes.int8)
+    assert units_of(byte.matmul(signed, dtype=dtypes.int)) == [BYTES.name]
+    assert units_of(signed.matmul(signed.T, dtype=dtypes.int)) == [BYTES.name]
+
+
+def test_what_has_no_unit() -> None:
+    """Another dtype, a target without units, the switch that turns them off, and folds of little
+    reuse.
+    """
+    for dtype in (dtypes.float, dtypes.half, dtypes.int16):
+        assert not units_of(empty(64, 64, dtype=dtype) @ empty(64, 64, dtype=dtype))
+    product = empty(64, 64) @ empty(64, 64)
+    assert not units_of(empty(64, 64) @ empty(64))
+    assert not units_of(product, Target("cpu", vector_bytes=32, threads=8, has_mask=True))
+    with Context(TC=0):
+        assert not units_of(product)
+
+
+def test_one_instruction_an_operand() -> None:
+    """In the inner loop a vector of the panel is a load, and of the rows a number for all lanes."""
+    product = empty(48, 64).matmul(empty(64, 64), dtype=dtypes.float)
+    text = source_of(kernel_of(product), opts_of(product))
+    lines = text.split("call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512")
+    # Six or eight rows of two vectors, in the loop over the panel.
+    assert len(lines) - 1 in (12, 16, 24)
+    inner = text[text.rindex("phi i32", 0, text.index("dpbf16ps.512(")) :]
+    inner = inner[: inner.index("br i1")]
+    assert inner.count("load <32 x i16>") == 2
+    assert inner.count("load <2 x i16>") == (len(lines) - 1) // 2
+    assert "fpext" not in inner
+    assert "fmul" not in inner
+
+
+def test_a_unit_by_hand() -> None:
+    """TC takes what is written out for it, or splits the fold itself; mode 2 splits it only."""
+    product = empty(32, 32).matmul(empty(32, 32), dtype=dtypes.float)
+    ast = kernel_of(product)
+    assert len(find_dots(ast, HALVES)) == 2
+    assert not find_dots(ast, BYTES)
+    lanes = Opt(OptOps.UPCAST, 1, 16)
+    for opts in (
+        [lanes, Opt(OptOps.TC, 0, (0, 1))],
+        [lanes, Opt(OptOps.UNROLL, 0, 2), Opt(OptOps.TC, 0, (0, 1))],
+    ):
+        assert "dpbf16ps.512" in source_of(ast, opts)
+    # Without lanes there is no such instruction.
+    assert "dpbf16ps" not in source_of(ast, [Opt(OptOps.TC, 0, (0, 1))])
+    assert "dpbf16ps" not in source_of(ast, [lanes, Opt(OptOps.TC, 0, (0, 2))])
+
+
+def test_units_that_do_not_fit() -> None:
+    ast = start(kernel_of(empty(32, 33).matmul(empty(33, 32), dtype=dtypes.float)), WIDE)
+    for opt, message in (
+        (Opt(OptOps.TC, 0, (0, 1)), r"dot2.bfloat16.* takes 2 at a time, the axis has 33"),
+        (Opt(OptOps.TC, 0, (1, 1)), r"0 products fit dot4.uint8.int8.int32, not number 0"),
+        (Opt(OptOps.TC, 2, (0, 1)), r"2 products fit dot2.*, not number 2"),
+        (Opt(OptOps.TC, 0, (2, 1)), r"cpu has 2 matrix units, not number 2"),
+    ):
+        with pytest.raises(OptError, match=message):
+            apply_opts(ast, [opt], WIDE)

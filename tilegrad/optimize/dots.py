@@ -1,0 +1,196 @@
+"""TC on a dot unit: a sum of short products takes several neighbours of the fold at once.
+
+A dot unit (`MatrixUnit.is_dot`) is an instruction of a vector processor. Its m and n are one, so it
+is an operation on elements as a product is, and every other Opt makes of it what it makes of a
+product: lanes, register tiles, panels in scratch.
+
+    before   REDUCE(CAST(a[k]) * CAST(b[k]), k)                          a, b: bfloat16
+    after    REDUCE(WMMA((a[2k], a[2k+1]), (b[2k], b[2k+1]), 0), k / 2)
+
+The unit for bytes takes unsigned ones from the left and signed ones from the right. Another pair
+has the highest bit of one side flipped, which adds 128 to a signed byte, or takes it from an
+unsigned one; what that changes is a sum of the other side alone, folded over loops of its own. Sums
+of integers wrap around, so the difference is exact.
+
+    a, b: int8       sum(a * b) = sum((a + 128) * b) - 128 * sum(b)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import OptError
+from tilegrad.ir.args import KernelInfo
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import simplify
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.opt import Opt
+from tilegrad.optimize.split import next_number, split
+from tilegrad.target import MatrixUnit
+
+__all__ = ["Dot", "find_dots", "narrow", "use_dot_unit"]
+
+_BYTES = (dtypes.int8, dtypes.uint8)
+
+
+class Dot(NamedTuple):
+    """A fold of products of short numbers, and the axis of which the unit takes `k` at once. Of
+    bytes of one kind, the left ones are flipped.
+    """
+
+    fold: UOp
+    left: UOp
+    right: UOp
+    depth: UOp
+
+
+def find_dots(ast: UOp, unit: MatrixUnit) -> list[Dot]:
+    """What `unit` could run, largest folds first, both operands as the left one; an Opt names one
+    by its place. Axes of the fold need not be divisible, written-out ones must be as long as the
+    unit takes.
+    """
+    folds = [
+        node
+        for node in ast.toposort()
+        if node.op is Ops.REDUCE and node.arg is Ops.ADD and node.dtype is unit.dtype_out
+    ]
+    folds.sort(key=_iterations, reverse=True)
+    found: list[Dot] = []
+    for fold in folds:
+        value = fold.src[0]
+        if value.op is not Ops.MUL:
+            continue
+        left, right = (narrow(side) for side in value.src)
+        if not _fits(left.dtype, right.dtype, unit):
+            continue
+        depths = [part for part in fold.src[1:] if _is_depth(part, unit)]
+        # Written out for the unit: what is copied lies in its order.
+        depths.sort(key=lambda part: part.arg[1] is not Axis.UNROLL)
+        for depth in depths:
+            if all(depth in side.ranges for side in (left, right)):
+                found += [Dot(fold, left, right, depth), Dot(fold, right, left, depth)]
+    return found
+
+
+def _fits(left: DType, right: DType, unit: MatrixUnit) -> bool:
+    if unit.dtype_right is None:
+        return left is unit.dtype_in and right is unit.dtype_in
+    return left in _BYTES and right in _BYTES
+
+
+def _is_depth(part: UOp, unit: MatrixUnit) -> bool:
+    if part.src[0].op is not Ops.CONST:
+        return False
+    kind, extent = part.arg[1], part.src[0].arg
+    return kind is Axis.REDUCE or (kind is Axis.UNROLL and extent == unit.k)
+
+
+def _iterations(fold: UOp) -> int:
+    loops = {*fold.ranges, *(part for part in fold.src[1:] if part.op is Ops.RANGE)}
+    return int(prod(part.vmax + 1 for part in loops))
+
+
+def narrow(side: UOp) -> UOp:
+    """The value that `side` is cast from without loss, as often as it is."""
+    while side.op is Ops.CAST and _is_lossless(side.src[0].dtype, side.dtype):
+        side = side.src[0]
+    return side
+
+
+def _is_lossless(old: DType, new: DType) -> bool:
+    if old.is_float:
+        return new.is_float and old.itemsize < new.itemsize
+    if not (old.is_int and new.is_int):
+        return False
+    return old.itemsize < new.itemsize and (old.kind == new.kind or new.kind == "int")
+
+
+def use_dot_unit(ast: UOp, opt: Opt, unit: MatrixUnit, mode: int) -> UOp:
+    """`Opt(TC, choice, (unit, mode))` where the unit is a dot unit; mode 2 writes out as much of
+    the fold as the unit would take.
+
+    Raises OptError if there is no such product, or the axis is no multiple of its size.
+    """
+    found = find_dots(ast, unit)
+    if opt.axis is None or not 0 <= opt.axis < len(found):
+        raise OptError(f"tc: {len(found)} products fit {unit.name}, not number {opt.axis}", opt=opt)
+    dot = found[opt.axis]
+    depth = dot.depth
+    extent = depth.src[0].arg
+    if extent % unit.k:
+        raise OptError(f"tc: {unit.name} takes {unit.k} at a time, the axis has {extent}", opt=opt)
+    if mode == 2:
+        is_written = depth.arg[1] is Axis.UNROLL
+        return ast if is_written else split(ast, depth, unit.k, Axis.UNROLL, last=True)
+    number = next_number(ast)
+    order = list(ast.arg.order)
+    place = order.index(depth.arg[0])
+    steps: list[UOp] = []
+    if extent > unit.k:
+        steps = [UOp.range(extent // unit.k, number, Axis.REDUCE)]
+    order[place : place + 1] = [step.arg[0] for step in steps]
+    loops = [each for part in dot.fold.src[1:] for each in (steps if part is depth else [part])]
+    total = _total(dot, unit, steps, loops, number + 1, opt)
+    shaped = simplify(ast.substitute({dot.fold: total}))
+    # The name shows what the unit runs, though it is no axis any more.
+    name = f"{ast.arg.name}#{unit.k}"
+    return shaped.replace(arg=KernelInfo(name, tuple(order), ast.arg.opts))
+
+
+def _total(
+    dot: Dot, unit: MatrixUnit, steps: list[UOp], loops: list[UOp], number: int, opt: Opt
+) -> UOp:
+    """The fold by the unit, over `loops`."""
+    left, right = (_taken(side, dot.depth, steps, unit.k) for side in (dot.left, dot.right))
+    if unit.dtype_right is None:
+        return _folded(unit, left, right, loops)
+    kinds = (dot.left.dtype, dot.right.dtype)
+    if kinds == (dtypes.uint8, dtypes.int8):
+        return _folded(unit, left, right, loops)
+    if kinds == (dtypes.int8, dtypes.uint8):
+        return _folded(unit, right, left, loops)
+    is_signed = dot.right.dtype is dtypes.int8
+    flipped = [_flipped(each) for each in left]
+    # The sum of the other side has loops of its own: it does not change with what moves the left
+    # one.
+    fresh = {
+        part: part.replace(arg=(number + place, part.arg[1]))
+        for place, part in enumerate(loops)
+        if part.arg[1] is Axis.REDUCE
+    }
+    if any(node.op is Ops.DEFINE_LOCAL and fresh.keys() & set(node.src)
+           for each in right for node in each.toposort()):  # fmt: skip
+        raise OptError("tc: the operand is copied inside the fold", opt=opt)
+    alone = [each.substitute(fresh) for each in right]
+    over = [fresh.get(part, part) for part in loops]
+    ones = [UOp.const(dtypes.uint8 if is_signed else dtypes.int8, 1)] * unit.k
+    if is_signed:
+        total, rest = _folded(unit, flipped, right, loops), _folded(unit, ones, alone, over)
+        return total + rest * -128
+    total, rest = _folded(unit, right, flipped, loops), _folded(unit, alone, ones, over)
+    return total + rest * 128
+
+
+def _taken(side: UOp, depth: UOp, steps: list[UOp], k: int) -> list[UOp]:
+    """`side` at each of the places along `depth` that the unit takes at once."""
+    first = steps[0] * k if steps else UOp.const(dtypes.index, 0)
+    return [simplify(side.substitute({depth: first + place})) for place in range(k)]
+
+
+def _bits(values: list[UOp]) -> UOp:
+    """What the unit takes at once, by its bits: no other instruction need know its dtype."""
+    kind = dtypes.uint16 if values[0].dtype.is_float else dtypes.uint8
+    return UOp.stack([each if each.dtype is kind else each.bitcast(kind) for each in values])
+
+
+def _flipped(byte: UOp) -> UOp:
+    """before   a: int8              after    a + 128: uint8; and a - 128 the other way round"""
+    to = dtypes.uint8 if byte.dtype is dtypes.int8 else dtypes.int8
+    return byte.bitcast(to) ^ UOp.const(to, 128 if to is dtypes.uint8 else -128)
+
+
+def _folded(unit: MatrixUnit, left: list[UOp], right: list[UOp], loops: list[UOp]) -> UOp:
+    nothing = UOp.const(unit.dtype_out, 0)
+    value = UOp(Ops.WMMA, unit.dtype_out, (_bits(left), _bits(right), nothing), unit)
+    return UOp(Ops.REDUCE, unit.dtype_out, (value, *loops), Ops.ADD) if loops else value
