@@ -24,13 +24,14 @@ from typing import Any, ClassVar, Self
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ConfigError
+from tilegrad.nn.hooks import Hooks, RemovableHandle, hooked
 from tilegrad.nn.state import Unmatched, get_state_dict, load_state_dict
-from tilegrad.nn.tree import parts_of, walk
+from tilegrad.nn.tree import Found, parts_of, walk
 from tilegrad.tensor.core import as_dtype
-from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Module", "Parameter", "has_modes", "summary"]
+__all__ = ["Module", "Parameter", "has_modes", "is_state", "shown"]
 
 # Whether this thread's program sets modes by module: then nobody waits for `Tensor.training`.
 _has_modes: contextvars.ContextVar[bool] = contextvars.ContextVar("tilegrad_modes", default=False)
@@ -70,25 +71,64 @@ class Module:
     _mode: bool | None = None
     _own_buffers: tuple[str, ...] = ()
     _transient: tuple[str, ...] = ()
+    _hooks: Hooks | None = None
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
         # A subclass of a layer that gives a new `forward` means it to be what a call runs.
-        if "forward" in cls.__dict__ and "__call__" not in cls.__dict__:
+        if "__call__" in cls.__dict__:
+            call = cls.__dict__["__call__"]
+            if "forward" not in cls.__dict__:
+                cls.forward = call  # type: ignore[method-assign]
+            cls.__call__ = hooked(call)  # type: ignore[method-assign]
+        elif "forward" in cls.__dict__:
             cls.__call__ = Module.__call__  # type: ignore[method-assign]
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        return self.forward(*args, **options)
+        if self._hooks is None:
+            return self.forward(*args, **options)
+        return self._hooks.run(self.forward, self, args, options)
 
     def forward(self, *args: Any, **options: Any) -> Any:
-        """What a call computes."""
-        if type(self).__call__ is Module.__call__:
-            raise ConfigError(
-                f"{type(self).__name__}: there is no forward to call",
-                fix="define forward(self, ...), or __call__",
-                line=here(),
-            )
-        return self(*args, **options)
+        """What a call computes, without the hooks."""
+        raise ConfigError(
+            f"{type(self).__name__}: there is no forward to call",
+            fix="define forward(self, ...), or __call__",
+            line=here(),
+        )
+
+    # hooks
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call hook(module, args) before each call. What it gives, unless None, takes the place of
+        the arguments: a tuple, or one alone. With `with_kwargs` it is hook(module, args, kwargs),
+        and gives both.
+
+        >>> layer = nn.Identity()
+        >>> handle = layer.register_forward_pre_hook(lambda module, args: args[0] * 2)
+        >>> layer(Tensor([1])).tolist()
+        [2]
+        """
+        self._hooks = self._hooks or Hooks()
+        return self._hooks.add(hook, True, prepend, with_kwargs)
+
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call hook(module, args, output) after each call. What it gives, unless None, takes the
+        place of the output. With `with_kwargs` it is hook(module, args, kwargs, output).
+
+        The gradient of a loss with respect to an output that was kept is `loss.gradient(output)`.
+
+        >>> layer = nn.Identity()
+        >>> handle = layer.register_forward_hook(lambda module, args, output: output * 2)
+        >>> layer(Tensor([1])).tolist(), handle.remove(), layer(Tensor([1])).tolist()
+        ([2], None, [1])
+        """
+        self._hooks = self._hooks or Hooks()
+        return self._hooks.add(hook, False, prepend, with_kwargs)
 
     # modes
 
@@ -133,6 +173,44 @@ class Module:
         for _, module in self.named_modules():
             yield module
 
+    def get_submodule(self, target: str) -> Any:
+        """What stands below this module under a name such as "layers.0"; itself for "".
+
+        Raises ConfigError where there is nothing of that name, or no module.
+        """
+        return self._found(target, "module", lambda item: not isinstance(item, Tensor))
+
+    def get_parameter(self, target: str) -> Tensor:
+        """The parameter of a name such as "layers.0.weight".
+
+        Raises ConfigError where there is none.
+
+        >>> nn.Sequential(nn.Linear(2, 3)).get_parameter("0.weight").shape
+        (3, 2)
+        """
+        tensor: Tensor = self._found(target, "parameter", lambda item: isinstance(item, Tensor))
+        return tensor
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The state that is not trained of a name such as "norm.running_mean".
+
+        Raises ConfigError where there is none.
+        """
+        tensor: Tensor = self._found(target, "buffer", lambda item: isinstance(item, Tensor))
+        return tensor
+
+    def _found(self, target: str, kind: str, is_fit: Callable[[Any], bool]) -> Any:
+        item: Any = self
+        for key in target.split(".") if target else ():
+            item = {str(name): part for name, part in parts_of(item)}.get(key)
+        if item is None or not is_fit(item):
+            raise ConfigError(
+                f"{type(self).__name__}: there is no {kind} {target!r}",
+                known=", ".join(name for name, _ in parts_of(self) if isinstance(name, str)),
+                line=here(),
+            )
+        return item
+
     def named_children(self) -> Iterator[tuple[str, Any]]:
         """The modules that are attributes of this one."""
         for name, part in parts_of(self):
@@ -144,38 +222,41 @@ class Module:
         for _, part in self.named_children():
             yield part
 
-    def _tensors(self, prefix: str, wants_buffers: bool) -> Iterator[tuple[str, Tensor]]:
+    def _tensors(
+        self, prefix: str, wants_buffers: bool, recurse: bool
+    ) -> Iterator[tuple[str, Tensor]]:
         seen: set[int] = set()
-        for name, item, holder, key in walk(self, prefix):
+        for found in walk(self, prefix):
+            item = found.item
             if isinstance(item, Tensor) and id(item) not in seen:
-                is_buffer = not item.dtype.is_float or (
-                    isinstance(holder, Module)
-                    and (key in holder.buffer_names or key in holder._own_buffers)
-                )
-                if is_buffer == wants_buffers:
+                if is_state(found) == wants_buffers and (recurse or found.holder is self):
                     seen.add(id(item))
-                    yield name, item
+                    yield found.name, item
 
-    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-        """The tensors that are trained, or may be, each once, by name."""
-        return self._tensors(prefix, False)
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The tensors that are trained, or may be, each once, by name; without `recurse` only this
+        module's own.
+        """
+        return self._tensors(prefix, False, recurse)
 
-    def parameters(self) -> Iterator[Tensor]:
+    def parameters(self, recurse: bool = True) -> Iterator[Tensor]:
         """The tensors that are trained, or may be, each once.
 
         >>> sum(p.numel() for p in nn.Linear(3, 2).parameters())
         8
         """
-        for _, tensor in self.named_parameters():
+        for _, tensor in self.named_parameters(recurse=recurse):
             yield tensor
 
-    def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
         """The tensors that are state and never trained, by name: running statistics, integers."""
-        return self._tensors(prefix, True)
+        return self._tensors(prefix, True, recurse)
 
-    def buffers(self) -> Iterator[Tensor]:
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """The tensors that are state and never trained."""
-        for _, tensor in self.named_buffers():
+        for _, tensor in self.named_buffers(recurse=recurse):
             yield tensor
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
@@ -223,21 +304,26 @@ class Module:
             tensor.requires_grad = wanted
         return self
 
-    def zero_grad(self) -> None:
-        """Forget all gradients."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients; without `set_to_none` those that are there become zeros."""
         for tensor in self.parameters():
-            tensor.grad = None
+            tensor.grad = None if set_to_none or tensor.grad is None else tensor.grad.zeros_like()
 
-    def to(self, device: Any = None, dtype: DType | str | None = None) -> Self:
+    def to(
+        self, device: Any = None, dtype: DType | str | None = None, non_blocking: bool = False
+    ) -> Self:
         """Move all tensors to `device`, and floats to `dtype`; gives this module.
 
-        A dtype alone may stand first. Optimizers hold the same tensors as before.
+        A dtype alone may stand first, or a tensor that has both. Optimizers hold the same tensors
+        as before. `non_blocking` is taken and does nothing: what is lazy waits for nobody.
 
         >>> nn.Linear(2, 2).to(dtypes.float16).weight.dtype.name
         'float16'
         """
         if isinstance(device, DType):
             device, dtype = None, device
+        elif isinstance(device, Tensor):
+            device, dtype = device.device, device.dtype
         wanted = None if dtype is None else as_dtype(dtype)
         for _, tensor, _, _ in list(walk(self)):
             if not isinstance(tensor, Tensor):
@@ -249,6 +335,18 @@ class Module:
                 tensor.replace(moved.clone())
                 tensor.grad = None
         return self
+
+    def cpu(self) -> Self:
+        """All tensors on the CPU; gives this module."""
+        return self.to("CPU")
+
+    def cuda(self, device: int | str | None = None) -> Self:
+        """All tensors on an Nvidia GPU; gives this module."""
+        return self.to(f"CUDA:{device}" if isinstance(device, int) and device else device or "CUDA")
+
+    def double(self) -> Self:
+        """Floats as float64; gives this module."""
+        return self.to(dtype="float64")
 
     def half(self) -> Self:
         """Floats as float16; gives this module."""
@@ -269,7 +367,7 @@ class Module:
         return ", ".join(_arguments(self))
 
     def __repr__(self) -> str:
-        lines = [f"({name}): {_indented(repr(part))}" for name, part in _shown(self)]
+        lines = [f"({name}): {_indented(repr(part))}" for name, part in shown(self)]
         head = f"{type(self).__name__}({self.extra_repr()}"
         return head + "".join(f"\n  {line}" for line in lines) + ("\n)" if lines else ")")
 
@@ -278,7 +376,15 @@ def _indented(text: str) -> str:
     return text.replace("\n", "\n  ")
 
 
-def _shown(item: object) -> Iterator[tuple[str, Any]]:
+def is_state(found: Found) -> bool:
+    """Whether a tensor of a model is state that is never trained."""
+    holder, key = found.holder, found.key
+    return not found.item.dtype.is_float or (
+        isinstance(holder, Module) and (key in holder.buffer_names or key in holder._own_buffers)
+    )
+
+
+def shown(item: object) -> Iterator[tuple[str, Any]]:
     """The parts of `item` that are modules, or plain objects and lists that hold tensors."""
     for name, part in parts_of(item):
         if isinstance(part, Module) or (
@@ -302,55 +408,3 @@ def _arguments(module: Module) -> Iterator[str]:
             isinstance(value, tuple) and all(isinstance(part, (int, float)) for part in value)
         ):
             yield f"{name}={value!r}"
-
-
-def summary(model: object) -> str:
-    """The tree of `model`, any object: layers by name, their arguments, and how many parameters
-    each holds; below it the sums.
-
-    >>> print(nn.summary([nn.Linear(2, 3), Tensor.relu, nn.BatchNorm(3)]))
-    list                                                             15
-      0: Linear(in_features=2, out_features=3, bias=True)             9
-      2: BatchNorm(num_features=3, eps=1e-05, momentum=0.1)           6
-    15 parameters, 15 of them trained; 7 elements of state
-    """
-    rows = list(_rows("", model, 0))
-    width = max(len(text) for text, _ in rows)
-    digits = max(len(f"{count:,}") for _, count in rows)
-    lines = [f"{text:<{width}}  {count:>{max(digits, 10)},}" for text, count in rows]
-    whole, state, trained = _counts(model)
-    lines.append(f"{whole:,} parameters, {trained:,} of them trained; {state:,} elements of state")
-    return "\n".join(lines)
-
-
-def _rows(name: str, item: Any, depth: int) -> Iterator[tuple[str, int]]:
-    label = type(item).__name__
-    if isinstance(item, Module) and (arguments := item.extra_repr()):
-        label += f"({arguments})"
-    head = f"{name}: {label}" if name else label
-    yield "  " * depth + head, _counts(item)[0]
-    for key, part in parts_of(item):
-        if isinstance(part, Tensor) and not isinstance(item, Module):
-            size = f"Tensor {show_shape(part.shape)}"
-            yield "  " * (depth + 1) + f"{key}: {size}", _counts([part])[0]
-    for key, part in _shown(item):
-        yield from _rows(key, part, depth + 1)
-
-
-def _counts(model: object) -> tuple[int, int, int]:
-    """Elements of parameters, of state that is never trained, and of what is trained."""
-    whole = state = trained = 0
-    seen: set[int] = set()
-    for _, item, holder, key in walk(model):
-        if isinstance(item, Tensor) and id(item) not in seen:
-            seen.add(id(item))
-            size = int(item.numel())  # type: ignore[arg-type]
-            if not item.dtype.is_float or (
-                isinstance(holder, Module)
-                and (key in holder.buffer_names or key in holder._own_buffers)
-            ):
-                state += size
-            else:
-                whole += size
-                trained += size if item.requires_grad is not False else 0
-    return whole, state, trained

@@ -124,7 +124,8 @@ class LayerNorm2d(LayerNorm):
 
     def __call__(self, x: Tensor) -> Tensor:
         check_size("LayerNorm2d", "channels", x, 1, self.normalized_shape[0])
-        return super().__call__(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        result: Tensor = super().forward(x.permute(0, 2, 3, 1))
+        return result.permute(0, 3, 1, 2)
 
 
 class RMSNorm(Module):

@@ -38,6 +38,16 @@ class Unmatched(NamedTuple):
     missing: list[str]
     unexpected: list[str]
 
+    @property
+    def missing_keys(self) -> list[str]:
+        """PyTorch's name of `missing`."""
+        return self.missing
+
+    @property
+    def unexpected_keys(self) -> list[str]:
+        """PyTorch's name of `unexpected`."""
+        return self.unexpected
+
 
 def get_state_dict(obj: object, prefix: str = "") -> dict[str, Tensor]:
     """The tensors of `obj` by name, each name beginning with `prefix`.

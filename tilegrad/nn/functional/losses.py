@@ -1,20 +1,21 @@
-"""Losses as functions, under the names and arguments of PyTorch's `nn.functional`.
+"""Losses of a prediction and what it should be, element by element or class by class.
 
-`reduction` is "mean", "sum" or "none" throughout. They are the losses that `Tensor` has as methods,
-and a few made of them.
+`reduction` is "mean", "sum" or "none" throughout.
 """
 
 from __future__ import annotations
 
-from tilegrad.base.errors import ConfigError, ShapeError
-from tilegrad.tensor.core import describe
-from tilegrad.tensor.sizes import here, same_shape, show_shape
+import math
+
+from tilegrad.base.errors import ConfigError
+from tilegrad.nn.functional.checks import check_shapes, reduced
+from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss",
-    "cosine_similarity", "cross_entropy", "huber_loss", "kl_div", "l1_loss", "mse_loss", "nll_loss",
-    "smooth_l1_loss", "triplet_margin_loss",
+    "IGNORED", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy",
+    "gaussian_nll_loss", "huber_loss", "kl_div", "l1_loss", "mse_loss", "nll_loss",
+    "poisson_nll_loss", "smooth_l1_loss",
 ]  # fmt: skip
 
 # PyTorch's: no class has this number.
@@ -54,13 +55,13 @@ def _ignored(target: Tensor, ignore_index: int | None) -> int | None:
 
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The squared difference."""
-    _check_shapes("mse_loss", input, target)
+    check_shapes("mse_loss", input, target)
     return input.mse_loss(target, reduction)
 
 
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The magnitude of the difference."""
-    _check_shapes("l1_loss", input, target)
+    check_shapes("l1_loss", input, target)
     return input.l1_loss(target, reduction)
 
 
@@ -68,13 +69,13 @@ def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
 ) -> Tensor:
     """Half the squared difference d up to |d| = delta, then the line delta * (|d| - delta / 2)."""
-    _check_shapes("huber_loss", input, target)
+    check_shapes("huber_loss", input, target)
     if not delta > 0:
         raise ConfigError(f"huber_loss: delta must be above 0, not {delta}", line=here())
     size = (input - target).abs()
     # One expression for both: inside, the smaller is the size itself.
     inner = size.minimum(delta)
-    return _reduced("huber_loss", inner * (size - inner * 0.5), reduction)
+    return reduced("huber_loss", inner * (size - inner * 0.5), reduction)
 
 
 def smooth_l1_loss(
@@ -90,9 +91,9 @@ def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
     """-(t log p + (1 - t) log(1 - p)); as in PyTorch, a logarithm is at least -100."""
-    _check_shapes("binary_cross_entropy", input, target)
+    check_shapes("binary_cross_entropy", input, target)
     loss = -(target * _limited_log(input) + (1 - target) * _limited_log(1 - input))
-    return _reduced("binary_cross_entropy", loss if weight is None else loss * weight, reduction)
+    return reduced("binary_cross_entropy", loss if weight is None else loss * weight, reduction)
 
 
 def _limited_log(p: Tensor) -> Tensor:
@@ -110,9 +111,9 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:
     """`binary_cross_entropy` of sigmoid(input); positives count `pos_weight` times."""
     name = "binary_cross_entropy_with_logits"
-    _check_shapes(name, input, target)
+    check_shapes(name, input, target)
     loss = input.binary_crossentropy_logits(target, "none", pos_weight)
-    return _reduced(name, loss if weight is None else loss * weight, reduction)
+    return reduced(name, loss if weight is None else loss * weight, reduction)
 
 
 def kl_div(
@@ -121,7 +122,7 @@ def kl_div(
     """target * (log target - input) of log-probabilities `input`; with `log_target`, `target` is a
     logarithm too. "batchmean" is the sum over the length of the first axis.
     """
-    _check_shapes("kl_div", input, target)
+    check_shapes("kl_div", input, target)
     if log_target:
         loss = target.exp() * (target - input)
     else:
@@ -130,63 +131,65 @@ def kl_div(
         loss = is_positive.where(target * (logarithm - input), target * 0)
     if reduction == "batchmean":
         return loss.sum() / input._sizes[0]
-    return _reduced("kl_div", loss, reduction)
+    return reduced("kl_div", loss, reduction)
 
 
-def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """x1 * x2 summed along `dim`, over the product of the lengths, each at least `eps`."""
-    lengths = [x.square().sum(dim).maximum(eps * eps).sqrt() for x in (x1, x2)]
-    return (x1 * x2).sum(dim) / (lengths[0] * lengths[1])
-
-
-def cosine_embedding_loss(
-    input1: Tensor,
-    input2: Tensor,
+def poisson_nll_loss(
+    input: Tensor,
     target: Tensor,
-    margin: float = 0.0,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-8,
     reduction: str = "mean",
 ) -> Tensor:
-    """1 - cos where the target is 1, max(0, cos - margin) where it is -1: (N, D) and (N,)."""
-    _check_shapes("cosine_embedding_loss", input1, input2)
-    cosine = cosine_similarity(input1, input2, -1)
-    loss = (target > 0).where(1 - cosine, (cosine - margin).maximum(0.0))
-    return _reduced("cosine_embedding_loss", loss, reduction)
+    """The negated log-probability of the counts `target` in Poisson distributions of which `input`
+    is the logarithm of the mean, or the mean without `log_input`, as far as it depends on that:
+
+        exp(input) - target * input,   or   input - target * log(input + eps)
+
+    With `full`, Stirling's formula for log(target!) is added where the target is above 1:
+    target * log(target) - target + log(2 * pi * target) / 2.
+
+    >>> nn.functional.poisson_nll_loss(Tensor([0.0]), Tensor([3.0])).item()
+    1.0
+    """
+    check_shapes("poisson_nll_loss", input, target)
+    if log_input:
+        loss = input.exp() - target * input
+    else:
+        loss = input - target * (input + eps).log()
+    if full:
+        is_large = target > 1
+        count = is_large.where(target, 1.0)
+        stirling = count * count.log() - count + (count * (2 * math.pi)).log() * 0.5
+        loss = loss + is_large.where(stirling, 0.0)
+    return reduced("poisson_nll_loss", loss, reduction)
 
 
-def triplet_margin_loss(
-    anchor: Tensor,
-    positive: Tensor,
-    negative: Tensor,
-    margin: float = 1.0,
-    p: float = 2.0,
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Tensor:
-    """max(0, d(anchor, positive) - d(anchor, negative) + margin), d(a, b) the p-norm of
-    a - b + eps along the last axis.
+    """The negated log-probability of `target` in normal distributions of mean `input` and variance
+    `var`: (log v + (input - target)^2 / v) / 2, v the variance, at least `eps`, whose gradient goes
+    on below that. `full` adds log(2 * pi) / 2.
+
+    `var` has the shape of `input`, or that with 1 for its last axis or without it, or is a number.
+
+    >>> nn.functional.gaussian_nll_loss(Tensor([1.0]), Tensor([3.0]), Tensor([1.0])).item()
+    2.0
     """
-    _check_shapes("triplet_margin_loss", anchor, positive)
-    _check_shapes("triplet_margin_loss", anchor, negative)
-    near, far = (
-        (anchor - other + eps).abs().pow(p).sum(-1).pow(1 / p) for other in (positive, negative)
+    check_shapes("gaussian_nll_loss", input, target)
+    spread = var if isinstance(var, Tensor) else input.const_like(var)
+    if spread.ndim == input.ndim - 1 and spread.shape == input.shape[:-1]:
+        spread = spread.unsqueeze(-1)
+    # The limit is no part of the gradient, as in PyTorch.
+    v = spread + (spread.detach().maximum(eps) - spread.detach())
+    loss = (v.log() + (input - target).square() / v) * 0.5
+    return reduced(
+        "gaussian_nll_loss", loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction
     )
-    return _reduced("triplet_margin_loss", (near - far + margin).maximum(0.0), reduction)
-
-
-def _check_shapes(name: str, input: Tensor, target: Tensor) -> None:
-    """Raise ShapeError unless both have one shape: stretching one to the other hides a mistake."""
-    if not same_shape(input.shape, target.shape):
-        raise ShapeError(
-            f"{name}: shapes differ: {show_shape(input.shape)} and {show_shape(target.shape)}",
-            input=describe(input.uop),
-            target=describe(target.uop),
-            line=here(),
-        )
-
-
-def _reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
-    if reduction not in ("mean", "sum", "none"):
-        raise ConfigError(
-            f"{name}: unknown reduction {reduction!r}", allowed="'mean', 'sum', 'none'", line=here()
-        )
-    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss

@@ -1,0 +1,31 @@
+"""What every loss checks of its arguments, and how it is folded to one number."""
+
+from __future__ import annotations
+
+from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.tensor.core import check_tensors, describe
+from tilegrad.tensor.sizes import here, same_shape, show_shape
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["check_shapes", "reduced"]
+
+
+def check_shapes(name: str, input: Tensor, target: Tensor) -> None:
+    """Raise ShapeError unless both have one shape: stretching one to the other hides a mistake."""
+    check_tensors(name, input, target)
+    if not same_shape(input.shape, target.shape):
+        raise ShapeError(
+            f"{name}: shapes differ: {show_shape(input.shape)} and {show_shape(target.shape)}",
+            input=describe(input.uop),
+            target=describe(target.uop),
+            line=here(),
+        )
+
+
+def reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
+    """The mean or the sum of `loss`, or itself. Raises ConfigError for another `reduction`."""
+    if reduction not in ("mean", "sum", "none"):
+        raise ConfigError(
+            f"{name}: unknown reduction {reduction!r}", allowed="'mean', 'sum', 'none'", line=here()
+        )
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss

@@ -1,0 +1,50 @@
+"""How far apart vectors are: along one axis, and in pairs."""
+
+from __future__ import annotations
+
+from tilegrad.base.errors import ShapeError
+from tilegrad.tensor.core import check_tensors, describe
+from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["cosine_similarity", "pairwise_distance", "pdist"]
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """x1 * x2 summed along `dim`, over the product of the lengths, each at least `eps`."""
+    lengths = [x.square().sum(dim).maximum(eps * eps).sqrt() for x in (x1, x2)]
+    return (x1 * x2).sum(dim) / (lengths[0] * lengths[1])
+
+
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
+    """The p-norm of x1 - x2 + eps along the last axis.
+
+    >>> nn.functional.pairwise_distance(Tensor([3.0, 4.0]), Tensor([0.0, 0.0]), eps=0.0).item()
+    5.0
+    """
+    check_tensors("pairwise_distance", x1, x2)
+    return (x1 - x2 + eps).norm(p, -1, keepdim)
+
+
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """The p-norms of the differences of all pairs of rows i < j of (N, M): (N * (N - 1) / 2,), in
+    the order (0, 1), (0, 2), ..., (1, 2), ...
+
+    Raises ShapeError unless `input` is a matrix.
+
+    >>> nn.functional.pdist(Tensor([[0.0], [1.0], [3.0]])).tolist()
+    [1.0, 3.0, 2.0]
+    """
+    check_tensors("pdist", input)
+    if input.ndim != 2:
+        raise ShapeError(
+            f"pdist: rows of a matrix, not {show_shape(input.shape)}",
+            input=describe(input.uop),
+            line=here(),
+        )
+    count = input._sizes[0]
+    pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
+    first, second = (Tensor([pair[at] for pair in pairs], dtype="int32") for at in (0, 1))
+    return (input[first.to(input.device)] - input[second.to(input.device)]).norm(p, -1)

@@ -1,0 +1,195 @@
+"""Losses of a margin: what is right should score higher, or lie nearer, by so much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.nn.functional.checks import check_shapes, reduced
+from tilegrad.nn.functional.distances import cosine_similarity, pairwise_distance
+from tilegrad.tensor.core import check_tensors, describe
+from tilegrad.tensor.sizes import here, same_shape, show_shape
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = [
+    "cosine_embedding_loss", "hinge_embedding_loss", "margin_ranking_loss", "multi_margin_loss",
+    "multilabel_margin_loss", "multilabel_soft_margin_loss", "soft_margin_loss",
+    "triplet_margin_loss", "triplet_margin_with_distance_loss",
+]  # fmt: skip
+
+
+def cosine_embedding_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """1 - cos where the target is 1, max(0, cos - margin) where it is -1: (N, D) and (N,)."""
+    check_shapes("cosine_embedding_loss", input1, input2)
+    cosine = cosine_similarity(input1, input2, -1)
+    loss = (target > 0).where(1 - cosine, (cosine - margin).maximum(0.0))
+    return reduced("cosine_embedding_loss", loss, reduction)
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin), d(a, b) the p-norm of
+    a - b + eps along the last axis. With `swap` the nearer of anchor and positive to the negative
+    counts (Balntas et al., 2016).
+    """
+    check_shapes("triplet_margin_loss", anchor, positive)
+    check_shapes("triplet_margin_loss", anchor, negative)
+
+    def far_apart(one: Tensor, other: Tensor) -> Tensor:
+        return pairwise_distance(one, other, p, eps)
+
+    near, far = far_apart(anchor, positive), far_apart(anchor, negative)
+    if swap:
+        far = far.minimum(far_apart(positive, negative))
+    return reduced("triplet_margin_loss", (near - far + margin).maximum(0.0), reduction)
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """`triplet_margin_loss` by a distance of one's own, `pairwise_distance` unless given."""
+    far_apart = distance_function or pairwise_distance
+    near, far = far_apart(anchor, positive), far_apart(anchor, negative)
+    if swap:
+        far = far.minimum(far_apart(positive, negative))
+    return reduced(
+        "triplet_margin_with_distance_loss", (near - far + margin).maximum(0.0), reduction
+    )
+
+
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
+) -> Tensor:
+    """max(0, margin - target * (input1 - input2)): the first should be above the second where the
+    target is 1, below it where it is -1.
+
+    >>> one, two = Tensor([1.0]), Tensor([2.0])
+    >>> nn.functional.margin_ranking_loss(one, two, Tensor([1.0]), margin=0.5).item()
+    1.5
+    """
+    check_shapes("margin_ranking_loss", input1, input2)
+    check_shapes("margin_ranking_loss", input1, target)
+    loss = (margin - target * (input1 - input2)).maximum(0.0)
+    return reduced("margin_ranking_loss", loss, reduction)
+
+
+def hinge_embedding_loss(
+    input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean"
+) -> Tensor:
+    """Of distances `input`: themselves where the target is 1, max(0, margin - input) where it is
+    -1.
+
+    >>> nn.functional.hinge_embedding_loss(Tensor([3.0, 0.25]), Tensor([1, -1])).item()
+    1.875
+    """
+    check_shapes("hinge_embedding_loss", input, target)
+    loss = (target > 0).where(input, (margin - input).maximum(0.0))
+    return reduced("hinge_embedding_loss", loss, reduction)
+
+
+def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """log(1 + exp(-target * input)), targets 1 or -1, without overflow.
+
+    >>> round(nn.functional.soft_margin_loss(Tensor([0.0]), Tensor([1.0])).item(), 4)
+    0.6931
+    """
+    check_shapes("soft_margin_loss", input, target)
+    return reduced("soft_margin_loss", -(input * target).logsigmoid(), reduction)
+
+
+def multi_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Of scores (N, C) or (C,) and classes (N,) or (): the sum over the other classes i of
+    max(0, margin - input[target] + input[i])^p, over C, times the weight of the target's class.
+
+    Raises ConfigError unless p is 1 or 2, ShapeError for targets of another shape.
+
+    >>> nn.functional.multi_margin_loss(Tensor([[0.5, 1.0, 0.0]]), Tensor([1])).item()
+    0.1666666716337204
+    """
+    if p not in (1, 2):
+        raise ConfigError(f"multi_margin_loss: p must be 1 or 2, not {p}", line=here())
+    _check_classes("multi_margin_loss", input, target, input.shape[:-1])
+    is_target = target.unsqueeze(-1).eq(Tensor.arange(input._sizes[-1], device=input.device))
+    own = is_target.where(input, 0.0).sum(-1, keepdim=True)
+    short = (margin - own + input).maximum(0.0)
+    loss = is_target.where(0.0, short if p == 1 else short.square()).mean(-1)
+    if weight is not None:
+        loss = loss * is_target.where(weight, 0.0).sum(-1)
+    return reduced("multi_margin_loss", loss, reduction)
+
+
+def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """Of scores (N, C) or (C,), and targets of that shape: classes, of which those before the first
+    -1 count. The sum over each such class t and each class i that is none of them of
+    max(0, 1 - input[t] + input[i]), over C.
+
+    >>> x, y = Tensor([[0.1, 0.2, 0.4, 0.8]]), Tensor([[3, 0, -1, 1]])
+    >>> round(nn.functional.multilabel_margin_loss(x, y).item(), 4)
+    0.85
+    """
+    _check_classes("multilabel_margin_loss", input, target, input.shape)
+    is_counted = (target < 0).cast("int32").cumsum(-1).eq(0)
+    classes = Tensor.arange(input._sizes[-1], device=input.device)
+    is_class = target.unsqueeze(-1).eq(classes) & is_counted.unsqueeze(-1)
+    own = is_class.where(input.unsqueeze(-2), 0.0).sum(-1)
+    is_other = ~is_class.any(-2)
+    short = (1 - own.unsqueeze(-1) + input.unsqueeze(-2)).maximum(0.0)
+    is_pair = is_counted.unsqueeze(-1) & is_other.unsqueeze(-2)
+    loss = is_pair.where(short, 0.0).sum((-2, -1)) / input._sizes[-1]
+    return reduced("multilabel_margin_loss", loss, reduction)
+
+
+def multilabel_soft_margin_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """Of scores (N, C) or (C,) and targets of that shape, 1 or 0: the mean over the classes of the
+    binary cross-entropy of sigmoid(input), each class times its weight.
+
+    >>> x, y = Tensor([[0.0, 0.0]]), Tensor([[1.0, 0.0]])
+    >>> round(nn.functional.multilabel_soft_margin_loss(x, y).item(), 4)
+    0.6931
+    """
+    check_shapes("multilabel_soft_margin_loss", input, target)
+    loss = -(target * input.logsigmoid() + (1 - target) * (-input).logsigmoid())
+    loss = loss if weight is None else loss * weight
+    return reduced("multilabel_soft_margin_loss", loss.mean(-1), reduction)
+
+
+def _check_classes(name: str, input: Tensor, target: Tensor, shape: tuple[object, ...]) -> None:
+    check_tensors(name, input, target)
+    if input.ndim not in (1, 2) or not same_shape(target.shape, shape):
+        raise ShapeError(
+            f"{name}: target {show_shape(target.shape)} does not fit {show_shape(input.shape)}",
+            input=describe(input.uop),
+            target=describe(target.uop),
+            rule=f"scores (N, C) or (C,), and classes {show_shape(shape)}",
+            line=here(),
+        )

@@ -1,0 +1,63 @@
+"""The tree of a model in print, with the sizes of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tilegrad.nn.module import Module, is_state, shown
+from tilegrad.nn.tree import parts_of, walk
+from tilegrad.tensor.sizes import show_shape
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["summary"]
+
+
+def summary(model: object) -> str:
+    """The tree of `model`, any object: layers by name, their arguments, and how many parameters
+    each holds; below it the sums.
+
+    >>> print(nn.summary([nn.Linear(2, 3), Tensor.relu, nn.BatchNorm(3)]))
+    list                                                             15
+      0: Linear(in_features=2, out_features=3, bias=True)             9
+      2: BatchNorm(num_features=3, eps=1e-05, momentum=0.1)           6
+    15 parameters, 15 of them trained; 7 elements of state
+    """
+    rows = list(_rows("", model, 0))
+    width = max(len(text) for text, _ in rows)
+    digits = max(len(f"{count:,}") for _, count in rows)
+    lines = [f"{text:<{width}}  {count:>{max(digits, 10)},}" for text, count in rows]
+    whole, state, trained = _counts(model)
+    lines.append(f"{whole:,} parameters, {trained:,} of them trained; {state:,} elements of state")
+    return "\n".join(lines)
+
+
+def _rows(name: str, item: Any, depth: int) -> Iterator[tuple[str, int]]:
+    label = type(item).__name__
+    if isinstance(item, Module) and (arguments := item.extra_repr()):
+        label += f"({arguments})"
+    head = f"{name}: {label}" if name else label
+    yield "  " * depth + head, _counts(item)[0]
+    for key, part in parts_of(item):
+        if isinstance(part, Tensor) and not isinstance(item, Module):
+            size = f"Tensor {show_shape(part.shape)}"
+            yield "  " * (depth + 1) + f"{key}: {size}", _counts([part])[0]
+    for key, part in shown(item):
+        yield from _rows(key, part, depth + 1)
+
+
+def _counts(model: object) -> tuple[int, int, int]:
+    """Elements of parameters, of state that is never trained, and of what is trained."""
+    whole = state = trained = 0
+    seen: set[int] = set()
+    for found in walk(model):
+        item = found.item
+        if isinstance(item, Tensor) and id(item) not in seen:
+            seen.add(id(item))
+            size = int(item.numel())  # type: ignore[arg-type]
+            if is_state(found):
+                state += size
+            else:
+                whole += size
+                trained += size if item.requires_grad is not False else 0
+    return whole, state, trained
