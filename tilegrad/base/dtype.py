@@ -126,6 +126,17 @@ class DType:
             return 0
         return (1 << (self.itemsize * 8 - (0 if self.kind == "uint" else 1))) - 1
 
+    @property
+    def largest(self) -> int | float | bool:
+        """The largest value that is finite."""
+        if self.kind != "float":
+            return self.max
+        found = FORMATS.get(self.scalar.name)
+        if found is not None:
+            return found.largest
+        digits, last = _digits(self.scalar), _span(self.scalar)[1]
+        return math.ldexp(2.0 - 2.0**-digits, last - 1)
+
     def __repr__(self) -> str:
         return (
             f"dtypes.{self.alias}" if self.lanes == 1 else f"dtypes.{self.alias}.vec({self.lanes})"

@@ -17,8 +17,8 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import files, memory
 from tilegrad.tensor.core import check_devices, compute, describe, live
-from tilegrad.tensor.digest import Digests
 from tilegrad.tensor.index import has_tensor
+from tilegrad.tensor.products import Products
 from tilegrad.tensor.realized import owners
 from tilegrad.tensor.sizes import here, is_one, merge, same_shape, show_shape
 
@@ -59,7 +59,7 @@ def all_or_nothing() -> Iterator[None]:
         _log.entries = None
 
 
-class Assignment(Digests):
+class Assignment(Products):
     """Assignment, whole and in part, and Python's in-place operators."""
 
     __slots__ = ()

@@ -248,13 +248,20 @@ class Creation(Scan):
         square = cls.full((size,), 1, device, dtype or dtypes.default_float).diag()
         return square.pad(((0, rows - size), (0, columns - size)))._wanting(requires_grad)
 
-    @classmethod
-    def meshgrid(cls, *tensors: Self, indexing: str = "ij") -> tuple[Self, ...]:
-        """Each vector stretched over the grid that all span; "xy" exchanges the first two axes."""
+    def meshgrid(self, *others: Self, indexing: str = "ij") -> tuple[Self, ...]:
+        """This vector and `others`, each stretched over the grid that all span; "xy" exchanges the
+        first two axes. Called on the class it takes them one by one or as one list.
+
+        Raises DTypeError for another `indexing`.
+
+        >>> [part.tolist() for part in Tensor([1, 2]).meshgrid(Tensor([3, 4]))]
+        [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
+        """
         if indexing not in ("ij", "xy"):
             raise DTypeError(
                 f"meshgrid: unknown indexing {indexing!r}", allowed="'ij', 'xy'", line=here()
             )
+        tensors = self if isinstance(self, (list, tuple)) else (self, *others)
         order = list(range(len(tensors)))
         if indexing == "xy" and len(tensors) > 1:
             order[:2] = [1, 0]

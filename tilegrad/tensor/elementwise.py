@@ -10,7 +10,15 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.arithmetic import Arithmetic
-from tilegrad.tensor.core import Core, Operand, broadcast, cast_node, check_devices, compute
+from tilegrad.tensor.core import (
+    Core,
+    Operand,
+    broadcast,
+    cast_node,
+    check_devices,
+    compute,
+    describe,
+)
 from tilegrad.tensor.sizes import here
 
 __all__ = ["Elementwise"]
@@ -26,8 +34,21 @@ class Elementwise(Arithmetic):
     def where(self, yes: Operand, no: Operand) -> Self:
         """`yes` where this tensor is true, else `no`; the three broadcast.
 
-        Example: `(x > 0).where(x, 0)`.
+        Raises DTypeError for a float tensor with a condition as `yes`: there the order of arguments
+        is that of `torch.where` less its first.
+
+        >>> x = Tensor([-1, 2])
+        >>> (x > 0).where(x, 0).tolist()
+        [0, 2]
         """
+        if self.dtype.is_float and isinstance(yes, Core) and yes.dtype is dtypes.bool:
+            raise DTypeError(
+                "where: the condition is float, and what to choose is bool",
+                condition=describe(self.uop),
+                yes=describe(yes.uop),
+                line=here(),
+                remedy="the condition is the tensor itself, as in (x > 0).where(x, 0)",
+            )
         condition = self.cast(dtypes.bool)
         if isinstance(yes, Elementwise):
             no = yes._operand("where", no)

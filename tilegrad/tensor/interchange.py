@@ -19,17 +19,17 @@ from tilegrad.base.errors import DataError, DTypeError, ShapeError
 from tilegrad.device.disk import is_file
 from tilegrad.runtime.buffer import address_of
 from tilegrad.tensor import dlpack, host, memory
-from tilegrad.tensor.assignment import Assignment
 from tilegrad.tensor.core import as_dtype
 from tilegrad.tensor.device import canonical
 from tilegrad.tensor.sizes import as_sizes, here
+from tilegrad.tensor.updating import Updating
 
 __all__ = ["Interchange", "strided"]
 
 _WRITABLE = 1
 
 
-class Interchange(Assignment):
+class Interchange(Updating):
     """Memory of others, and memory for others."""
 
     __slots__ = ()

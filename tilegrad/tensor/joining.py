@@ -202,15 +202,19 @@ class Joining(Movement):
     # several tensors, one tensor
 
     @composed
-    def cat(self, *others: Self, dim: int = 0) -> Self:
+    def cat(self, *others: Any, dim: int = 0) -> Self:
         """This tensor and `others` one after the other along axis `dim`, in the dtype in which they
-        meet.
+        meet. Called on the class it also takes one list of them, and `dim` after it.
 
         Raises ShapeError if their other sizes differ.
 
         >>> Tensor([1, 2]).cat(Tensor([3])).tolist()
         [1, 2, 3]
+        >>> Tensor.cat([Tensor([[1]]), Tensor([[2]])], dim=1).tolist()
+        [[1, 2]]
         """
+        if isinstance(self, (list, tuple)):
+            return _joined_list("cat", Joining.cat, self, others, dim)
         check_tensors("cat", self, *others, are_several=True)
         axis = as_axis("cat", dim, self.ndim)
         for other in others:
@@ -265,11 +269,17 @@ class Joining(Movement):
         second = UOp(Ops.PAD, other.dtype, (other.uop,), around(ours, 0))
         return self._joined(compute(Ops.WHERE, self.dtype, (inside, first, second)), other)
 
-    def stack(self, *others: Self, dim: int = 0) -> Self:
-        """This tensor and `others`, of one shape, along a new axis `dim`.
+    def stack(self, *others: Any, dim: int = 0) -> Self:
+        """This tensor and `others`, of one shape, along a new axis `dim`. Called on the class it
+        also takes one list of them, and `dim` after it.
 
         Raises ShapeError if shapes differ.
+
+        >>> Tensor.stack([Tensor([1, 2]), Tensor([3, 4])], dim=1).tolist()
+        [[1, 3], [2, 4]]
         """
+        if isinstance(self, (list, tuple)):
+            return _joined_list("stack", Joining.stack, self, others, dim)
         check_tensors("stack", self, *others, are_several=True)
         for other in others:
             if not same_shape(self.shape, other.shape):
@@ -428,3 +438,11 @@ def _cut(amount: sint) -> int:
 
 def _added(amount: sint) -> sint:
     return max(amount, 0) if isinstance(amount, int) else amount
+
+
+def _joined_list(name: str, join: Any, tensors: Any, rest: tuple[Any, ...], dim: int) -> Any:
+    """`join` of a list of tensors, behind which `dim` may stand."""
+    check_tensors(name, *tensors)
+    if not tensors:
+        raise ShapeError(f"{name}: there is no tensor in the list", line=here())
+    return join(*tensors, dim=rest[0] if rest else dim)

@@ -15,7 +15,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import files, host, memory
 from tilegrad.tensor.attention import Attention
-from tilegrad.tensor.core import as_dtype, compute, describe
+from tilegrad.tensor.core import Core, as_dtype, compute, describe
 from tilegrad.tensor.device import canonical
 from tilegrad.tensor.graphs import graphs
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, show_shape
@@ -53,8 +53,19 @@ class Realized(Attention):
         """A copy in memory of its own, which no assignment to this tensor changes."""
         return self._like(memory.owned(self.uop, self.device)) if self._has_elements() else self
 
-    def to(self, device: str | None) -> Self:
-        """The same value on another device (None: the default one)."""
+    def to(self, device: str | DType | Core | None) -> Self:
+        """The same value on another device (None: the default one); or in another dtype, or in the
+        dtype and on the device of another tensor.
+
+        Raises DeviceError for an unknown device.
+
+        >>> Tensor([1]).to(dtypes.float32).tolist()
+        [1.0]
+        """
+        if isinstance(device, DType):
+            return self.cast(device)
+        if isinstance(device, Core):
+            return self.cast(device.dtype).to(device.device)
         name = canonical(device)
         if name == self.device:
             return self

@@ -18,6 +18,7 @@ from tilegrad.ir.uop import UOp, prod
 from tilegrad.tensor.core import as_dtype, compute, describe
 from tilegrad.tensor.functions import Functions
 from tilegrad.tensor.sizes import as_axes, as_axis, here, is_one, is_zero
+from tilegrad.tensor.spelling import takes_dim
 
 __all__ = ["Reduce"]
 
@@ -29,8 +30,8 @@ _MOST_KEPT = 256
 
 
 class Reduce(Functions):
-    """Reductions. `axis` is one axis, several, or None for all; with `keepdim` they stay, with size
-    1.
+    """Reductions. `axis`, which may be called `dim`, is one axis, several, or None for all; with
+    `keepdim` they stay, with size 1.
     """
 
     __slots__ = ()
@@ -56,6 +57,7 @@ class Reduce(Functions):
             else result.reshape(tuple(size for place, size in enumerate(kept) if place not in axes))
         )
 
+    @takes_dim
     def sum(
         self, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None
     ) -> Self:
@@ -70,6 +72,7 @@ class Reduce(Functions):
         total = self.cast(wide)._folded("sum", Ops.ADD, axis, keepdim)
         return total.cast(self.dtype) if self.dtype.is_float else total
 
+    @takes_dim
     def prod(
         self, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None
     ) -> Self:
@@ -79,6 +82,7 @@ class Reduce(Functions):
         total = self.cast(sum_dtype(self.dtype))._folded("prod", Ops.MUL, axis, keepdim)
         return total.cast(self.dtype) if self.dtype.is_float else total
 
+    @takes_dim
     def max(self, axis: Axes = None, keepdim: bool = False) -> Self:
         """The largest value over `axis`; NaN if there is one.
 
@@ -87,6 +91,7 @@ class Reduce(Functions):
         self._some("max", axis)
         return self._folded("max", Ops.MAX, axis, keepdim)
 
+    @takes_dim
     def min(self, axis: Axes = None, keepdim: bool = False) -> Self:
         """The smallest value over `axis`; NaN if there is one.
 
@@ -103,10 +108,12 @@ class Reduce(Functions):
                 line=here(),
             )
 
+    @takes_dim
     def any(self, axis: Axes = None, keepdim: bool = False) -> Self:
         """Whether any value is not zero."""
         return self.cast(dtypes.bool)._folded("any", Ops.MAX, axis, keepdim)
 
+    @takes_dim
     @composed
     def all(self, axis: Axes = None, keepdim: bool = False) -> Self:
         """Whether all values are not zero."""
@@ -125,6 +132,7 @@ class Reduce(Functions):
             UOp(Ops.CAST, sum_dtype(self._floating().dtype), (count,)), self.device, self._variables
         )
 
+    @takes_dim
     @composed
     def mean(self, axis: Axes = None, keepdim: bool = False) -> Self:
         """The mean over `axis`, as a float."""
@@ -137,18 +145,34 @@ class Reduce(Functions):
         )
         return mean.cast(x.dtype)
 
-    def var(self, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> Self:
+    @takes_dim
+    def var(
+        self,
+        axis: Axes = None,
+        keepdim: bool = False,
+        correction: int = 1,
+        unbiased: bool | None = None,
+    ) -> Self:
         """The variance over `axis`: squared distances from the mean, divided by their number less
-        `correction`.
-        """
-        return self.var_mean(axis, keepdim, correction)[0]
+        `correction`. `unbiased` is PyTorch's older name of a correction of 1, or of 0 if false.
 
+        >>> Tensor([1.0, 3.0]).var().item(), Tensor([1.0, 3.0]).var(correction=0).item()
+        (2.0, 1.0)
+        """
+        return self.var_mean(axis, keepdim, correction, unbiased)[0]
+
+    @takes_dim
     @composed
     def var_mean(
-        self, axis: Axes = None, keepdim: bool = False, correction: int = 1
+        self,
+        axis: Axes = None,
+        keepdim: bool = False,
+        correction: int = 1,
+        unbiased: bool | None = None,
     ) -> tuple[Self, Self]:
-        """The variance and the mean over `axis`."""
+        """The variance and the mean over `axis`, with arguments as `var`."""
         dtype = self._floating().dtype
+        correction = correction if unbiased is None else int(unbiased)
         variance, mean = self._wide_var_mean(axis, keepdim, correction)
         return variance.cast(dtype), mean.cast(dtype)
 
@@ -172,19 +196,37 @@ class Reduce(Functions):
             )
         return variance, mean
 
-    def std(self, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> Self:
-        """The square root of `var`."""
-        return self.std_mean(axis, keepdim, correction)[0]
+    @takes_dim
+    def std(
+        self,
+        axis: Axes = None,
+        keepdim: bool = False,
+        correction: int = 1,
+        unbiased: bool | None = None,
+    ) -> Self:
+        """The square root of `var`, with the same arguments.
 
+        >>> Tensor([1.0, 3.0]).std(correction=0).item()
+        1.0
+        """
+        return self.std_mean(axis, keepdim, correction, unbiased)[0]
+
+    @takes_dim
     @composed
     def std_mean(
-        self, axis: Axes = None, keepdim: bool = False, correction: int = 1
+        self,
+        axis: Axes = None,
+        keepdim: bool = False,
+        correction: int = 1,
+        unbiased: bool | None = None,
     ) -> tuple[Self, Self]:
-        """The standard deviation and the mean over `axis`."""
+        """The standard deviation and the mean over `axis`, with arguments as `var`."""
         dtype = self._floating().dtype
+        correction = correction if unbiased is None else int(unbiased)
         variance, mean = self._wide_var_mean(axis, keepdim, correction)
         return variance.sqrt().cast(dtype), mean.cast(dtype)
 
+    @takes_dim
     @composed
     def norm(self, p: float = 2.0, axis: Axes = None, keepdim: bool = False) -> Self:
         """The p-norm over `axis`: 2 is Euclid's, 1 the sum of magnitudes, inf the largest."""
@@ -199,6 +241,7 @@ class Reduce(Functions):
 
     # positions
 
+    @takes_dim
     @composed
     def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
         """The index of the largest value along `axis` (of the flat tensor, if None) as int32: the
@@ -223,6 +266,7 @@ class Reduce(Functions):
         from_end = counted.neg().add(self._size_number(size)).mul(is_largest.cast(dtypes.int32))
         return from_end.max(place, keepdim).neg().add(self._size_number(size))
 
+    @takes_dim
     def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
         """The index of the smallest value along `axis`, as `argmax`."""
         return self._mirrored().argmax(axis, keepdim)
@@ -251,6 +295,7 @@ class Reduce(Functions):
 
     # normalisations
 
+    @takes_dim
     def logsumexp(self, axis: Axes = None, keepdim: bool = False) -> Self:
         """log(sum(exp(self))) over `axis`, without overflow."""
 
@@ -269,6 +314,7 @@ class Reduce(Functions):
             tuple(size for place, size in enumerate(self.shape) if place not in axes)
         )
 
+    @takes_dim
     def softmin(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
         """The softmax of the negated values: the smallest has the largest share.
 
@@ -278,6 +324,7 @@ class Reduce(Functions):
         x = self if dtype is None else self.cast(dtype)
         return x._in_float(lambda x: (-x).softmax(axis))
 
+    @takes_dim
     def softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
         """exp(self) over its sum along `axis`, without overflow; half types are computed in
         float32.
@@ -292,6 +339,7 @@ class Reduce(Functions):
         x = self if dtype is None else self.cast(dtype)
         return x._in_float(function)
 
+    @takes_dim
     def log_softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
         """The logarithm of `softmax`, accurate where that is nearly 0."""
 
@@ -308,6 +356,7 @@ class Reduce(Functions):
         """This tensor over its p-norm along `dim`, which counts as at least `eps`."""
         return self / self.norm(p, dim, keepdim=True).maximum(eps)
 
+    @takes_dim
     def layernorm(self, axis: Axes = -1, eps: float = 1e-5) -> Self:
         """Shifted and scaled to mean 0 and variance 1 over `axis`."""
 

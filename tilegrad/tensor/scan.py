@@ -10,6 +10,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.tensor.core import compute
 from tilegrad.tensor.reduce import Reduce
 from tilegrad.tensor.sizes import as_axis, is_zero
+from tilegrad.tensor.spelling import takes_dim
 
 __all__ = ["Scan"]
 
@@ -24,6 +25,7 @@ class Scan(Reduce):
 
     __slots__ = ()
 
+    @takes_dim
     def cumsum(self, axis: int = 0) -> Self:
         """The sums of all prefixes along `axis`, in dtypes as `sum`.
 
@@ -33,15 +35,18 @@ class Scan(Reduce):
         total = self.cast(sum_dtype(self.dtype))._scanned("cumsum", axis, Ops.ADD)
         return total.cast(self.dtype) if self.dtype.is_float else total
 
+    @takes_dim
     def cumprod(self, axis: int = 0) -> Self:
         """The products of all prefixes along `axis`, in dtypes as `prod`."""
         total = self.cast(sum_dtype(self.dtype))._scanned("cumprod", axis, Ops.MUL)
         return total.cast(self.dtype) if self.dtype.is_float else total
 
+    @takes_dim
     def cummax(self, axis: int = 0) -> Self:
         """The largest value of all prefixes along `axis`."""
         return self._scanned("cummax", axis, Ops.MAX)
 
+    @takes_dim
     def cummin(self, axis: int = 0) -> Self:
         """The smallest value of all prefixes along `axis`."""
         return self._mirrored()._scanned("cummin", axis, Ops.MAX)._mirrored()
@@ -82,6 +87,7 @@ class Scan(Reduce):
         joined = inside._binary("cumulative", op, before.unsqueeze(-1))
         return joined.reshape(*lead, blocks * _BLOCK)._window(len(lead), 0, size).movedim(-1, axis)
 
+    @takes_dim
     @composed
     def logcumsumexp(self, axis: int = 0) -> Self:
         """log of the running sums of exp(self) along `axis`, without overflow."""

@@ -1,0 +1,172 @@
+"""Matrix products and inverses under PyTorch's names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Self
+
+from tilegrad.base.errors import ShapeError
+from tilegrad.base.origin import composed
+from tilegrad.tensor.core import describe
+from tilegrad.tensor.layouts import Layouts
+from tilegrad.tensor.sizes import as_axis, here, show_shape
+
+__all__ = ["Products"]
+
+# Of a matrix whose 1-norm is at most 1/2 so many terms of its exponential's series are enough for
+# float64: 0.5^18 / 18! is 6e-22.
+_EXPONENTIAL_TERMS = 18
+
+
+class Products(Layouts):
+    """Products of vectors and matrices, and what is added to them."""
+
+    __slots__ = ()
+
+    def _matrices_of(self, name: str, other: Self, ours: int, theirs: int) -> Self:
+        """self @ other, of so many axes each.
+
+        Raises ShapeError for others.
+        """
+        if (self.ndim, other.ndim) != (ours, theirs):
+            raise ShapeError(
+                f"{name}: {show_shape(self.shape)} and {show_shape(other.shape)} have not "
+                f"{ours} and {theirs} axes",
+                left=describe(self.uop),
+                right=describe(other.uop),
+                line=here(),
+                remedy="matmul takes any number of axes",
+            )
+        return self.matmul(other)
+
+    def mm(self, other: Self) -> Self:
+        """The product of two matrices.
+
+        Raises ShapeError for other numbers of axes, or sizes that do not fit.
+        """
+        return self._matrices_of("mm", other, 2, 2)
+
+    def bmm(self, other: Self) -> Self:
+        """The products of matrices (b, n, k) and (b, k, m). Raises as `mm`."""
+        return self._matrices_of("bmm", other, 3, 3)
+
+    def mv(self, vector: Self) -> Self:
+        """The product of a matrix and a vector. Raises as `mm`."""
+        return self._matrices_of("mv", vector, 2, 1)
+
+    def inner(self, other: Self) -> Self:
+        """Sums of products along the last axes of both."""
+        if not self.ndim or not other.ndim:
+            return self * other
+        return self.tensordot(other, ([-1], [-1]))
+
+    def vdot(self, other: Self) -> Self:
+        """The sum of products of two vectors. Raises as `mm`."""
+        return self._matrices_of("vdot", other, 1, 1)
+
+    ger = Layouts.outer
+
+    @composed
+    def tensordot(self, other: Self, dims: int | Sequence[Sequence[int]] = 2) -> Self:
+        """Sums of products along several axes of both: the last `dims` of this tensor and the first
+        of `other`, or two lists of axes. The others of this tensor come first.
+
+        Raises ShapeError unless the sizes of the axes are equal.
+
+        >>> Tensor.ones(2, 3, 4).tensordot(Tensor.ones(3, 4, 5)).shape
+        (2, 5)
+        """
+        if isinstance(dims, int):
+            dims = [list(range(self.ndim - dims, self.ndim)), list(range(dims))]
+        mine, theirs = (
+            [as_axis("tensordot", axis, x.ndim) for axis in axes]
+            for x, axes in zip((self, other), dims)
+        )
+        sizes = [self.shape[axis] for axis in mine], [other.shape[axis] for axis in theirs]
+        if sizes[0] != sizes[1]:
+            raise ShapeError(
+                f"tensordot: axes {mine} of {show_shape(self.shape)} and {theirs} of "
+                f"{show_shape(other.shape)} have different sizes",
+                left=describe(self.uop),
+                right=describe(other.uop),
+                line=here(),
+            )
+        rest = [axis for axis in range(self.ndim) if axis not in mine]
+        others = [axis for axis in range(other.ndim) if axis not in theirs]
+        folded = math.prod(self._sizes[axis] for axis in mine)
+        left = self.permute(*rest, *mine).reshape(-1, folded) if self.ndim else self.reshape(1, 1)
+        right = (
+            other.permute(*theirs, *others).reshape(folded, -1)
+            if other.ndim
+            else other.reshape(1, 1)
+        )
+        shape = [self.shape[axis] for axis in rest] + [other.shape[axis] for axis in others]
+        return (left @ right).reshape(tuple(shape))
+
+    # with an addend
+
+    def _added(self, product: Self, beta: float, alpha: float) -> Self:
+        scaled = product if alpha == 1 else product * alpha
+        # Nothing of an addend times 0 is left, not even NaN.
+        if beta == 0:
+            return scaled
+        return (self if beta == 1 else self * beta) + scaled
+
+    def addmm(self, left: Self, right: Self, *, beta: float = 1, alpha: float = 1) -> Self:
+        """beta * self + alpha * (left @ right), of matrices. Raises as `mm`.
+
+        >>> Tensor([1]).addmm(Tensor([[2]]), Tensor([[3]])).tolist()
+        [[7]]
+        """
+        return self._added(left.mm(right), beta, alpha)
+
+    def addmv(self, left: Self, right: Self, *, beta: float = 1, alpha: float = 1) -> Self:
+        """beta * self + alpha * (left @ right), of a matrix and a vector. Raises as `mm`."""
+        return self._added(left.mv(right), beta, alpha)
+
+    def baddbmm(self, left: Self, right: Self, *, beta: float = 1, alpha: float = 1) -> Self:
+        """beta * self + alpha * (left @ right), of (b, n, k) and (b, k, m). Raises as `mm`."""
+        return self._added(left.bmm(right), beta, alpha)
+
+    def addbmm(self, left: Self, right: Self, *, beta: float = 1, alpha: float = 1) -> Self:
+        """beta * self + alpha * the sum of all left @ right, of (b, n, k) and (b, k, m)."""
+        return self._added(left.bmm(right).sum(0), beta, alpha)
+
+    def addr(self, left: Self, right: Self, *, beta: float = 1, alpha: float = 1) -> Self:
+        """beta * self + alpha * the outer product of two vectors."""
+        return self._added(left.outer(right), beta, alpha)
+
+    # functions of matrices
+
+    inverse = Layouts.inv
+    pinverse = Layouts.pinv
+
+    def logdet(self) -> Self:
+        """The logarithm of the determinant of each matrix; NaN where that is negative."""
+        sign, size = self.slogdet()
+        return (sign < 0).where(float("nan"), size)
+
+    @composed
+    def matrix_exp(self) -> Self:
+        """The exponential of each matrix: its series at a small multiple, squared back. The 1-norm
+        decides how small, up to 2^-16 of the matrix.
+
+        Raises ShapeError unless the last two axes have one size.
+
+        >>> Tensor([[0.0, 1.0], [0.0, 0.0]]).matrix_exp().tolist()
+        [[1.0, 1.0], [0.0, 1.0]]
+        """
+        size = self._square("matrix_exp")
+        x = self._floating()
+        norm = x.abs().sum(-2, keepdim=True).max(-1, keepdim=True).detach()
+        steps = (norm * 2).maximum(1.0).log2().ceil().clip(0, 16)
+        small = x * (-steps).exp2()
+        unit = type(self).eye(size, dtype=x.dtype, device=x.device).expand(x.shape)
+        total = unit
+        for n in range(_EXPONENTIAL_TERMS - 1, 0, -1):
+            total = unit + small @ total * (1 / n)
+        total = total.contiguous()
+        for step in range(16):
+            total = (steps > step).where(total @ total, total).contiguous()
+        return total

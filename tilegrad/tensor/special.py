@@ -1,0 +1,417 @@
+"""Special functions and the lesser ones of each element, by the names of PyTorch.
+
+Where a function has no closed form the source of its approximation stands beside it. What float32
+loses to cancellation is computed in float64 where the device has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.origin import composed
+from tilegrad.device.registry import Device
+from tilegrad.tensor.approximation import ERFC_TO_6
+from tilegrad.tensor.digest import Digests
+
+__all__ = ["Special"]
+
+# M. Giles, Approximating the erfinv function, GPU Computing Gems Jade, 2011, table 5: polynomials
+# in w - 2.5 for w = -log(1 - x^2) below 5, and in sqrt(w) - 3 beyond, from the constant on.
+_ERFINV_INNER = (
+    1.50140941, 0.246640727, -0.00417768164, -0.00125372503, 0.00021858087, -4.39150654e-06,
+    -3.5233877e-06, 3.43273939e-07, 2.81022636e-08,
+)  # fmt: skip
+_ERFINV_OUTER = (
+    2.83297682, 1.00167406, 0.00943887047, -0.0076224613, 0.00573950773, -0.00367342844,
+    0.00134934322, 0.000100950558, -0.000200214257,
+)  # fmt: skip
+# The first Bernoulli numbers that are not zero from B2 on (NIST DLMF 24.2).
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+# The series of Stirling are used from here on, where the first term left out is below 1e-16.
+_STIRLING = 10
+
+
+class Special(Digests):
+    """Special functions, comparisons and arithmetic under PyTorch's names."""
+
+    __slots__ = ()
+
+    # angles
+
+    @composed
+    def atan2(self, other: Any) -> Self:
+        """The angle of the point (other, self) in -pi..pi, in the quadrant it lies in.
+
+        >>> Tensor([1.0, -1.0]).atan2(Tensor([-1.0, -1.0])).tolist()
+        [2.356194496154785, -2.356194496154785]
+        """
+        y, x = self._same_dtype("atan2", other)
+
+        def function(y: Self) -> Self:
+            z = x.cast(y.dtype)
+            size, other = y.abs(), z.abs()
+            # The quotient of the smaller by the larger is at most 1.
+            is_steep = size > other
+            larger = is_steep.where(size, other)
+            smaller = is_steep.where(other, size)
+            is_origin = larger.eq(0)
+            both = smaller.isinf()
+            ratio = both.where(1.0, smaller / is_origin.where(1.0, larger))
+            angle = ratio.atan()
+            angle = is_steep.where(math.pi / 2 - angle, angle)
+            angle = z.signbit().where(math.pi - angle, angle)
+            angle = y.signbit().where(-angle, angle)
+            return (y.isnan() | z.isnan()).where(math.nan, angle)
+
+        return y._floating()._in_float(function)
+
+    @composed
+    def hypot(self, other: Any) -> Self:
+        """sqrt(self^2 + other^2), without overflow.
+
+        >>> Tensor([3.0]).hypot(4.0).tolist()
+        [5.0]
+        """
+        left, right = self._same_dtype("hypot", other)
+
+        def function(x: Self) -> Self:
+            a, b = x.abs(), right.cast(x.dtype).abs()
+            larger, smaller = a.maximum(b), a.minimum(b)
+            is_plain = (larger > 0) & larger.isfinite()
+            ratio = is_plain.where(smaller, 0.0) / is_plain.where(larger, 1.0)
+            return is_plain.where(larger * (ratio.square() + 1).sqrt(), larger)
+
+        return left._floating()._in_float(function)
+
+    def deg2rad(self) -> Self:
+        """Degrees as radians."""
+        return self._floating() * (math.pi / 180)
+
+    def rad2deg(self) -> Self:
+        """Radians as degrees."""
+        return self._floating() * (180 / math.pi)
+
+    @composed
+    def sinc(self) -> Self:
+        """sin(pi x) / (pi x), and 1 at 0."""
+
+        def function(x: Self) -> Self:
+            angle = x.eq(0).where(1.0, x) * math.pi
+            return x.eq(0).where(1.0, angle.sin() / angle)
+
+        return self._floating()._in_float(function)
+
+    # the normal distribution
+
+    @composed
+    def erfc(self) -> Self:
+        """1 - erf(self), accurate where that is nearly 0.
+
+        >>> Tensor([0.0, 10.0]).double().erfc().tolist()
+        [1.0, 2.0884875837624755e-45]
+        """
+
+        def function(x: Self) -> Self:
+            low, high = ERFC_TO_6.low, ERFC_TO_6.high
+            size = x.abs()
+            is_small, is_far = size <= low, size > high
+            near = (is_small | is_far).where(low, size)
+            scaled = (near * 2 - (high + low)) * (1 / (high - low))
+            tail = (-scaled._polynomial(ERFC_TO_6.double)).exp2()
+            far = is_far.where(size, high)
+            # NIST DLMF 7.12.1.
+            inverse = (far.square() * 2).reciprocal()
+            terms = [1.0]
+            for k in range(1, 20):
+                terms.append(-terms[-1] * (2 * k - 1))
+            series = inverse._polynomial(terms) / (far * math.sqrt(math.pi))
+            beyond = (-far.square()).exp() * series
+            magnitude = is_far.where(beyond, tail)
+            outside = (x < 0).where(2 - magnitude, magnitude)
+            return is_small.where(1 - is_small.where(x, 0.0).erf(), outside)
+
+        return self._wide_single(function)
+
+    @composed
+    def erfinv(self) -> Self:
+        """The inverse of erf on -1..1; NaN outside.
+
+        >>> Tensor([0.0, 1.0]).erfinv().tolist()
+        [0.0, inf]
+        """
+
+        def function(x: Self) -> Self:
+            is_inside = x.abs() < 1
+            inside = is_inside.where(x, 0.0)
+            w = -((1 - inside) * (1 + inside)).log()
+            is_near = w < 5
+            inner = (is_near.where(w, 2.5) - 2.5)._polynomial(_ERFINV_INNER)
+            outer = (is_near.where(9.0, w).sqrt() - 3)._polynomial(_ERFINV_OUTER)
+            guess = is_near.where(inner, outer) * inside
+            for _ in range(2 if x.dtype is dtypes.float64 else 0):
+                slope = (guess.square()).exp() * (math.sqrt(math.pi) / 2)
+                # What is small is compared: the value itself, or what it lacks to 1 or -1.
+                outside = (guess < 0).where(
+                    (-guess).erfc() - (1 + inside), (1 - inside) - guess.erfc()
+                )
+                rest = (inside.abs() < 0.5).where(guess.erf() - inside, outside)
+                guess = guess - rest * slope
+            edge = x.eq(1).where(math.inf, x.eq(-1).where(-math.inf, math.nan))
+            return is_inside.where(guess, edge)
+
+        return self._floating()._in_float(function)
+
+    def _polynomial(self, coefficients: Sequence[float]) -> Self:
+        total = self * coefficients[-1] + coefficients[-2]
+        for coefficient in coefficients[-3::-1]:
+            total = total * self + coefficient
+        return total
+
+    def _wide_single(self, function: Callable[[Self], Self]) -> Self:
+        """`function` of floats in float64, if the device has it."""
+        x = self._floating()
+        if x.dtype is not dtypes.float64 and Device[x.device].target.supports(dtypes.float64):
+            return function(x.double()).cast(x.dtype)
+        return x._in_float(function)
+
+    # the gamma function
+
+    @composed
+    def lgamma(self) -> Self:
+        """log(|gamma(self)|); inf at 0 and the negative integers.
+
+        By Stirling's series (NIST DLMF 5.11.1) after steps of gamma(x + 1) = x gamma(x), below 1/2
+        by reflection (5.5.3).
+
+        >>> round(Tensor([5.0]).lgamma().exp().item(), 3)
+        24.0
+        """
+
+        def above(x: Self) -> Self:
+            is_small = x < _STIRLING
+            product = x.const_like(1.0)
+            shifted = x
+            for _ in range(_STIRLING):
+                steps = shifted < _STIRLING
+                product = steps.where(product * shifted, product)
+                shifted = steps.where(shifted + 1, shifted)
+            inverse = shifted.reciprocal()
+            terms = [b / (2 * n * (2 * n - 1)) for n, b in enumerate(_BERNOULLI, 1)]
+            series = inverse * inverse.square()._polynomial(terms)
+            value = (shifted - 0.5) * shifted.log() - shifted + 0.5 * math.log(2 * math.pi)
+            total = value + series
+            return is_small.where(total - is_small.where(product, 1.0).log(), total)
+
+        def function(x: Self) -> Self:
+            is_low = x < 0.5
+            right = above(is_low.where(1 - x, x))
+            # Of a large angle only its distance to the next integer counts.
+            angle = is_low.where(x - x.round(), 0.5)
+            reflected = math.log(math.pi) - (angle * math.pi).sin().abs().log() - right
+            found = is_low.where(reflected, right)
+            return x.isinf().where(math.inf, found)
+
+        return self._wide_single(function)
+
+    @composed
+    def digamma(self) -> Self:
+        """The derivative of `lgamma`; NaN at the negative integers, -inf at 0.
+
+        By its asymptotic series (NIST DLMF 5.11.2), recurrence (5.5.2) and reflection (5.5.4).
+
+        >>> round(Tensor([1.0]).digamma().item(), 5)
+        -0.57722
+        """
+
+        def above(x: Self) -> Self:
+            total, shifted = x.const_like(0.0), x
+            for _ in range(_STIRLING):
+                steps = shifted < _STIRLING
+                total = steps.where(total - steps.where(shifted, 1.0).reciprocal(), total)
+                shifted = steps.where(shifted + 1, shifted)
+            inverse = shifted.square().reciprocal()
+            terms = [b / (2 * n) for n, b in enumerate(_BERNOULLI, 1)]
+            series = inverse * inverse._polynomial(terms)
+            return total + shifted.log() - shifted.reciprocal() * 0.5 - series
+
+        def function(x: Self) -> Self:
+            is_low = x < 0.5
+            right = above(is_low.where(1 - x, x))
+            distance = x - x.round()
+            angle = (is_low & distance.ne(0)).where(distance, 0.25) * math.pi
+            reflected = right - (angle.cos() / angle.sin()) * math.pi
+            pole = x.eq(0).where(-math.inf, math.nan)
+            return is_low.where(distance.eq(0).where(pole, reflected), right)
+
+        return self._wide_single(function)
+
+    # limits and exceptions
+
+    @composed
+    def logit(self, eps: float | None = None) -> Self:
+        """log(self / (1 - self)), of this tensor limited to eps..1 - eps if `eps` is given."""
+
+        def function(x: Self) -> Self:
+            inside = x if eps is None else x.clip(eps, 1 - eps)
+            return (inside / (1 - inside)).log()
+
+        return self._floating()._in_float(function)
+
+    @composed
+    def xlogy(self, other: Any) -> Self:
+        """self * log(other), and 0 where self is 0, unless `other` is NaN."""
+        left, right = self._same_dtype("xlogy", other)
+        left, right = left._floating(), right._floating()
+        is_zero = left.eq(0)
+        safe = (is_zero & right.eq(right)).where(1.0, right)
+        return (is_zero & right.eq(right)).where(0.0, left * safe.log())
+
+    @composed
+    def nan_to_num(
+        self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+    ) -> Self:
+        """`nan` for NaN, and the largest finite values of the dtype for infinite ones unless others
+        are given; integers as they are.
+        """
+        if not self.dtype.is_float:
+            return self
+        largest = self.dtype.largest
+        finite = self.eq(math.inf).where(largest if posinf is None else posinf, self)
+        finite = self.eq(-math.inf).where(-largest if neginf is None else neginf, finite)
+        return self.isnan().where(nan, finite)
+
+    @composed
+    def heaviside(self, values: Any) -> Self:
+        """0 below 0, 1 above, `values` at 0."""
+        left, right = self._same_dtype("heaviside", values)
+        return left.isnan().where(left, left.eq(0).where(right, (left > 0).cast(left.dtype)))
+
+    def isposinf(self) -> Self:
+        """Where the value is +inf."""
+        return self.isinf(True, False)
+
+    def isneginf(self) -> Self:
+        """Where the value is -inf."""
+        return self.isinf(False, True)
+
+    @composed
+    def signbit(self) -> Self:
+        """Where the sign is set, that of -0.0 too."""
+        if not self.dtype.is_float:
+            return self < 0
+        return self.bitcast(dtypes.from_name(f"int{8 * self.dtype.itemsize}")) < 0
+
+    def frac(self) -> Self:
+        """What `trunc` takes away, with the sign of the value."""
+        return self - self.trunc()
+
+    def fmax(self, other: Any) -> Self:
+        """The larger of the two; of a number and NaN the number."""
+        left, right = self._same_dtype("fmax", other)
+        return left.isnan().where(right, right.isnan().where(left, left.maximum(right)))
+
+    def fmin(self, other: Any) -> Self:
+        """The smaller of the two; of a number and NaN the number."""
+        left, right = self._same_dtype("fmin", other)
+        return left.isnan().where(right, right.isnan().where(left, left.minimum(right)))
+
+    def logaddexp2(self, other: Any) -> Self:
+        """log2(2^self + 2^other), without overflow."""
+        left, right = self._same_dtype("logaddexp2", other)
+        ln2 = math.log(2.0)
+        return (left._floating() * ln2).logaddexp(right._floating() * ln2) * (1 / ln2)
+
+    # sums of products
+
+    def addcmul(self, first: Any, second: Any, *, value: float = 1) -> Self:
+        """self + value * first * second."""
+        product: Self = first * second if value == 1 else first * second * value
+        return self + product
+
+    def addcdiv(self, first: Any, second: Any, *, value: float = 1) -> Self:
+        """self + value * first / second."""
+        quotient: Self = first / second if value == 1 else first / second * value
+        return self + quotient
+
+    # truth
+
+    def logical_and(self, other: Any) -> Self:
+        """Whether both are not zero."""
+        left, right = self._same_dtype("logical_and", other)
+        return left.cast(dtypes.bool) & right.cast(dtypes.bool)
+
+    def logical_or(self, other: Any) -> Self:
+        """Whether one of both is not zero."""
+        left, right = self._same_dtype("logical_or", other)
+        return left.cast(dtypes.bool) | right.cast(dtypes.bool)
+
+    def logical_xor(self, other: Any) -> Self:
+        """Whether just one of both is not zero."""
+        left, right = self._same_dtype("logical_xor", other)
+        return left.cast(dtypes.bool).ne(right.cast(dtypes.bool))
+
+    def equal(self, other: Self) -> bool:
+        """Whether both have one shape and the same elements; this computes."""
+        return self.shape == other.shape and bool(self.eq(other).all())
+
+    @composed
+    def isin(self, elements: Any, *, invert: bool = False) -> Self:
+        """Where the value is one of `elements` (or none of them, if `invert`), a tensor or a list.
+
+        >>> Tensor([1, 2, 3]).isin([1, 3]).tolist()
+        [True, False, True]
+        """
+        kind: Any = type(self)
+        wanted = elements if isinstance(elements, kind) else kind(elements, device=self.device)
+        found: Self = self.unsqueeze(-1).eq(wanted.flatten()).any(-1)
+        return found.logical_not() if invert else found
+
+    # shrinking
+
+    def hardshrink(self, lambd: float = 0.5) -> Self:
+        """0 for what is not further than `lambd` from 0."""
+        return (self.abs() > lambd).where(self, 0)
+
+    def softshrink(self, lambd: float = 0.5) -> Self:
+        """`lambd` nearer to 0, and 0 for what is not further from it."""
+        return (self > lambd).where(self - lambd, (self < -lambd).where(self + lambd, 0))
+
+    # PyTorch's other names
+
+    absolute = Digests.abs
+    negative = Digests.neg
+    subtract = Digests.sub
+    multiply = Digests.mul
+    divide = Digests.div
+    true_divide = Digests.div
+    remainder = Digests.mod
+    fix = Digests.trunc
+    greater = Digests.gt
+    greater_equal = Digests.ge
+    less = Digests.lt
+    less_equal = Digests.le
+    not_equal = Digests.ne
+    arcsin = Digests.asin
+    arccos = Digests.acos
+    arctan = Digests.atan
+    arcsinh = Digests.asinh
+    arccosh = Digests.acosh
+    arctanh = Digests.atanh
+    arctan2 = atan2
+    bitwise_left_shift = Digests.lshift
+    bitwise_right_shift = Digests.rshift
+
+    def positive(self) -> Self:
+        """This tensor."""
+        return self
+
+    def clamp_min(self, min: Any) -> Self:
+        """Limited from below."""
+        return self.clip(min=min)
+
+    def clamp_max(self, max: Any) -> Self:
+        """Limited from above."""
+        return self.clip(max=max)

@@ -1,0 +1,327 @@
+"""Folds that count, rank and compare: medians, quantiles, covariances, distances.
+
+What ranks elements sorts them (see sort.py); NaN counts as larger than every number there, and a
+rank that falls on it gives NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.origin import composed
+from tilegrad.tensor.core import describe
+from tilegrad.tensor.reduce import Axes
+from tilegrad.tensor.sizes import as_axes, as_axis, here, show_shape
+from tilegrad.tensor.special import Special
+from tilegrad.tensor.spelling import takes_dim
+
+__all__ = ["Ranked", "Statistics"]
+
+
+class Ranked(NamedTuple):
+    """Values and the places, as int32, where they stand along the axis they were picked from."""
+
+    values: Any
+    indices: Any
+
+
+class Statistics(Special):
+    """Counting, ranking and comparing folds."""
+
+    __slots__ = ()
+
+    # extremes and sums under PyTorch's names
+
+    @takes_dim
+    def amax(self, axis: Axes = None, keepdim: bool = False) -> Self:
+        """As `max`."""
+        return self.max(axis, keepdim)
+
+    @takes_dim
+    def amin(self, axis: Axes = None, keepdim: bool = False) -> Self:
+        """As `min`."""
+        return self.min(axis, keepdim)
+
+    @takes_dim
+    def aminmax(self, axis: Axes = None, keepdim: bool = False) -> tuple[Self, Self]:
+        """The smallest and the largest value over `axis`."""
+        return self.min(axis, keepdim), self.max(axis, keepdim)
+
+    @takes_dim
+    def nansum(self, axis: Axes = None, keepdim: bool = False) -> Self:
+        """The sum of what is not NaN."""
+        return self.isnan().where(0, self).sum(axis, keepdim)
+
+    @takes_dim
+    def nanmean(self, axis: Axes = None, keepdim: bool = False) -> Self:
+        """The mean of what is not NaN; NaN if there is nothing else."""
+        count = (~self.isnan()).sum(axis, keepdim)
+        total: Self = self.nansum(axis, keepdim) / count
+        return total
+
+    @takes_dim
+    def count_nonzero(self, axis: Axes = None, keepdim: bool = False) -> Self:
+        """How many values are not zero, as int32.
+
+        >>> Tensor([0, 3, 0, 5]).count_nonzero().item()
+        2
+        """
+        return self.cast(dtypes.bool).sum(axis, keepdim)
+
+    # ranks
+
+    def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> Ranked:
+        """The `k`-th smallest value along `dim`, 1 the smallest, and its place.
+
+        Raises ShapeError unless `k` is 1 to the size of the axis.
+
+        >>> Tensor([3, 1, 2]).kthvalue(2).values.item()
+        2
+        """
+        axis = as_axis("kthvalue", dim, self.ndim)
+        size = self._sizes[axis]
+        if not 1 <= k <= size:
+            raise ShapeError(
+                f"kthvalue: k is {k}, of {size} elements",
+                tensor=describe(self.uop),
+                line=here(),
+                allowed=f"1 to {size}",
+            )
+        values, places = self.sort(axis)
+        picked = [part.narrow(axis, k - 1, 1) for part in (values, places)]
+        return Ranked(*(part if keepdim else part.squeeze(axis) for part in picked))
+
+    @composed
+    def median(self, dim: int | None = None, keepdim: bool = False) -> Any:
+        """The median of all elements; or along `dim` the medians and their places. Of an even
+        number the lower of the two in the middle; NaN if there is one.
+
+        Raises ShapeError if there is no element.
+
+        >>> Tensor([4.0, 1.0, 3.0, 2.0]).median().item()
+        2.0
+        """
+        if dim is None:
+            return self.flatten().median(0).values
+        axis = as_axis("median", dim, self.ndim)
+        size = self._sizes[axis]
+        if not size:
+            raise ShapeError("median: there is no element", tensor=describe(self.uop), line=here())
+        found = self.kthvalue((size + 1) // 2, axis, keepdim)
+        if not self.dtype.is_float:
+            return found
+        bad = self.isnan()
+        is_bad = bad.any(axis, keepdim)
+        return Ranked(
+            is_bad.where(math.nan, found.values),
+            is_bad.where(bad.argmax(axis, keepdim), found.indices),
+        )
+
+    @composed
+    def quantile(
+        self, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
+    ) -> Self:
+        """The values below which the shares `q` of the elements lie: a number, or numbers, which
+        become the first axis. Between two elements by `interpolation`: "linear", "lower", "higher",
+        "midpoint" or "nearest". NaN if there is one.
+
+        Raises DTypeError for integers or another interpolation, ShapeError if there is no element
+        or a share is not in 0..1.
+
+        >>> Tensor([0.0, 1.0, 2.0, 3.0]).quantile(0.5).item()
+        1.5
+        """
+        if dim is None:
+            flat = self.flatten().quantile(q, 0, False, interpolation)
+            return flat.reshape(*flat.shape, *[1] * self.ndim) if keepdim else flat
+        axis = as_axis("quantile", dim, self.ndim)
+        size, shares = self._sizes[axis], _shares(q)
+        if not self.dtype.is_float:
+            raise DTypeError(
+                f"quantile: floats are needed, not {self.dtype.name}",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        if interpolation not in _BETWEEN:
+            raise DTypeError(
+                f"quantile: unknown interpolation {interpolation!r}",
+                allowed=", ".join(map(repr, _BETWEEN)),
+                line=here(),
+            )
+        if not size or not all(0 <= share <= 1 for share in shares):
+            raise ShapeError(
+                f"quantile: shares {shares} of {size} elements",
+                tensor=describe(self.uop),
+                line=here(),
+                rule="shares are 0 to 1, of at least one element",
+            )
+        ordered, bad = self.sort(axis)[0], self.isnan().any(axis, keepdim=True)
+        picked = []
+        for share in shares:
+            place = share * (size - 1)
+            low = ordered.narrow(axis, math.floor(place), 1)
+            high = ordered.narrow(axis, math.ceil(place), 1)
+            between = _BETWEEN[interpolation](place - math.floor(place), place)
+            found = low if not between else high if between == 1 else low.lerp(high, between)
+            found = bad.where(math.nan, found)
+            picked.append(found if keepdim else found.squeeze(axis))
+        return picked[0].stack(*picked[1:]) if isinstance(q, (list, tuple)) else picked[0]
+
+    def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Self:
+        """How many elements lie in each of `bins` equal parts of min..max, both ends included, in
+        this dtype; of 0..0 from the smallest element to the largest, which are computed now.
+        """
+        low, high = float(min), float(max)
+        if low == high:
+            low, high = float(self.min().item()), float(self.max().item())
+            low, high = (low - 1, high + 1) if low == high else (low, high)
+        x = self._floating().flatten()
+        is_inside = (x >= low) & (x <= high)
+        place = ((x - low) * (bins / (high - low))).floor().clip(0, bins - 1)
+        place = is_inside.where(place, bins).cast(dtypes.int32)
+        return place.bincount(size=bins).cast(self.dtype)
+
+    # covariance
+
+    @composed
+    def cov(self, *, correction: int = 1) -> Self:
+        """The covariance matrix of the rows, each a variable, its columns the observations.
+
+        Raises ShapeError for more than two axes.
+
+        >>> Tensor([[0.0, 2.0], [2.0, 0.0]]).cov().tolist()
+        [[2.0, -2.0], [-2.0, 2.0]]
+        """
+        x = self._floating()
+        if x.ndim > 2:
+            raise ShapeError(
+                f"cov: a matrix is needed, not {show_shape(x.shape)}",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        rows = x.reshape(-1, x._sizes[-1] if x.ndim else 1)
+        centred = rows - rows.mean(1, keepdim=True)
+        count = rows._sizes[1] - correction
+        scale = 1 / count if count > 0 else math.nan
+        product = centred @ centred.transpose(0, 1) * scale
+        return product if x.ndim == 2 else product.reshape(())
+
+    @composed
+    def corrcoef(self) -> Self:
+        """The correlations of the rows: `cov` over the deviations of both, in -1..1."""
+        found = self.cov()
+        if not found.ndim:
+            return found / found
+        deviation = found.diagonal().sqrt()
+        return (found / deviation.unsqueeze(0) / deviation.unsqueeze(1)).clip(-1, 1)
+
+    # differences and distances
+
+    @composed
+    def diff(
+        self, n: int = 1, dim: int = -1, prepend: Self | None = None, append: Self | None = None
+    ) -> Self:
+        """The differences of neighbours along `dim`, `n` times over.
+
+        >>> Tensor([1, 4, 9]).diff().tolist()
+        [3, 5]
+        """
+        axis = as_axis("diff", dim, self.ndim)
+        parts: list[Self] = [part for part in (prepend, self, append) if part is not None]
+        x = parts[0].cat(*parts[1:], dim=axis) if len(parts) > 1 else self
+        for _ in range(n):
+            size = x._sizes[axis]
+            if size < 2:
+                return x.narrow(axis, 0, 0)
+            after, before = x.narrow(axis, 1, size - 1), x.narrow(axis, 0, size - 1)
+            x = after.ne(before) if x.dtype is dtypes.bool else after - before
+        return x
+
+    @composed
+    def trapezoid(self, x: Self | None = None, *, dx: float = 1.0, dim: int = -1) -> Self:
+        """The integral along `dim` by the trapezoid rule, at the places `x` or in steps `dx`."""
+        axis = as_axis("trapezoid", dim, self.ndim)
+        size = self._sizes[axis]
+        y = self._floating()
+        both = y.narrow(axis, 1, size - 1) + y.narrow(axis, 0, size - 1)
+        if x is None:
+            return both.sum(axis) * (dx / 2)
+        if x.ndim == 1 and self.ndim > 1:
+            x = x.reshape([size if place == axis else 1 for place in range(self.ndim)])
+        return (both * x.diff(dim=axis)).sum(axis) * 0.5
+
+    def dist(self, other: Self, p: float = 2.0) -> Self:
+        """The p-norm of self - other."""
+        return (self - other).norm(p)
+
+    @composed
+    def cdist(self, other: Self, p: float = 2.0) -> Self:
+        """The p-distances of the rows of this tensor (..., m, k) from those of `other` (..., n, k),
+        as (..., m, n).
+
+        Raises ShapeError if the sizes do not fit.
+
+        >>> Tensor([[0.0, 0.0]]).cdist(Tensor([[3.0, 4.0]])).tolist()
+        [[5.0]]
+        """
+        if min(self.ndim, other.ndim) < 2 or self.shape[-1] != other.shape[-1]:
+            raise ShapeError(
+                f"cdist: rows of {show_shape(self.shape)} and {show_shape(other.shape)} differ",
+                left=describe(self.uop),
+                right=describe(other.uop),
+                line=here(),
+                rule="(..., m, k) and (..., n, k)",
+            )
+        return (self.unsqueeze(-2) - other.unsqueeze(-3)).norm(p, -1)
+
+    @composed
+    def renorm(self, p: float, dim: int, maxnorm: float) -> Self:
+        """This tensor, its slices along `dim` whose p-norm exceeds `maxnorm` scaled down to it."""
+        axis = as_axis("renorm", dim, self.ndim)
+        others = tuple(place for place in range(self.ndim) if place != axis)
+        size = self.norm(p, others, keepdim=True)
+        return self * (size > maxnorm).where(maxnorm / (size + 1e-7), 1.0)
+
+    def sum_to_size(self, *size: Any) -> Self:
+        """Summed over what broadcasting to this shape from `size` repeated.
+
+        Raises ShapeError if `size` does not broadcast to this shape.
+        """
+        wanted: Sequence[int] = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
+        offset = self.ndim - len(wanted)
+        fits = offset >= 0 and all(
+            mine in (theirs, mine if theirs == 1 else theirs)
+            for mine, theirs in zip(self._sizes[max(offset, 0) :], wanted)
+        )
+        if not fits:
+            raise ShapeError(
+                f"sum_to_size: {show_shape(tuple(wanted))} does not broadcast to "
+                f"{show_shape(self.shape)}",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        axes = [
+            place for place in range(self.ndim) if place < offset or wanted[place - offset] == 1
+        ]
+        return self.sum(as_axes("sum_to_size", axes, self.ndim), keepdim=True).reshape(
+            tuple(wanted)
+        )
+
+
+# How far from the lower element to the higher one, by the part of the way and the place.
+_BETWEEN: dict[str, Callable[[float, float], float]] = {
+    "linear": lambda part, place: part,
+    "lower": lambda part, place: 0.0,
+    "higher": lambda part, place: 1.0 if part else 0.0,
+    "midpoint": lambda part, place: 0.5 if part else 0.0,
+    "nearest": lambda part, place: float(round(place) - math.floor(place)),
+}
+
+
+def _shares(q: Any) -> list[float]:
+    given = q if isinstance(q, (list, tuple)) else [q]
+    return [float(share.item() if hasattr(share, "item") else share) for share in given]
