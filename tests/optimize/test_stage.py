@@ -17,6 +17,7 @@ from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts
 from tilegrad.schedule.schedule import make_schedule
+from tilegrad.target import Target
 
 SEED = np.random.default_rng(5)
 UPCAST, STAGE, SWAP, TILE, UNROLL = (
@@ -146,6 +147,21 @@ def test_the_heuristic_leaves_no_gate_where_the_work_is() -> None:
     loads = [node for node in fold.src[0].toposort() if node.op is Ops.LOAD]
     assert [opt.arg for opt in opts if opt.op is STAGE] == [2, 1]
     assert all(load.src[0].op is Ops.AFTER for load in loads if set(fold.src[1:]) & load.ranges)
+
+
+def test_seven_neighbours_are_better_rows_than_eight_pictures() -> None:
+    """They share lines and windows; and the weights of a block of channels are packed as a whole,
+    where most of the second cache holds them.
+    """
+    target = Target(
+        "wide", vector_bytes=64, registers=32, threads=2, has_mask=True,
+        cache_bytes=(32 << 10, 1 << 20, 32 << 20),
+    )  # fmt: skip
+    x, w = Tensor.empty(8, 512, 7, 7).realize(), Tensor.empty(512, 512, 3, 3).realize()
+    opts = heuristic(kernel_of(x.conv2d(w, padding=1)), target)
+    assert [opt.arg for opt in opts if opt.op is UPCAST] == [32, 7]
+    assert [opt.arg for opt in opts if opt.op is STAGE] == [2, 1]
+    assert not any(opt.op is TILE for opt in opts)
 
 
 def test_groups_of_a_convolution_are_a_loop_of_their_own() -> None:

@@ -38,8 +38,9 @@ _WORTH_ROWS = 1 << 18
 # Accumulators and operands must stay in registers: this share of them may hold accumulators.
 _ACCUMULATORS = 3 / 4
 _ROWS = (8, 12, 10, 9, 7, 6, 11, 5, 4)
-# One axis with fewer is joined by others.
+# One axis with fewer is joined by others; with so many, it is as good as one with more.
 _FEW_ROWS = 4
+_ENOUGH_ROWS = 7
 _MOST_UNROLL = 4
 # An axis that is so many times its parts is hardly longer for being padded to a multiple of them.
 _LONG = 16
@@ -47,6 +48,8 @@ _LONG = 16
 _LEAST_TURNED = 4
 # An operand that is used so often may be packed more than once.
 _OFTEN = 64
+# The share of the second cache that a panel may take.
+_PANEL = 5 / 8
 # A row of this share of its vectors is taken as one.
 _WORTH_MASKING = 0.6
 # How many vectors of results a fold gathers, and the share of them that must be results.
@@ -198,7 +201,7 @@ class _Shaper:
         rows pass over it there, if it is used `least` times; a panel too large for the caches is
         cut along the fold.
         """
-        limit = self.target.cache_bytes[1] // 2
+        limit = int(self.target.cache_bytes[1] * _PANEL)
         moved = _operand(self.ast, slot).ranges
         outputs = self.outputs()
         reused = int(prod(part.vmax + 1 for part in outputs if part not in moved))
@@ -210,7 +213,7 @@ class _Shaper:
             if place is None:
                 return
         lanes_loop = next((part for part in outputs if part in moved), None)
-        if place is None and _packed_bytes(_operand(self.ast, slot), []) <= limit * 2 // 5:
+        if place is None and _packed_bytes(_operand(self.ast, slot), []) <= limit // 2:
             lanes_loop = None
         if lanes_loop is not None:
             self.put_first([lanes_loop])
@@ -532,7 +535,7 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
             continue
         rows.sort(
             key=lambda part: (
-                min(part.src[0].arg, 8),
+                min(part.src[0].arg, _ENOUGH_ROWS),
                 _stride(store.src[1], part) == 1,
                 part.src[0].arg,
             ),
