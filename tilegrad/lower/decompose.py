@@ -230,12 +230,44 @@ def no_masked_store(store: UOp) -> UOp | None:
 
 
 def _without(ast: UOp, dtype: DType) -> UOp:
-    """Values of `dtype` held in float32; memory keeps its bits, as uint16 or uint8."""
+    """Values of `dtype` held in float32; memory keeps its bits, as uint16 or uint8. What is only
+    moved from memory to memory stays as it is there.
+    """
     done: dict[UOp, UOp] = {}
+    bits: dict[UOp, UOp] = {}
     for node in ast.toposort():
         src = tuple(done[source] for source in node.src)
-        done[node] = _held_wide(node, src, dtype)
+        kept = None
+        if node.op in (Ops.STORE, Ops.BITCAST):
+            value = node.src[2 if node.op is Ops.STORE else 0]
+            kept = bits.get(value) if value.dtype.scalar is dtype and node.arg is None else None
+        if kept is None:
+            done[node] = _held_wide(node, src, dtype)
+        elif node.op is Ops.BITCAST:
+            done[node] = kept.bitcast(node.dtype)
+        else:
+            done[node] = node.replace(src=(*src[:2], kept, *src[3:]))
+        if node.dtype.scalar is dtype and (moved := _moved(node, src, bits, dtype)):
+            bits[node] = moved
     return done[ast]
+
+
+def _moved(node: UOp, src: tuple[UOp, ...], bits: dict[UOp, UOp], dtype: DType) -> UOp | None:
+    """The bits of a value of `dtype` that no arithmetic made, without a way through float32."""
+    kind = (dtypes.uint16 if dtype.itemsize == 2 else dtypes.uint8).vec(node.dtype.lanes)
+    if node.op is Ops.LOAD:
+        rest = (bits.get(node.src[2]) or _to_bits(src[2], dtype), src[3]) if len(src) == 4 else ()
+        return UOp(Ops.LOAD, kind, (*src[:2], *rest))
+    if node.op is Ops.CONST:
+        return UOp.const(kind, 0) if node.arg == 0 and not str(node.arg).startswith("-") else None
+    if node.op in (Ops.GEP, Ops.VECTORIZE):
+        parts = [bits.get(source) for source in node.src]
+    elif node.op is Ops.WHERE:
+        parts = [src[0], *(bits.get(source) for source in node.src[1:])]
+    else:
+        return None
+    found = [part for part in parts if part is not None]
+    return UOp(node.op, kind, tuple(found), node.arg) if len(found) == len(parts) else None
 
 
 def _element(dtype: DType) -> DType:
@@ -340,11 +372,6 @@ def _to_bits(value: UOp, dtype: DType) -> UOp:
     lanes = value.dtype.lanes
     if dtype in dtypes.fp8s:
         return float8.to_bits(value, FORMATS[dtype.name])
-    if dtype is dtypes.bfloat16 and value.op is Ops.BITCAST and value.src[0].op is Ops.SHL:
-        (wide,) = value.src
-        if wide.src[0].op is Ops.CAST and wide.src[0].src[0].dtype.scalar is dtypes.uint16:
-            # As they were read.
-            return wide.src[0].src[0]
     wide = value.bitcast(_u32(lanes))
     if dtype is dtypes.bfloat16:
         return (wide >> 16).cast(dtypes.uint16)

@@ -23,6 +23,8 @@ from tilegrad.target import Target
 __all__ = ["use_lanes"]
 
 _WRITTEN = (Axis.UPCAST, Axis.UNROLL)
+# Groups of so many lanes are turned as one.
+_MOST_GROUPED = 8
 
 
 def use_lanes(ast: UOp, target: Target) -> UOp:
@@ -74,20 +76,32 @@ def _choose(ast: UOp, target: Target) -> list[UOp]:
 
 
 def _is_turned(index: UOp, axis: UOp) -> bool:
-    """Whether lanes that lie apart are stored with their neighbours along another written-out axis
-    (transpose.py).
+    """Whether lanes that lie apart, or groups of them, are stored with their neighbours along
+    another written-out axis (transpose.py).
     """
-    return any(
-        part is not axis
-        and part.arg[1] in _WRITTEN
-        and part.src[0].op is Ops.CONST
-        and (
-            part.src[0].arg >= LEAST_ROWS
-            or (part.src[0].arg > 1 and stride_of(index, axis) == part.src[0].arg)
-        )
-        and stride_of(index, part) == 1
-        for part in index.ranges
-    )
+    for part in index.ranges:
+        if part is axis or part.arg[1] not in _WRITTEN or part.src[0].op is not Ops.CONST:
+            continue
+        rows, step = part.src[0].arg, stride_of(index, part)
+        if step == 1 and (rows >= LEAST_ROWS or 1 < rows == stride_of(index, axis)):
+            return True
+        if (
+            step is not None
+            and 1 < step <= _MOST_GROUPED
+            and rows > 1
+            and _has_runs(index, axis, step)
+        ):
+            return True
+    return False
+
+
+def _has_runs(index: UOp, axis: UOp, length: int) -> bool:
+    """Whether `length` neighbours along `axis` are neighbours in memory."""
+    if axis.src[0].arg % length:
+        return False
+    first = _at(index, axis, 0)
+    apart = [simplify(_at(index, axis, place) + first * -1) for place in range(1, length)]
+    return all(each.op is Ops.CONST and each.arg == 1 + at for at, each in enumerate(apart))
 
 
 def _gain_of_window(index: UOp, axis: UOp) -> int:

@@ -27,6 +27,8 @@ Key = tuple[UOp, frozenset[tuple[UOp, int]], DType]
 def turn_tiles(ast: UOp, target: Target) -> UOp:
     """before   STORE(a, i*8 + l*99 + r, GEP(v_r, l))          for all lanes l and rows r
     after    STORE(a, i*8 + l*99, GEP(t, l*rows ...))        t: the vectors of all rows, turned
+
+    Lanes that are neighbours in memory, as are the pairs of a panel, stay together.
     """
     if not target.has_vectors:
         return ast
@@ -38,12 +40,12 @@ def turn_tiles(ast: UOp, target: Target) -> UOp:
             groups.setdefault(key, {}).setdefault(vector, {})[lane] = offset, node
     new: dict[UOp, UOp] = {}
     for (pointer, _, dtype), rows in groups.items():
-        for run in _runs(rows, dtype.lanes):
-            if _is_dense(run, rows, dtype.lanes):
+        for run, size in _runs(rows, dtype.lanes):
+            if size == 1 and _is_dense(run, rows, dtype.lanes):
                 new |= _interleaved(pointer, run, rows)
                 continue
-            for part in _cut(run, dtype.lanes, target):
-                new |= _turned(pointer, part, rows)
+            for part in _cut(run, dtype.lanes, size, target):
+                new |= _turned(pointer, part, size, rows)
     # What a tile is computed from may have been filled by another.
     while any(node in new for node in ast.toposort()):
         ast = _with_stores(ast, new)
@@ -68,32 +70,53 @@ def _element(node: UOp) -> tuple[Key, int] | None:
     return (pointer, frozenset(found[0].items()), value.src[0].dtype), found[1]
 
 
-def _runs(rows: dict[UOp, dict[int, tuple[int, UOp]]], lanes: int) -> Iterator[list[UOp]]:
-    """Vectors of which each lane is stored behind that of the vector before it."""
+def _runs(
+    rows: dict[UOp, dict[int, tuple[int, UOp]]], lanes: int
+) -> Iterator[tuple[list[UOp], int]]:
+    """Vectors of which each group of lanes is stored behind that of the vector before it, and how
+    many lanes a group has.
+    """
     whole = [vector for vector, stored in rows.items() if len(stored) == lanes]
     run: list[UOp] = []
+    size = 1
     for vector in sorted(whole, key=lambda vector: rows[vector][0][0]):
-        if run and any(
-            rows[vector][lane][0] != rows[run[-1]][lane][0] + 1 for lane in range(lanes)
+        own = _group(rows[vector], lanes)
+        if run and (
+            own != size
+            or any(rows[vector][lane][0] != rows[run[-1]][lane][0] + size for lane in range(lanes))
         ):
-            yield run
+            yield run, size
             run = []
         run.append(vector)
-    yield run
+        size = own
+    yield run, size
 
 
-def _cut(run: Sequence[UOp], lanes: int, target: Target) -> Iterator[Sequence[UOp]]:
-    """Parts of a run that are one vector a lane: powers of two, or what a mask makes one."""
-    while len(run) >= LEAST_ROWS:
-        power = min(1 << (len(run).bit_length() - 1), lanes)
+def _group(stored: dict[int, tuple[int, UOp]], lanes: int) -> int:
+    """How many neighbouring lanes are neighbours in memory: a power of two, less than all."""
+    size = 1
+    while size * 4 <= lanes and all(
+        stored[lane][0] == stored[lane - lane % (2 * size)][0] + lane % (2 * size)
+        for lane in range(lanes)
+    ):
+        size *= 2
+    return size
+
+
+def _cut(run: Sequence[UOp], lanes: int, size: int, target: Target) -> Iterator[Sequence[UOp]]:
+    """Parts of a run that are one vector a group: powers of two, or what a mask makes one."""
+    least = LEAST_ROWS if size == 1 else 2
+    while len(run) >= least:
+        power = min(1 << (len(run).bit_length() - 1), lanes // size)
         count = power
         if (
             target.has_mask
+            and size == 1
             and power < len(run) < 2 * power <= lanes
             and len(run) - power >= LEAST_ROWS - 1
         ):
             count = len(run)
-        if power < LEAST_ROWS:
+        if power < least:
             return
         yield run[:count]
         run = run[count:]
@@ -122,13 +145,15 @@ def _interleaved(
     return found
 
 
-def _zipped_all(vectors: Sequence[UOp]) -> list[UOp]:
-    """The elements of a power of two of vectors, first the first of each, then the second."""
+def _zipped_all(vectors: Sequence[UOp], size: int = 1) -> list[UOp]:
+    """The elements of a power of two of vectors, first the first of each, then the second; groups
+    of `size` stay together.
+    """
     count = len(vectors)
     for _ in range(count.bit_length() - 1):
         half = count // 2
         vectors = [
-            _zipped(vectors[place], vectors[place + half], side)
+            _zipped(vectors[place], vectors[place + half], side, size)
             for place in range(half)
             for side in range(2)
         ]
@@ -136,29 +161,32 @@ def _zipped_all(vectors: Sequence[UOp]) -> list[UOp]:
 
 
 def _turned(
-    pointer: UOp, part: Sequence[UOp], rows: dict[UOp, dict[int, tuple[int, UOp]]]
+    pointer: UOp, part: Sequence[UOp], size: int, rows: dict[UOp, dict[int, tuple[int, UOp]]]
 ) -> dict[UOp, UOp]:
     """The vector stores of the rows `part`, by the scalar stores they stand for."""
     lanes = part[0].dtype.lanes
     count = 1 << (len(part) - 1).bit_length()
-    vectors = _zipped_all([*part, *[part[-1]] * (count - len(part))])
+    vectors = _zipped_all([*part, *[part[-1]] * (count - len(part))], size)
+    whole = count * size
     found: dict[UOp, UOp] = {}
-    for lane in range(lanes):
+    for lane in range(0, lanes, size):
         first = lane * count % lanes
-        value = vectors[lane * count // lanes].gep(*range(first, first + count))
+        value = vectors[lane * count // lanes].gep(*range(first, first + whole))
         gate: tuple[UOp, ...] = ()
         if count > len(part):
             gate = (UOp.stack(UOp.const(dtypes.bool, row < len(part)) for row in range(count)),)
         store = pointer.store(rows[part[0]][lane][1].src[1], value, *gate)
-        found |= dict.fromkeys((rows[vector][lane][1] for vector in part), store)
+        found |= {rows[vector][lane + at][1]: store for vector in part for at in range(size)}
     return found
 
 
-def _zipped(a: UOp, b: UOp, side: int) -> UOp:
-    """Lanes of `a` and `b` in turn, from their first halves or their second."""
+def _zipped(a: UOp, b: UOp, side: int, size: int) -> UOp:
+    """Lanes of `a` and `b` in turn, from their first halves or their second; `size` at a time."""
     lanes = a.dtype.lanes
-    places = [side * (lanes // 2) + place // 2 for place in range(lanes)]
-    is_first = UOp.stack(UOp.const(dtypes.bool, place % 2 == 0) for place in range(lanes))
+    places = [
+        side * (lanes // 2) + place // (2 * size) * size + place % size for place in range(lanes)
+    ]
+    is_first = UOp.stack(UOp.const(dtypes.bool, place // size % 2 == 0) for place in range(lanes))
     return is_first.where(a.gep(*places), b.gep(*places))
 
 

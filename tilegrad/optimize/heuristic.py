@@ -128,16 +128,16 @@ class _Shaper:
             return False
         return True
 
-    def split_to(self, loop: UOp, op: OptOps, amount: int) -> bool:
+    def split_to(self, loop: UOp, op: OptOps, amount: int, *, is_shared: bool = True) -> bool:
         """UPCAST or UNROLL by `amount`, padding the axis first where it does not divide: so that
-        chunks can share what remains, if it is long.
+        chunks can share what remains, if it is long and `is_shared`.
         """
         if loop not in loop_order(self.ast):
             return False
         if loop.src[0].arg % amount == 0:
             return self.move(op, loop, amount)
         place = self.ast.arg.order.index(loop.arg[0])
-        chunks = max(self.target.threads, 1)
+        chunks = max(self.target.threads, 1) if is_shared else 1
         shared = amount * chunks if loop.src[0].arg > _LONG * amount * chunks else amount
         if not self.move(OptOps.PADTO, loop, shared):
             return False
@@ -176,13 +176,13 @@ class _Shaper:
             step //= 2
         return step
 
-    def write_rows(self, loops: list[UOp], vectors: int) -> None:
+    def write_rows(self, loops: list[UOp], vectors: int, *, is_shared: bool = True) -> None:
         """Write out rows of as many vectors as there are accumulators for."""
         most = max(int(self.target.registers * _ACCUMULATORS) // vectors, 1)
         written = 1
         for loop in loops:
             rows = _best_rows(loop.src[0].arg, most // written)
-            if rows > 1 and self.split_to(loop, OptOps.UPCAST, rows):
+            if rows > 1 and self.split_to(loop, OptOps.UPCAST, rows, is_shared=is_shared):
                 written *= rows
 
     def packed_bytes(self, slot: int) -> int:

@@ -9,16 +9,16 @@ those elements side by side.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from tilegrad.base.config import config
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import terms_of
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.dots import Dot, find_dots, narrow
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order
-from tilegrad.optimize.overlap import dimensions
+from tilegrad.optimize.overlap import Dimension, dimensions, join
+from tilegrad.optimize.stage import MOST_SCRATCH
 from tilegrad.target import MatrixUnit, Target
 
 __all__ = ["Shaper", "use_dots"]
@@ -29,6 +29,10 @@ _WORTH_DOTS = 1 << 12
 _WORTH_PADDING = 0.7
 
 
+# What it costs to copy a byte that has its neighbours beside it, where others are turned.
+_RUN = 0.25
+
+
 class Shaper(Protocol):
     """What the heuristic offers: a kernel, and moves that are left out where they are refused."""
 
@@ -37,7 +41,7 @@ class Shaper(Protocol):
 
     def move(self, op: OptOps, loop: UOp | None, arg: object) -> bool: ...
     def apply(self, opt: Opt) -> bool: ...
-    def split_to(self, loop: UOp, op: OptOps, amount: int) -> bool: ...
+    def split_to(self, loop: UOp, op: OptOps, amount: int, *, is_shared: bool = True) -> bool: ...
     def pack(self, slot: int, panel: int, least: int) -> None: ...
     def stage(self, slot: int, place: UOp | None) -> bool: ...
     def stage_window(self, slot: int) -> None: ...
@@ -45,7 +49,7 @@ class Shaper(Protocol):
     def put_first(self, loops: list[UOp]) -> None: ...
     def work(self) -> int: ...
     def tile_size(self, lanes: UOp, fold: UOp) -> int: ...
-    def write_rows(self, rows: list[UOp], vectors: int) -> None: ...
+    def write_rows(self, loops: list[UOp], vectors: int, *, is_shared: bool = True) -> None: ...
     def packed_bytes(self, slot: int) -> int: ...
 
 
@@ -96,26 +100,26 @@ def _is_side_by_side(side: UOp, depth: UOp) -> bool:
 class _Tile:
     def __init__(self, shaper: Shaper, unit: MatrixUnit, number: int):
         self.shaper, self.unit, self.number = shaper, unit, number
+        self.limit = shaper.target.cache_bytes[1] // 2
 
     def run(self, lanes: UOp, rows: list[UOp], depth: UOp, fold: UOp) -> bool:
         shaper, unit = self.shaper, self.unit
         step = shaper.tile_size(lanes, fold)
-        iterations = 1
-        for part in fold.src[1:]:
-            iterations *= int(part.vmax) + 1
         if not shaper.split_to(lanes, OptOps.UPCAST, step):
             return False
         written = self.newest(Axis.UPCAST)
-        shaper.write_rows(rows, max(step // shaper.target.lanes_of(fold.dtype), 1))
-        if not shaper.split_to(depth, OptOps.UNROLL, unit.k):
+        # Where chunks share the panels, they need not share the rows.
+        has_panels = any(
+            part.src[0].arg % max(shaper.target.threads, 1) == 0
+            for part in shaper.outputs()
+            if part not in rows and part.src[0].op is Ops.CONST
+        )
+        vectors = max(step // shaper.target.lanes_of(fold.dtype), 1)
+        shaper.write_rows(rows, vectors, is_shared=not has_panels)
+        if not shaper.split_to(depth, OptOps.UNROLL, unit.k, is_shared=False):
             return False
         own = self.newest(Axis.UNROLL)
-        name = self.side(lambda side: written in side.ranges)
-        if name is None:
-            return False
-        packed = shaper.ast
-        shaper.pack(name, iterations * step * unit.dtype_in.itemsize, 1)
-        if shaper.ast is packed:
+        if not self.pack_lanes(written):
             return False
         self.place_rows(written, own)
         return self.use(written, own)
@@ -124,56 +128,120 @@ class _Tile:
         """The axis that was made last."""
         return [part for part in axes_of(self.shaper.ast) if part.arg[1] is kind][-1]
 
-    def product(self) -> UOp | None:
+    def side(self, written: UOp, *, has_lanes: bool) -> tuple[int, UOp] | None:
+        """The factor that the lanes move, or the other one: what STAGE calls it and what it is,
+        without what it is cast to.
+        """
         dots = find_dots(self.shaper.ast, self.unit)
-        return dots[0].fold.src[0] if dots else None
+        sides = dots[0].fold.src[0].src if dots else ()
+        for place, side in enumerate(sides):
+            if (written in side.ranges) is has_lanes:
+                return -3 - place, narrow(side)
+        return None
 
-    def side(self, wanted: Callable[[UOp], bool]) -> int | None:
-        """What STAGE calls the factor that is `wanted`, without what it is cast to."""
-        product = self.product()
-        if product is None:
-            return None
-        return next((-3 - place for place, side in enumerate(product.src) if wanted(side)), None)
+    def moving(self, value: UOp) -> list[UOp]:
+        return [part for part in self.shaper.outputs() if part in value.ranges]
+
+    def pack_lanes(self, written: UOp) -> bool:
+        """Copy a panel of what the lanes move, outside of the loops that only the rows move."""
+        shaper = self.shaper
+        before = shaper.ast
+        found = self.side(written, has_lanes=True)
+        if found is None:
+            return False
+        name, value = found
+        loops = self.moving(value)
+        nbytes = shaper.packed_bytes(name) // prod(part.vmax + 1 for part in loops)
+        if nbytes > self.limit:
+            shaper.pack(name, int(nbytes), 1)
+            return shaper.ast is not before
+        shaper.put_first(loops)
+        return shaper.stage(name, loops[-1] if loops else None)
 
     def place_rows(self, written: UOp, own: UOp) -> None:
         """Copy the operand that the lanes do not move, where the unit could not take it as it is:
-        as a whole if that fits a cache, else as much of its rows as does.
+        as a whole, or as much of its rows as a cache holds.
         """
         shaper = self.shaper
-        name, product = self.side(lambda side: written not in side.ranges), self.product()
-        if name is None or product is None:
+        found = self.side(written, has_lanes=False)
+        if found is None or _is_side_by_side(found[1], own):
             return
-        value = narrow(product.src[-3 - name])
-        if _is_side_by_side(value, own):
-            return
-        limit = shaper.target.cache_bytes[1] // 2
-        if shaper.packed_bytes(name) <= limit and shaper.stage(name, None):
-            return
-        inner = [part for part in loop_order(shaper.ast) if part in value.ranges]
-        if any(each.is_window for each in dimensions(value, inner)):
+        name, value = found
+        ranges = [part for part in loop_order(shaper.ast) if part in value.ranges]
+        if any(each.is_window for each in dimensions(value, ranges)):
             shaper.stage_window(name)
             return
-        for loop in [part for part in shaper.outputs() if part in value.ranges]:
-            extent = loop.src[0].arg
-            nbytes = shaper.packed_bytes(name)
-            counts = (count for count in range(extent - 1, 0, -1) if extent % count == 0)
-            fits = next((count for count in counts if nbytes * count // extent <= limit), None)
-            if fits is not None and (
-                shaper.stage(name, loop) if fits == 1 else self.stage_rows(loop, fits, name)
-            ):
-                return
+        nbytes, loops = shaper.packed_bytes(name), self.moving(value)
+        other = self.side(written, has_lanes=True)
+        panels = shaper.packed_bytes(name) if other is None else self.copied(other[1])
+        # Each chunk of a launch copies a whole again, each block of rows the panels.
+        chunks = shaper.target.threads or 1
+        is_run = any(_goes_on(value, part, own) for part in ranges)
+        limit = MOST_SCRATCH // 2 if is_run else self.limit
+        extent = loops[0].src[0].arg if loops else 1
+        blocks = next(
+            (
+                count
+                for count in range(min(chunks, extent), extent + 1)
+                if extent % count == 0 and nbytes // count <= limit
+            ),
+            None,
+        )
+        cost = _RUN if is_run else 1.0
+        is_whole = (is_run or nbytes <= limit) and (
+            blocks is None or cost * nbytes * chunks < cost * nbytes + panels * (blocks - 1)
+        )
+        if is_whole and self.copy(name, value, own, None):
+            return
+        if loops and blocks is not None:
+            self.copy_rows(name, value, own, loops[0], extent // blocks)
 
-    def stage_rows(self, loop: UOp, count: int, name: int) -> bool:
+    def copied(self, value: UOp) -> int:
+        """The size of the panels of `value` together."""
+        ranges = [
+            *self.moving(value),
+            *(part for part in value.ranges if part.arg[1] is not Axis.LOOP),
+        ]
+        return int(prod(part.vmax + 1 for part in ranges)) * value.dtype.itemsize
+
+    def copy_rows(self, name: int, value: UOp, own: UOp, loop: UOp, count: int) -> None:
         """Copies of `count` iterations of `loop`, outside of all loops that use them."""
         shaper = self.shaper
         before = shaper.ast
-        if shaper.move(OptOps.TILE, loop, count) and shaper.stage(name, loop_order(shaper.ast)[0]):
-            return True
-        shaper.ast = before
-        return False
+        if not shaper.move(OptOps.TILE, loop, count):
+            return
+        value = narrow(value) if (found := self.side_named(name)) is None else found
+        if not self.copy(name, value, own, loop_order(shaper.ast)[0]):
+            shaper.ast = before
+
+    def side_named(self, name: int) -> UOp | None:
+        dots = find_dots(self.shaper.ast, self.unit)
+        return narrow(dots[0].fold.src[0].src[-3 - name]) if dots else None
+
+    def copy(self, name: int, value: UOp, own: UOp, place: UOp | None) -> bool:
+        """Stage `value` inside `place`; where memory goes on along the fold, so does the copy."""
+        shaper = self.shaper
+        order = loop_order(shaper.ast)
+        outer = order[: order.index(place) + 1] if place is not None else []
+        inner = [part for part in order if part in value.ranges and part not in outer]
+        step = next((part for part in inner if _goes_on(value, part, own)), None)
+        argument: object = name
+        if step is not None:
+            last = [part for part in inner if part not in (step, own)]
+            argument = (name, tuple(inner.index(part) for part in (*last, step, own)))
+        axis = -1 if place is None else axes_of(shaper.ast).index(place)
+        return shaper.apply(Opt(OptOps.STAGE, axis, argument))
 
     def use(self, written: UOp, own: UOp) -> bool:
         for choice, dot in enumerate(find_dots(self.shaper.ast, self.unit)):
             if dot.depth is own and written not in dot.left.ranges:
                 return self.shaper.apply(Opt(OptOps.TC, choice, (self.number, config.TC)))
         return False
+
+
+def _goes_on(value: UOp, loop: UOp, own: UOp) -> bool:
+    """Whether memory goes on from the unit's part of the fold to the next step of `loop`."""
+    if loop.arg[1] is not Axis.REDUCE:
+        return False
+    found = join(value, Dimension({loop: 1}), Dimension({own: 1}))
+    return found is not None and found.is_contiguous(value)

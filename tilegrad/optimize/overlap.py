@@ -13,7 +13,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, prod
 
-__all__ = ["Dimension", "dimensions"]
+__all__ = ["Dimension", "dimensions", "join"]
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,11 @@ def _joined(load: UOp, outer: Dimension, inner: Dimension) -> Dimension | None:
     loops = [*outer.times, *inner.times]
     if any(part.arg[1] in (Axis.UPCAST, Axis.UNROLL) for part in loops):
         return None
+    return join(load, outer, inner)
+
+
+def join(load: UOp, outer: Dimension, inner: Dimension) -> Dimension | None:
+    """Both as one dimension, if the outer goes on where the inner ends."""
     steps = [
         next((part for part, times in each.times.items() if times == 1), None)
         for each in (outer, inner)

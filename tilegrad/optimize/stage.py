@@ -8,6 +8,7 @@ memory, filled by all lanes between barriers.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from tilegrad.base.dtype import Place, Pointer, dtypes
 from tilegrad.base.errors import OptError
@@ -17,7 +18,7 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.dots import narrow
 from tilegrad.optimize.opt import Opt, axes_of, loop_order
-from tilegrad.optimize.overlap import Dimension, dimensions
+from tilegrad.optimize.overlap import Dimension, dimensions, join
 from tilegrad.optimize.split import next_number
 from tilegrad.target import Target
 
@@ -74,8 +75,16 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
     packed = [Dimension({part: 1}) for part in inner]
     if order is None:
         packed = dimensions(load, inner)
+    elif len(packed) > 1 and (joined := join(load, *packed[-2:])) is not None:
+        packed[-2:] = [joined]
     is_written = inner[-1].arg[1] in (Axis.UPCAST, Axis.UNROLL)
     lanes = [_lanes(each, packed[-1], is_written, load, target) for each in packed]
+    groups = _groups(load, packed, is_written, target)
+    if groups is not None:
+        lanes[groups.outer], lanes[groups.rows] = (
+            groups.amount // packed[-1].extent,
+            groups.together,
+        )
     extents = [-(-each.extent // count) * count for each, count in zip(packed, lanes, strict=True)]
     size = int(prod(extents))
     others = [node for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
@@ -97,10 +106,19 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
     position, filled_at = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, 0)
     fresh: dict[UOp, UOp] = {}
     outside: list[UOp] = []
-    for each, count, extent in zip(packed, lanes, extents, strict=True):
-        place, parts = _place(extent, count, number)
-        number, nest = number + 2, nest + parts
-        fresh |= each.ranges_at(place)
+    run: UOp | None = None
+    for position_in, (each, count, extent) in enumerate(zip(packed, lanes, extents, strict=True)):
+        if groups is not None and position_in == groups.outer:
+            run, parts = _place(extent * packed[-1].extent, groups.amount, number)
+            number, nest = number + 2, nest + parts
+            fresh |= groups.run.ranges_at(run)
+            place = run // packed[-1].extent
+        elif groups is not None and run is not None and each is packed[-1]:
+            place = run % each.extent
+        else:
+            place, parts = _place(extent, count, number)
+            number, nest = number + 2, nest + parts
+            fresh |= each.ranges_at(place)
         position, filled_at = position * extent + each.position, filled_at * extent + place
         if extent != each.extent:
             outside.append(place < each.extent)
@@ -155,13 +173,53 @@ def _lanes(each: Dimension, last: Dimension, is_written: bool, value: UOp, targe
     """How many elements along a dimension are copied at once; its extent is rounded up to that."""
     width = target.lanes_of(value.dtype)
     if each is last:
-        if each.is_window and target.has_mask:
+        if target.has_mask and (each.is_window or (is_written and len(each.times) > 1)):
             return min(width, 1 << (each.extent - 1).bit_length())
         return each.extent if is_written else 1
     if is_written and each.is_contiguous(value) and not last.is_contiguous(value):
         # Neighbours in memory are not neighbours in the copy: a tile of both is turned.
         return width if target.has_mask and each.extent >= width else math.gcd(each.extent, width)
     return 1
+
+
+class _Groups(NamedTuple):
+    """What is copied as runs that are cut into groups: memory goes on from a dimension into the
+    last one, and in the copy, rows stand between them.
+
+    Attributes:
+        outer, rows: positions of the dimensions.
+        run: the outer and the last dimension as one.
+        amount: elements of a run that are copied at once.
+        together: rows that are.
+    """
+
+    outer: int
+    rows: int
+    run: Dimension
+    amount: int
+    together: int
+
+
+def _groups(
+    value: UOp, packed: list[Dimension], is_written: bool, target: Target
+) -> _Groups | None:
+    """Groups that are turned in registers: as many rows as a vector has groups."""
+    if not is_written or len(packed) < 3 or not target.has_mask:
+        return None
+    last, rows = packed[-1], packed[-2]
+    size, width = last.extent, target.lanes_of(value.dtype)
+    is_plain = len(last.times) == len(rows.times) == 1 and size.bit_count() == 1 < size < width
+    if not is_plain or next(iter(rows.times)).arg[1] is not Axis.UPCAST:
+        return None
+    for outer, each in enumerate(packed[:-2]):
+        if len(each.times) > 1 or each.extent < 2 or not last.is_contiguous(value):
+            continue
+        if (run := join(value, each, last)) is not None:
+            amount = min(width, 1 << (run.extent - 1).bit_length())
+            return _Groups(
+                outer, len(packed) - 2, run, amount, math.gcd(rows.extent, width // size)
+            )
+    return None
 
 
 def _place(extent: int, lanes: int, number: int) -> tuple[UOp, list[UOp]]:
