@@ -45,6 +45,7 @@ _UNARY: dict[Ops, Callable[..., Any]] = {
     Ops.OR: np.bitwise_or,
     Ops.XOR: np.bitwise_xor,
     Ops.WHERE: np.where,
+    Ops.MULACC: lambda x, y, z: x * y + z,
 }
 _REDUCE: dict[Ops, Any] = {Ops.ADD: np.sum, Ops.MUL: np.prod, Ops.MAX: np.max}
 _slots = iter(range(1_000_000, 2_000_000))

@@ -65,6 +65,12 @@ def test_a_source_used_twice_gets_both_parts() -> None:
     check(x * x * x, {x: draw(3)}, order=3)
 
 
+def test_multiply_add() -> None:
+    x, y, z = leaf(4), leaf(4), leaf(4)
+    total = UOp(Ops.MULACC, x.dtype, (x * x, y, z))
+    check(total * total, {each: draw(4) for each in (x, y, z)}, order=2)
+
+
 def test_where() -> None:
     condition, x, y = leaf(4, dtype=dtypes.bool), leaf(4), leaf(4)
     values = {condition: np.array([True, False, True, False]), x: draw(4), y: draw(4)}

@@ -139,6 +139,7 @@ DERIVATIVES: dict[Ops, Derivative] = {
     Ops.MAX: _maximum,
     Ops.FLOORMOD: _remainder,
     Ops.MOD: _remainder,
+    Ops.MULACC: lambda y, g: (g * y.src[1], g * y.src[0], g),
     Ops.WHERE: lambda y, g: (None, y.src[0].where(g, 0.0), y.src[0].where(0.0, g)),
     # movement
     Ops.RESHAPE: lambda y, g: (_reshape(g, y.src[0].shape),),

@@ -348,8 +348,7 @@ class Ops(Enum):
         3,
         "x * y + z, rounded once for floats where the target can. It stands only where a sum of "
         "products was asked for.",
-        Stage.CODE,
-        lambda x, y, z: x * y + z,
+        evaluate=lambda x, y, z: x * y + z,
     )
 
     # memory and control

@@ -453,6 +453,7 @@ CHECKS: dict[Ops, Check] = {
     **dict.fromkeys((Ops.SHL, Ops.SHR), _any_integer),
     **dict.fromkeys((Ops.AND, Ops.OR, Ops.XOR), _bits_only),
     **dict.fromkeys((Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ), _comparison),
+    Ops.MULACC: _any_number,
     Ops.WHERE: _where,
 }
 _TENSOR_CHECKS: dict[Ops, Check] = {
@@ -475,7 +476,6 @@ _TENSOR_CHECKS: dict[Ops, Check] = {
     Ops.SINK: _effect,
 }
 _CODE_CHECKS: dict[Ops, Check] = {
-    Ops.MULACC: _any_number,
     Ops.DEFINE_GLOBAL: _define_global,
     Ops.DEFINE_LOCAL: _define_local,
     Ops.DEFINE_ACC: _define_acc,

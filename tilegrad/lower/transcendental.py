@@ -33,10 +33,9 @@ _LN2 = math.log(2.0)
 _EXP2_FLOAT = (1.0, 0.6931472067106187, 0.24022651213596455, 0.05550327214210924,
                0.009618025602796367, 0.0013400432164871745,
                0.00015469732024939734)  # fmt: skip
-# (e**x - 1 - x) / x**2, by a fit of degree 4 for float32.
-_EXP_FLOAT = (0.5000000013470297, 0.16666576967247582, 0.041666464895366365,
-              0.008363181544674714, 0.001393365248704122)  # fmt: skip
-_EXP_DOUBLE = tuple(1.0 / math.factorial(k) for k in range(2, 14))
+_EXP_FLOAT = (1.0, 1.0, 0.4999999343199124, 0.16666520397761744, 0.04166839081122878,
+              0.00836874522795643, 0.001381453885311253)  # fmt: skip
+_EXP_DOUBLE = tuple(1.0 / math.factorial(k) for k in range(14))
 # ln 2 in two parts, the first so short that its multiples by exponents are exact.
 _LN2_FLOAT = (0.693115234375, 3.1946184945309415e-05)
 _LN2_DOUBLE = (0.6931471803691238, 1.9082149292705877e-10)
@@ -60,8 +59,12 @@ def _const(like: UOp, value: float) -> UOp:
 def _horner(x: UOp, coefficients: tuple[float, ...]) -> UOp:
     total = _const(x, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
-        total = UOp(Ops.MULACC, x.dtype, (total, x, _const(x, coefficient)))
+        total = _multiply_add(total, x, _const(x, coefficient))
     return total
+
+
+def _multiply_add(x: UOp, factor: UOp, addend: UOp) -> UOp:
+    return UOp(Ops.MULACC, x.dtype, (x, factor, addend))
 
 
 def _integer(dtype: DType) -> DType:
@@ -71,13 +74,6 @@ def _integer(dtype: DType) -> DType:
 
 def _mantissa_bits(dtype: DType) -> int:
     return 52 if dtype.itemsize == 8 else 23
-
-
-def _power(exponent: UOp, dtype: DType) -> UOp:
-    """2 to the integer `exponent`, which must be that of a normal number."""
-    bits = _mantissa_bits(dtype)
-    bias = 1023 if dtype.itemsize == 8 else 127
-    return ((exponent + bias) << bits).bitcast(dtype)
 
 
 def _at_most(x: UOp, limit: float) -> UOp:
@@ -91,33 +87,34 @@ def _at_least(x: UOp, limit: float) -> UOp:
     return (x < bound).where(bound, x)
 
 
-def _nearest(x: UOp) -> tuple[UOp, UOp]:
-    """x rounded to a whole number, as a float and as an integer; |x| must be below 2**21."""
-    bits = _mantissa_bits(x.dtype)
-    magic = 1.5 * 2.0**bits
-    shifted = x + _const(x, magic)
-    whole = shifted + _const(x, -magic)
-    base = 0x4338000000000000 if bits == 52 else 0x4B400000
-    return whole, shifted.bitcast(_integer(x.dtype)) + -base
+def _parts(x: UOp, scale: float) -> tuple[UOp, UOp, UOp]:
+    """x * scale rounded to a whole number n, and two powers of two whose product is 2**n; |n| must
+    be below 1100, for float32 150.
+
+    A sum with a large number leaves n in the last bits, with whatever bias the large number has.
+    The bias makes of them the exponent of a power that is far from both ends, so that numbers too
+    small to be normal are rounded once, by the product with the other power.
+    """
+    is_double = x.dtype.itemsize == 8
+    bits, bias, far = (52, 1023, 512) if is_double else (23, 127, 64)
+    magic = 1.5 * 2.0**bits + bias
+    is_negative = x < _const(x, 0.0)
+    shift = is_negative.where(_const(x, magic + far), _const(x, magic - far))
+    back = is_negative.where(_const(x, 2.0**-far), _const(x, 2.0**far))
+    shifted = _multiply_add(x, _const(x, scale), shift)
+    power = (shifted.bitcast(_integer(x.dtype)) << bits).bitcast(x.dtype)
+    return shifted + shift * -1.0, power, back
 
 
 def exp(x: UOp) -> UOp:
     """e**x for float32 and float64: 2**n * e**(x - n ln 2)."""
     is_double = x.dtype.itemsize == 8
     inside = _at_most(_at_least(x, -746.0 if is_double else -104.5), 711.0 if is_double else 89.0)
-    whole, exponent = _nearest(inside * (1 / _LN2))
+    whole, power, back = _parts(inside, 1 / _LN2)
     part = inside
     for ln2 in _LN2_DOUBLE if is_double else _LN2_FLOAT:
-        part = UOp(Ops.MULACC, x.dtype, (whole, _const(x, -ln2), part))
-    tail = _horner(part, _EXP_DOUBLE if is_double else _EXP_FLOAT)
-    value = UOp(Ops.MULACC, x.dtype, (part * part, tail, part)) + 1.0
-    return _scaled(value, exponent)
-
-
-def _scaled(value: UOp, exponent: UOp) -> UOp:
-    """value * 2**exponent, the power in two halves so that results may be subnormal."""
-    half = exponent >> 1
-    return value * _power(half, value.dtype) * _power(exponent + half * -1, value.dtype)
+        part = _multiply_add(whole, _const(x, -ln2), part)
+    return _horner(part, _EXP_DOUBLE if is_double else _EXP_FLOAT) * power * back
 
 
 def exp2(x: UOp) -> UOp:
@@ -126,10 +123,9 @@ def exp2(x: UOp) -> UOp:
     inside = _at_most(
         _at_least(x, -1080.0 if is_double else -152.0), 1025.0 if is_double else 129.0
     )
-    whole, exponent = _nearest(inside)
+    whole, power, back = _parts(inside, 1.0)
     part = inside + whole * -1.0
-    value = _horner(part, _EXP2_DOUBLE if is_double else _EXP2_FLOAT)
-    return _scaled(value, exponent)
+    return _horner(part, _EXP2_DOUBLE if is_double else _EXP2_FLOAT) * power * back
 
 
 def log2(x: UOp, has_fma: bool = True) -> UOp:

@@ -18,7 +18,17 @@ from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.approximation import ATAN, ERF, ERFC_TO_4, ERFC_TO_6, TANH, Fit
+from tilegrad.tensor.approximation import (
+    ATAN,
+    ERF,
+    ERF_TO_1,
+    ERFC_ROOT,
+    ERFC_TO_6,
+    EXPM1,
+    LOG1P,
+    TANH,
+    Fit,
+)
 from tilegrad.tensor.core import Operand, compute
 from tilegrad.tensor.elementwise import Elementwise
 from tilegrad.tensor.sizes import here
@@ -53,11 +63,13 @@ class Functions(Elementwise):
 
     def expm1(self) -> Self:
         """exp(self) - 1, accurate near 0."""
-        return self._in_float(
-            lambda x: x._near_zero(
-                0.5, lambda y: y * y._powers(_factorials(1, 18)), lambda y: y.exp() - 1
-            )
-        )
+
+        def near(x: Self) -> Self:
+            if x.dtype is dtypes.float64:
+                return x * x._powers(_factorials(1, 18))
+            return x._times_plus(x._powers(EXPM1), 1.0) * x
+
+        return self._in_float(lambda x: x._near_zero(0.5, near, lambda y: y.exp() - 1))
 
     def log2(self) -> Self:
         """The logarithm to base 2; NaN below 0."""
@@ -281,11 +293,13 @@ class Functions(Elementwise):
             return is_negative.where(-size, size)
 
         def function(x: Self) -> Self:
-            is_small = (x < 0.75) & (x > -0.75)
+            is_double = x.dtype is dtypes.float64
+            limit = 0.75 if is_double else 0.625
+            is_small = (x < limit) & (x > -limit)
             small = is_small.where(x, 0)
             square = small.square()
-            terms = TANH.double if x.dtype is dtypes.float64 else TANH.single
-            return is_small.where(small * (square * square._powers(terms) + 1), beyond(x))
+            rest = square._powers(TANH.double if is_double else TANH.single)
+            return is_small.where(square._times_plus(rest, 1.0) * small, beyond(x))
 
         return self._in_float(function)
 
@@ -329,14 +343,27 @@ class Functions(Elementwise):
     def erf(self) -> Self:
         """The error function."""
 
+        def tail_in_double(size: Self) -> Self:
+            limited = (size > ERFC_TO_6.high).where(ERFC_TO_6.high, size)
+            return (-limited._fitted(ERFC_TO_6)).exp2()
+
+        def tail_in_single(size: Self) -> Self:
+            root = (size > 4).where(4, size)._powers(ERFC_ROOT).reciprocal()
+            return root.square().square().square()
+
         def function(x: Self) -> Self:
-            size = x.abs()
-            is_small = size <= 1
+            is_negative, is_double = x < 0, x.dtype is dtypes.float64
+            size = is_negative.where(-x, x)
+            is_small = size < 1
             inner = is_small.where(x, 0)
-            fit = ERFC_TO_6 if x.dtype is dtypes.float64 else ERFC_TO_4
-            outer = is_small.where(1, (size > fit.high).where(fit.high, size))
-            tail = 1 - (-outer._fitted(fit)).exp2()
-            return is_small.where(inner * inner.square()._fitted(ERF), x.sign() * tail)
+            square = inner.square()
+            if is_double:
+                near = inner * square._fitted(ERF)
+                far = 1 - tail_in_double(is_small.where(1, size))
+            else:
+                near = inner._times_plus(square._powers(ERF_TO_1), inner)
+                far = 1 - tail_in_single(size)
+            return is_small.where(near, is_negative.where(-far, far))
 
         return self._in_float(function)
 
@@ -353,10 +380,18 @@ class Functions(Elementwise):
             if self.dtype is dtypes.float64
             else [c for c in coefficients if abs(c) > 1e-9 or c == coefficients[0]]
         )
-        total = self * wanted[-1] + wanted[-2]
-        for coefficient in wanted[-3::-1]:
-            total = total * self + coefficient
+        total = self._like(UOp.const(self.dtype, wanted[-1]))
+        for coefficient in wanted[-2::-1]:
+            total = total._times_plus(self, coefficient)
         return total
+
+    def _times_plus(self, factor: Self, addend: Self | float) -> Self:
+        """self * factor + addend, of one dtype, rounded once where the target can. What a user
+        writes as a product and a sum is rounded twice everywhere.
+        """
+        dtype = self.dtype
+        last = addend.uop if isinstance(addend, Functions) else UOp.const(dtype, addend)
+        return factor._like(compute(Ops.MULACC, dtype, (self.uop, factor.uop, last)))
 
     def _near_zero(
         self, limit: float, series: Callable[[Self], Self], otherwise: Callable[[Self], Self]
@@ -455,9 +490,19 @@ class Functions(Elementwise):
 
     def softplus(self, beta: float = 1.0) -> Self:
         """log(1 + exp(beta * self)) / beta, without overflow."""
-        return self._in_float(
-            lambda x: x.maximum(0) + (-(x * beta).abs()).exp().log1p() * (1 / beta)
-        )
+
+        def function(x: Self) -> Self:
+            scaled = x if beta == 1 else x * beta
+            beyond = (-scaled.abs()).exp()._log1p_to_one()
+            return x.maximum(0) + (beyond if beta == 1 else beyond * (1 / beta))
+
+        return self._in_float(function)
+
+    def _log1p_to_one(self) -> Self:
+        """log(1 + self) of a number from 0 to 1."""
+        if self.dtype is dtypes.float64:
+            return self.log1p()
+        return (self * self)._times_plus(self._powers(LOG1P), self)
 
     def softsign(self) -> Self:
         """self / (1 + |self|)."""
@@ -465,7 +510,14 @@ class Functions(Elementwise):
 
     def mish(self) -> Self:
         """self * tanh(softplus(self))."""
-        return self._in_float(lambda x: x * x.softplus().tanh())
+
+        def function(x: Self) -> Self:
+            # tanh(log(1 + e)) is e (e + 2) / (e (e + 2) + 2), which is 1 before it overflows.
+            power = (x > 30).where(30, x).exp()
+            above = power * (power + 2)
+            return x * (above / (above + 2))
+
+        return self._in_float(function)
 
     def hardswish(self) -> Self:
         """self * relu6(self + 3) / 6."""

@@ -111,7 +111,7 @@ class Special(Digests):
         """1 - erf(self), accurate where that is nearly 0.
 
         >>> Tensor([0.0, 10.0]).double().erfc().tolist()
-        [1.0, 2.0884875837624755e-45]
+        [1.0, 2.0884875837625452e-45]
         """
 
         def function(x: Self) -> Self:
