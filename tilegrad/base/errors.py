@@ -19,7 +19,7 @@ __all__ = [
     "CaptureError", "CompileError", "ConfigError", "DTypeError", "DataError", "DeviceError",
     "IndexBoundsError",
     "InternalError", "OptError", "OutOfMemoryError", "ShapeError", "TilegradError",
-    "located",
+    "TransformError", "located",
 ]  # fmt: skip
 
 
@@ -81,6 +81,10 @@ class DataError(TilegradError, ValueError):
 
 class CaptureError(TilegradError, RuntimeError):
     """A function cannot be captured and replayed safely."""
+
+
+class TransformError(TilegradError, RuntimeError):
+    """A function cannot be differentiated or mapped as it is written."""
 
 
 class InternalError(TilegradError, AssertionError):

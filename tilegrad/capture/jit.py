@@ -27,6 +27,7 @@ from tilegrad.capture.explain import explain
 from tilegrad.capture.record import Hints, Run
 from tilegrad.device.registry import Device
 from tilegrad.tensor.random import is_training
+from tilegrad.tensor.tracing import is_transforming
 
 __all__ = ["Jit", "TinyJit", "jit"]
 
@@ -67,7 +68,7 @@ class Jit(Generic[P, R]):
         return f"<jit of {self._title}, {len(self._entries)} captured>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if _inside.get() or not config.JIT:
+        if _inside.get() or not config.JIT or is_transforming():
             return self._function(*args, **kwargs)
         with self._lock:
             switches = config.current()

@@ -11,7 +11,7 @@ import threading
 import weakref
 
 from tilegrad.base.dtype import DType
-from tilegrad.base.errors import InternalError
+from tilegrad.base.errors import InternalError, TransformError
 from tilegrad.device.registry import Device
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops
@@ -56,7 +56,14 @@ def buffer_of(node: UOp) -> Buffer:
         raise InternalError(
             f"engine: buffer {slot} is read after it was overwritten", node=repr(node)
         )
-    return _memory[slot]
+    found = _memory.get(slot)
+    if found is None:
+        raise TransformError(
+            "realize: a value depends on what stood for a tensor while a function was mapped",
+            node=repr(node),
+            remedy="return what the function makes, instead of keeping it elsewhere",
+        )
+    return found
 
 
 def buffers() -> list[Buffer]:
@@ -65,8 +72,8 @@ def buffers() -> list[Buffer]:
 
 
 def is_overwritten(node: UOp) -> bool:
-    """Whether the memory of a BUFFER node holds another value by now."""
-    return node.arg.slot in _stale
+    """Whether the memory of a BUFFER node holds another value by now, or there is none."""
+    return node.arg.slot in _stale or node.arg.slot not in _memory
 
 
 def overwrite(node: UOp) -> UOp:

@@ -13,16 +13,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 
 from tilegrad.base.errors import DTypeError, InternalError, ShapeError
+from tilegrad.grad.regions import Region, moved, region_of, waiting_copy
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, filled
 from tilegrad.grad.sums import sum_axes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 
-__all__ = ["below", "gradients"]
+__all__ = ["below", "from_memory", "gradients", "inherit_origin", "pullback"]
+
+Computed = Mapping[UOp, UOp]
 
 
 def gradients(
-    loss: UOp, seed: UOp, targets: Sequence[UOp], computed: Mapping[UOp, UOp] | None = None
+    loss: UOp, seed: UOp, targets: Sequence[UOp], computed: Computed | None = None
 ) -> list[UOp | None]:
     """The gradient of `loss` with respect to each of `targets`; None where none flows to it.
 
@@ -31,16 +34,35 @@ def gradients(
     `computed` gives, for memory that holds a computed value, the graph of that value, maybe in
     another shape: gradients go on to it.
     """
-    _check(loss, seed)
+    return pullback([loss], [seed], targets, computed)
+
+
+def pullback(
+    roots: Sequence[UOp],
+    seeds: Sequence[UOp],
+    targets: Sequence[UOp],
+    computed: Computed | None = None,
+) -> list[UOp | None]:
+    """As `gradients`, of the sum of what several values pass down: `seeds` are the gradients with
+    respect to `roots`.
+    """
     computed = {} if computed is None else computed
-    order = below(loss, computed)
+    order = below(roots, computed)
     through = _nodes_between(order, frozenset(targets), computed)
-    flow = {loss: seed if seed.shape == loss.shape else _fill(seed, loss)}
+    flow: dict[UOp, UOp] = {}
+    for root, seed in zip(roots, seeds, strict=True):
+        _check(root, seed)
+        whole = seed if seed.shape == root.shape else _fill(seed, root)
+        flow[root] = flow[root] + whole if root in flow else whole
+    regions = _Regions([node for node in order if node in through], order, targets, computed)
     for node in reversed(order):
         gradient = flow.get(node)
-        if gradient is None or node not in through:
+        if node not in through:
             continue
-        if node.op in NO_DERIVATIVE and node not in computed:
+        if regions and (found := region_of(node)) is not None:
+            regions.reach(found, gradient, flow, through)
+            continue
+        if gradient is None or (node.op in NO_DERIVATIVE and node not in computed):
             continue
         sources: Sequence[UOp] = (computed[node],) if node in computed else node.src
         parts: Sequence[UOp | None] = (
@@ -49,20 +71,90 @@ def gradients(
         for source, part in zip(sources, parts, strict=True):
             if part is None or source not in through:
                 continue
-            part = _fit(part, source)
+            fitting = _fit(part, source)
             known = flow.get(source)
-            total = part if known is None else known + part
+            total = fitting if known is None else known + fitting
             if node.origin:
-                _inherit_origin(total, node, order, gradient)
+                inherit_origin(total, node, order, {gradient})
             flow[source] = total
-    found = [flow.get(target) if target in through else None for target in targets]
-    # A rule may use the value of its node, as exp2's does: where that is in memory, it is read.
+    return from_memory([flow.get(x) if x in through else None for x in targets], order, computed)
+
+
+def from_memory(
+    found: Sequence[UOp | None], order: dict[UOp, None], computed: Computed
+) -> list[UOp | None]:
+    """Derivatives that read from memory what is there: a rule may use the value of its node, as
+    exp2's does.
+    """
     stored = {
         graph: UOp(Ops.RESHAPE, node.dtype, (node,), graph.shape)
         for node in order
         if (graph := computed.get(node)) is not None
     }
     return [part if part is None else part.substitute(stored) for part in found]
+
+
+class _Regions:
+    """The regions of a graph while gradients run down it, users first.
+
+    A region's turn comes with the last of its outputs. Its copy waits for what the copy of the
+    region above it gave to the targets, so that the memory of one copy is free for the next.
+    """
+
+    def __init__(
+        self,
+        through: Sequence[UOp],
+        order: dict[UOp, None],
+        targets: Sequence[UOp],
+        computed: Computed,
+    ):
+        self._computed = computed
+        self._targets = frozenset(targets)
+        self._open: dict[Region, int] = {}
+        self._found: dict[Region, dict[int, UOp]] = {}
+        self._given: list[UOp] = []
+        for node in through:
+            if (found := region_of(node)) is not None:
+                self._open[found[0]] = self._open.get(found[0], 0) + 1
+        # What is waited for must be on the device of what waits.
+        self._is_one_device = not self._open or all(node.op is not Ops.COPY for node in order)
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def reach(
+        self,
+        found: tuple[Region, int],
+        gradient: UOp | None,
+        flow: dict[UOp, UOp],
+        through: Set[UOp],
+    ) -> None:
+        """Note the gradient of an output, and if it was the last one pass all on to the inputs."""
+        region, number = found
+        if gradient is not None:
+            self._found.setdefault(region, {})[number] = gradient
+        self._open[region] -= 1
+        if self._open[region] or region not in self._found:
+            return
+        given = self._found.pop(region)
+        first = [part for part in given.values() if not part.is_constant]
+        first = [*first, *self._given] if self._is_one_device else []
+        copies = {
+            own: waiting_copy(value, *dict.fromkeys(first))
+            for own, value in zip(region.leaves, region.inputs, strict=True)
+        }
+        roots = moved([region.outputs[number] for number in given], copies)
+        wanted = [*copies.values(), *region.outer]
+        parts = pullback(roots, list(given.values()), wanted, self._computed)
+        for source, part in zip(region.sources, parts, strict=True):
+            if part is not None and source in through:
+                part = _fit(part, source)
+                flow[source] = flow[source] + part if source in flow else part
+        self._given = [
+            flow[source]
+            for source in region.sources
+            if source in self._targets and source in flow and not flow[source].is_constant
+        ]
 
 
 def _check(loss: UOp, seed: UOp) -> None:
@@ -79,13 +171,18 @@ def _check(loss: UOp, seed: UOp) -> None:
         raise ShapeError(f"backward: the gradient has shape {seed.shape}, the tensor {loss.shape}")
 
 
-def below(loss: UOp, computed: Mapping[UOp, UOp]) -> dict[UOp, None]:
-    """The graph of `loss`, sources first, with the graphs of what it reads from memory."""
-    order = toposort([loss])
-    if not any(node in computed for node in order):
+def below(
+    roots: UOp | Sequence[UOp], computed: Computed, *, within: bool = False
+) -> dict[UOp, None]:
+    """The graph of `roots`, sources first, with the graphs of what it reads from memory; the inside
+    of regions only if asked for.
+    """
+    several = [roots] if isinstance(roots, UOp) else list(roots)
+    order = toposort(several)
+    if not any(node in computed or (not within and region_of(node)) for node in order):
         return order
     seen: dict[UOp, None] = {}
-    stack = [(loss, False)]
+    stack = [(root, False) for root in reversed(several)]
     while stack:
         node, is_ready = stack.pop()
         if node in seen:
@@ -94,14 +191,20 @@ def below(loss: UOp, computed: Mapping[UOp, UOp]) -> dict[UOp, None]:
             seen[node] = None
             continue
         stack.append((node, True))
-        sources = (computed[node],) if node in computed else node.src
+        sources = _sources(node, computed, within=within)
         stack.extend((source, False) for source in reversed(sources) if source not in seen)
     return seen
 
 
-def _nodes_between(
-    order: dict[UOp, None], targets: Set[UOp], computed: Mapping[UOp, UOp]
-) -> set[UOp]:
+def _sources(node: UOp, computed: Computed, *, within: bool = False) -> tuple[UOp, ...]:
+    """What the gradient of `node` goes over to."""
+    if node in computed:
+        return (computed[node],)
+    found = None if within else region_of(node)
+    return node.src if found is None else found[0].sources
+
+
+def _nodes_between(order: dict[UOp, None], targets: Set[UOp], computed: Computed) -> set[UOp]:
     """The nodes of `order`, sources first, through which a gradient reaches a target."""
     through: set[UOp] = set()
     for node in order:
@@ -109,6 +212,9 @@ def _nodes_between(
             continue
         if node in targets or (node in computed and computed[node] in through):
             through.add(node)
+        elif (found := region_of(node)) is not None:
+            if any(source in through for source in found[0].sources):
+                through.add(node)
         elif node.op not in NO_DERIVATIVE and any(source in through for source in node.src):
             if node.op not in DERIVATIVES:
                 raise InternalError(f"grad: no rule for {node.op}", node=repr(node)[:300])
@@ -131,11 +237,13 @@ def _fit(gradient: UOp, source: UOp) -> UOp:
     return UOp(Ops.RESHAPE, gradient.dtype, (gradient,), source.shape)
 
 
-def _inherit_origin(made: UOp, node: UOp, forward: dict[UOp, None], gradient: UOp) -> None:
-    """Give the origin of `node` to what its rule made: what is neither forward graph nor older."""
+def inherit_origin(made: UOp, node: UOp, forward: dict[UOp, None], given: Set[UOp]) -> None:
+    """Give the origin of `node` to what its rule made of the derivatives `given`: what is neither
+    forward graph nor older.
+    """
     stack = [made]
     while stack:
         new = stack.pop()
-        if new.src and not new.origin and new is not gradient and new not in forward:
+        if new.src and not new.origin and new not in given and new not in forward:
             new.origin = node.origin
             stack.extend(new.src)

@@ -21,7 +21,10 @@ from tilegrad.grad.sums import sum_axes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 
-__all__ = ["DERIVATIVES", "NO_DERIVATIVE", "Derivative", "filled"]
+__all__ = [
+    "DERIVATIVES", "NO_DERIVATIVE", "Derivative", "device_of", "expand", "filled",
+    "product_of_others", "reshape",
+]  # fmt: skip
 
 Derivative = Callable[[UOp, UOp], tuple[UOp | None, ...]]
 
@@ -49,15 +52,15 @@ def _reduce(y: UOp, g: UOp) -> tuple[UOp]:
     """The derivative of a sum, a maximum or a product over axes."""
     (x,), (function, axes) = y.src, y.arg
     if function is Ops.ADD:
-        return (_expand(g, x.shape),)
+        return (expand(g, x.shape),)
     if function is Ops.MUL:
-        return (_expand(g, x.shape) * _product_of_others(x, axes),)
+        return (expand(g, x.shape) * product_of_others(x, axes),)
     # Equal largest elements share. They are counted as integers: 70,000 overflow half.
-    is_largest = x.eq(_expand(y, x.shape))
+    is_largest = x.eq(expand(y, x.shape))
     count = UOp(Ops.REDUCE_AXIS, dtypes.int32, (is_largest.cast(dtypes.int32),), (Ops.ADD, axes))
     wide = sum_dtype(g.dtype)
     share = (g.cast(wide) / count.cast(wide)).cast(g.dtype)
-    return (is_largest.where(_expand(share, x.shape), 0.0),)
+    return (is_largest.where(expand(share, x.shape), 0.0),)
 
 
 def _expanded(y: UOp, g: UOp) -> tuple[UOp]:
@@ -100,7 +103,7 @@ def _gathered(y: UOp, g: UOp) -> tuple[UOp, None]:
     table, index = y.src
     wide = sum_dtype(g.dtype)
     zeros = filled(table.shape, 0.0, wide)
-    device = _device_of(table)
+    device = device_of(table)
     if device is not None:
         # A constant is on no device; the memory that is added to must be on the table's.
         zeros = UOp(Ops.CONTIGUOUS, wide, (zeros,), device)
@@ -109,7 +112,7 @@ def _gathered(y: UOp, g: UOp) -> tuple[UOp, None]:
 
 
 def _copied(y: UOp, g: UOp) -> tuple[UOp]:
-    device = _device_of(y.src[0])
+    device = device_of(y.src[0])
     return (g if device is None else UOp(Ops.COPY, g.dtype, (g,), device),)
 
 
@@ -142,7 +145,7 @@ DERIVATIVES: dict[Ops, Derivative] = {
     Ops.MULACC: lambda y, g: (g * y.src[1], g * y.src[0], g),
     Ops.WHERE: lambda y, g: (None, y.src[0].where(g, 0.0), y.src[0].where(0.0, g)),
     # movement
-    Ops.RESHAPE: lambda y, g: (_reshape(g, y.src[0].shape),),
+    Ops.RESHAPE: lambda y, g: (reshape(g, y.src[0].shape),),
     Ops.EXPAND: _expanded,
     Ops.PERMUTE: _permuted,
     Ops.PAD: _padded,
@@ -168,14 +171,14 @@ NO_DERIVATIVE = frozenset({
 
 def filled(shape: tuple[Any, ...], value: float, dtype: DType) -> UOp:
     """`value` in every element of `shape`."""
-    return _expand(_reshape(UOp.const(dtype, value), (1,) * len(shape)), shape)
+    return expand(reshape(UOp.const(dtype, value), (1,) * len(shape)), shape)
 
 
-def _reshape(x: UOp, shape: tuple[Any, ...]) -> UOp:
+def reshape(x: UOp, shape: tuple[Any, ...]) -> UOp:
     return x if x.shape == shape else UOp(Ops.RESHAPE, x.dtype, (x,), shape)
 
 
-def _expand(x: UOp, shape: tuple[Any, ...]) -> UOp:
+def expand(x: UOp, shape: tuple[Any, ...]) -> UOp:
     return x if x.shape == shape else UOp(Ops.EXPAND, x.dtype, (x,), shape)
 
 
@@ -188,7 +191,7 @@ def _minus(a: Any, b: Any) -> Any:
     return 0 if a is b else a - b
 
 
-def _device_of(node: UOp) -> str | None:
+def device_of(node: UOp) -> str | None:
     """The device that holds `node`; None for constants, which every device has."""
     seen = set()
     stack = [node]
@@ -204,14 +207,14 @@ def _device_of(node: UOp) -> str | None:
     return None
 
 
-def _product_of_others(x: UOp, axes: tuple[int, ...]) -> UOp:
+def product_of_others(x: UOp, axes: tuple[int, ...]) -> UOp:
     """For each element, the product of all others along `axes`."""
     kept = tuple(axis for axis in range(len(x.shape)) if axis not in axes)
     order = (*kept, *axes)
     inverse = tuple(order.index(axis) for axis in range(len(order)))
     last = UOp(Ops.PERMUTE, x.dtype, (x,), order)
     flat = (*last.shape[: len(kept)], prod(last.shape[len(kept) :]))
-    others = _reshape(_leave_one_out(_reshape(last, flat)), last.shape)
+    others = reshape(_leave_one_out(reshape(last, flat)), last.shape)
     return UOp(Ops.PERMUTE, x.dtype, (others,), inverse)
 
 
@@ -224,19 +227,19 @@ def _leave_one_out(x: UOp) -> UOp:
     """
     *lead, size = x.shape
     if isinstance(size, UOp) or size <= _GROUP:
-        rows = _expand(_reshape(x, (*lead, 1, size)), (*lead, size, size))
-        itself = _expand(_reshape(_diagonal(size), (*(1 for _ in lead), size, size)), rows.shape)
+        rows = expand(reshape(x, (*lead, 1, size)), (*lead, size, size))
+        itself = expand(reshape(_diagonal(size), (*(1 for _ in lead), size, size)), rows.shape)
         others = itself.where(1.0, rows)
         product = UOp(Ops.REDUCE_AXIS, x.dtype, (others,), (Ops.MUL, (len(lead) + 1,)))
-        return _reshape(product, (*lead, size))
+        return reshape(product, (*lead, size))
     groups = -(-size // _GROUP)
     around = (*((0, 0) for _ in lead), (0, groups * _GROUP - size))
     is_element = UOp(Ops.PAD, dtypes.bool, (filled(x.shape, True, dtypes.bool),), around)
     padded = is_element.where(UOp(Ops.PAD, x.dtype, (x,), around), 1.0)
-    grouped = _reshape(padded, (*lead, groups, _GROUP))
+    grouped = reshape(padded, (*lead, groups, _GROUP))
     whole = UOp(Ops.REDUCE_AXIS, x.dtype, (grouped,), (Ops.MUL, (len(lead) + 1,)))
-    outside = _reshape(_leave_one_out(_reshape(whole, (*lead, groups))), (*lead, groups, 1))
-    flat = _reshape(_leave_one_out(grouped) * _expand(outside, grouped.shape), padded.shape)
+    outside = reshape(_leave_one_out(reshape(whole, (*lead, groups))), (*lead, groups, 1))
+    flat = reshape(_leave_one_out(grouped) * expand(outside, grouped.shape), padded.shape)
     return UOp(Ops.SHRINK, x.dtype, (flat,), tuple((0, extent) for extent in x.shape))
 
 
@@ -244,5 +247,5 @@ def _diagonal(size: Any) -> UOp:
     """True on the diagonal of a square: rows of one True, `size` False, read as rows of `size`."""
     column = filled((size, 1), True, dtypes.bool)
     rows = UOp(Ops.PAD, dtypes.bool, (column,), ((0, 0), (0, size)))
-    flat = _reshape(rows, (size * (size + 1),))
-    return _reshape(UOp(Ops.SHRINK, dtypes.bool, (flat,), ((0, size * size),)), (size, size))
+    flat = reshape(rows, (size * (size + 1),))
+    return reshape(UOp(Ops.SHRINK, dtypes.bool, (flat,), ((0, size * size),)), (size, size))

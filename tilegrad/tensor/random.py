@@ -12,6 +12,8 @@ import contextvars
 import math
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
@@ -25,7 +27,7 @@ from tilegrad.tensor.device import canonical
 from tilegrad.tensor.loss import Loss
 from tilegrad.tensor.sizes import as_int, as_sizes, flat_arguments, here, is_zero
 
-__all__ = ["Generator", "Random", "generator", "is_training", "set_training"]
+__all__ = ["Generator", "Random", "draw", "draws_of", "generator", "is_training", "set_training"]
 
 DTypeLike = DType | str | None
 
@@ -57,6 +59,10 @@ class Generator:
 
 
 generator = Generator()
+# Where draws are noted while somebody asks for them.
+_noted: contextvars.ContextVar[tuple[set[UOp], ...]] = contextvars.ContextVar(
+    "tilegrad_draws", default=()
+)
 _training: contextvars.ContextVar[bool] = contextvars.ContextVar("tilegrad_training", default=False)
 
 
@@ -67,6 +73,26 @@ def is_training() -> bool:
 
 def set_training(mode: bool) -> None:
     _training.set(mode)
+
+
+@contextmanager
+def draws_of() -> Iterator[set[UOp]]:
+    """The draws that this thread makes while this is entered."""
+    found: set[UOp] = set()
+    token = _noted.set((*_noted.get(), found))
+    try:
+        yield found
+    finally:
+        _noted.reset(token)
+
+
+def draw(shape: tuple[int, ...], device: str) -> UOp:
+    """The next random words of the stream, in `shape`."""
+    seed, offset = generator.take(math.prod(shape))
+    node = compute(Ops.RAND, dtypes.uint32, (), RandArg(shape, seed, offset, device))
+    for noted in _noted.get():
+        noted.add(node)
+    return node
 
 
 class Random(Loss):
@@ -94,10 +120,7 @@ class Random(Loss):
         if any(is_zero(size) for size in whole):
             return cls._of(UOp.const(dtypes.uint32, 0), device).expand(whole)
         name = canonical(device)
-        seed, offset = generator.take(math.prod(whole))
-        return cls._of(
-            compute(Ops.RAND, dtypes.uint32, (), RandArg(whole, seed, offset, name)), name
-        )
+        return cls._of(draw(whole, name), name)
 
     @classmethod
     def _uniform(cls, shape: tuple[Any, ...], device: str | None, dtype: DTypeLike) -> Self:

@@ -19,6 +19,7 @@ from tilegrad.tensor.core import Core, as_dtype, compute, describe
 from tilegrad.tensor.device import canonical
 from tilegrad.tensor.graphs import graphs
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, show_shape
+from tilegrad.tensor.tracing import has_stand_ins, needs_value, waits
 
 __all__ = ["Realized", "owners"]
 
@@ -101,6 +102,8 @@ class Realized(Attention):
         """The values in row-major order, with symbolic sizes as they are bound."""
         if not self._has_elements():
             return memoryview(b"")
+        if has_stand_ins():
+            needs_value("reading it", self.uop)
         if self.uop.op is Ops.CONST:
             return memoryview(host.pack([self.uop.arg], self.dtype))
         if is_file(self.device) and not memory.is_row_major(self.uop):
@@ -230,6 +233,8 @@ def _realize(tensors: Sequence[Realized]) -> None:
     pending = [
         tensor for tensor in unique if tensor._has_elements() and not memory.is_stored(tensor.uop)
     ]
+    if has_stand_ins():
+        pending = [tensor for tensor in pending if not waits(tensor.uop)]
     if not pending:
         return
     variables: Variables = NO_VARIABLES

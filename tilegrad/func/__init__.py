@@ -1,0 +1,21 @@
+"""Functions of functions: derivatives, batches, and gradients that remember less.
+
+A function of tensors is run once, to build its graph; what is asked for is that graph rewritten.
+They nest in any order, and in `jit`.
+"""
+
+from tilegrad.func.derivatives import (
+    grad,
+    grad_and_value,
+    hessian,
+    jacfwd,
+    jacobian,
+    jacrev,
+    jvp,
+    vjp,
+)
+from tilegrad.func.mapping import vmap
+
+__all__ = [
+    "grad", "grad_and_value", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "vjp", "vmap",
+]  # fmt: skip

@@ -1,0 +1,428 @@
+"""Derivatives of functions of tensors: forward, in reverse, and whole matrices of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
+from tilegrad.func.calls import Call, check_float, check_function, counted, tensor_of, wanted
+from tilegrad.func.tree import flatten, same_tree
+from tilegrad.grad.backward import pullback
+from tilegrad.grad.batch import batched
+from tilegrad.grad.forward import pushforward, stand_in
+from tilegrad.grad.regions import moved
+from tilegrad.grad.rules import reshape
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.tensor.graphs import graphs
+from tilegrad.tensor.sizes import here, merge, show_shape
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = [
+    "grad", "grad_and_value", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "vjp",
+]  # fmt: skip
+
+Function = Callable[..., Any]
+Argnums = int | Sequence[int]
+
+
+def jvp(
+    func: Function, primals: Sequence[Any], tangents: Sequence[Any], *, has_aux: bool = False
+) -> Any:
+    """(output, its directional derivative) of `func(*primals)`, where the primals move by
+    `tangents`: forward mode, at about the cost of two calls, whatever the number of outputs.
+
+    `primals` and `tangents` are tuples of tensors, or of tuples, lists and dicts of tensors, of
+    equal shapes and float dtypes; the derivative has the structure, shapes and dtypes of the
+    output. With `has_aux`, `func` gives (output, aux), and so a third value is given: aux.
+
+    Raises DTypeError for what is no float tensor, ShapeError if a tangent has another shape or
+    structure than its primal, TransformError if `func` assigns to its argument.
+
+    >>> from tilegrad import Tensor
+    >>> from tilegrad.func import jvp
+    >>> y, dy = jvp(lambda x: x * x, (Tensor([2.0, 3.0]),), (Tensor([1.0, 0.0]),))
+    >>> y.tolist(), dy.tolist()
+    ([4.0, 9.0], [4.0, 0.0])
+    """
+    check_function("jvp", func)
+    given, directions = _as_tuple("jvp", "primals", primals), _as_tuple("jvp", "tangents", tangents)
+    if not same_tree(given, directions):
+        raise ShapeError(
+            f"jvp: {len(given)} primals and {len(directions)} tangents do not match",
+            line=here(),
+            rule="the tangents have the structure of the primals",
+        )
+    parts, rebuild = flatten(given)
+    arguments = [check_float("jvp", part, f"primal {i}") for i, part in enumerate(parts)]
+    seeds = [
+        wanted("jvp", f"tangent {i}", part, argument)
+        for i, (part, argument) in enumerate(zip(flatten(directions)[0], arguments))
+    ]
+    call = Call("jvp", func, arguments, lambda x: (rebuild(x), {}), has_aux=has_aux)
+    whole = {own: _whole(seed, own.shape) for own, seed in zip(call.leaves, seeds)}
+    found = pushforward([each.uop for each in call.outputs], whole, graphs)
+    variables = call.variables
+    for part in flatten(directions)[0]:
+        variables = merge(variables, part._variables) if isinstance(part, Tensor) else variables
+    moving = []
+    for tensor, node in zip(call.outputs, found):
+        if node is None:
+            moving.append(tensor.zeros_like())
+        else:
+            moving.append(tensor_of(moved([node], call.back)[0], tensor, variables, None))
+    result = call.all_given(), call.rebuild(moving)
+    return (*result, call.aux) if has_aux else result
+
+
+def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
+    """(output, pull) of `func(*primals)`: `pull(cotangents)` gives the gradients of the primals, a
+    tuple, where the gradient of some loss with respect to the output is `cotangents`.
+
+    Primals are float tensors, or tuples, lists and dicts of them; cotangents have the structure,
+    shapes and dtypes of the output. `pull` may be called often: nothing of `func` runs again. With
+    `has_aux`, `func` gives (output, aux), and (output, pull, aux) is given.
+
+    Raises DTypeError for what is no float tensor, TransformError if `func` assigns to its
+    argument; `pull` raises ShapeError for cotangents of another shape or structure.
+
+    >>> from tilegrad import Tensor
+    >>> from tilegrad.func import vjp
+    >>> y, pull = vjp(lambda x: x.sin(), Tensor([0.0, 0.0]))
+    >>> pull(Tensor([1.0, 2.0]))[0].tolist()
+    [1.0, 2.0]
+    """
+    check_function("vjp", func)
+    parts, rebuild = flatten(tuple(primals))
+    arguments = [check_float("vjp", part, f"primal {i}") for i, part in enumerate(parts)]
+    call = Call("vjp", func, arguments, lambda x: (rebuild(x), {}), has_aux=has_aux)
+    output = call.all_given()
+
+    def pull(cotangents: Any) -> Any:
+        """The gradients of the primals."""
+        if not same_tree(output, cotangents):
+            raise ShapeError(
+                "vjp: the cotangents have another structure than the output",
+                line=here(),
+                rule="a tensor for each tensor of the output, in the same tuples, lists and dicts",
+            )
+        given = flatten(cotangents)[0]
+        seeds = [
+            wanted("vjp", f"cotangent {i}", part, like)
+            for i, (part, like) in enumerate(zip(given, call.outputs))
+        ]
+        variables = call.variables
+        for part in given:
+            variables = merge(variables, part._variables) if isinstance(part, Tensor) else variables
+        found = _pulled(call, call.outputs, seeds)
+        return rebuild(
+            [
+                argument.zeros_like()
+                if node is None
+                else tensor_of(node, argument, variables, None)
+                for argument, node in zip(arguments, found)
+            ]
+        )
+
+    return (output, pull, call.aux) if has_aux else (output, pull)
+
+
+def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
+    """A function that gives (gradient, value) of `func`, which gives one number.
+
+    As `grad`; with `has_aux` the value is (value, aux).
+
+    >>> from tilegrad import Tensor
+    >>> from tilegrad.func import grad_and_value
+    >>> slope, value = grad_and_value(lambda x: (x * x).sum())(Tensor([1.0, 2.0]))
+    >>> slope.tolist(), value.item()
+    ([2.0, 4.0], 5.0)
+    """
+    check_function("grad", func)
+
+    def gradient_and_value(*args: Any, **kwargs: Any) -> Any:
+        arguments, rebuild, build = _chosen("grad", argnums, args, kwargs)
+        call = Call("grad", func, arguments, build, has_aux=has_aux)
+        if len(call.outputs) != 1 or call.outputs[0].shape != ():
+            shapes = ", ".join(show_shape(each.shape) for each in call.outputs)
+            raise ShapeError(
+                f"grad: a loss is one number, the function gave {shapes}",
+                line=here(),
+                remedy="sum() or mean() it, or ask for all derivatives with jacrev",
+            )
+        (loss,) = call.outputs
+        check_float("grad", loss, "the loss")
+        found = _pulled(call, [loss], [UOp.const(loss.dtype, 1)])
+        gradient = rebuild(
+            [
+                argument.zeros_like()
+                if node is None
+                else tensor_of(node, argument, call.variables, None)
+                for argument, node in zip(arguments, found)
+            ]
+        )
+        value = call.all_given()
+        return gradient, (value, call.aux) if has_aux else value
+
+    return _named(gradient_and_value, func)
+
+
+def grad(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
+    """A function that gives the gradient of `func`, which gives one number, with respect to the
+    argument `argnums`, or to several: then it is a tuple.
+
+    The argument is a float tensor, or tuples, lists and dicts of them; the gradient has its
+    structure. Other arguments, and those by keyword, are not looked at. With `has_aux`, `func`
+    gives (loss, aux), and (gradient, aux) is given.
+
+    The function raises DTypeError for an argument that is no float tensor, ShapeError if `func`
+    gives more than one number, TransformError if `func` assigns to its argument.
+
+    >>> from tilegrad import Tensor
+    >>> from tilegrad.func import grad
+    >>> grad(grad(lambda x: x**3))(Tensor(2.0)).item()
+    12.0
+    """
+    check_function("grad", func)
+    both = grad_and_value(func, argnums, has_aux)
+
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        found, value = both(*args, **kwargs)
+        return (found, value[1]) if has_aux else found
+
+    return _named(gradient, func)
+
+
+def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Function:
+    """A function that gives the Jacobian of `func` in reverse mode: all derivatives of each number
+    of its output by each number of the argument `argnums`.
+
+    The Jacobian of an output of shape (m, n) by an argument of shape (k,) has shape (m, n, k). For
+    an output of several tensors it has their structure, and in each place that of the argument, or
+    a tuple for several `argnums`. The gradients of all outputs are one batch: `func` runs once, and
+    the work is that of as many gradients as there are numbers in the output. Where the argument has
+    fewer numbers, `jacfwd` is cheaper.
+
+    The function raises as that of `grad` does, and ShapeError for a symbolic size.
+
+    >>> from tilegrad import Tensor
+    >>> from tilegrad.func import jacrev
+    >>> jacrev(lambda x: x * x)(Tensor([1.0, 2.0])).tolist()
+    [[2.0, 0.0], [0.0, 4.0]]
+    """
+    check_function("jacrev", func)
+
+    def jacobian_of(*args: Any, **kwargs: Any) -> Any:
+        arguments, rebuild, build = _chosen("jacrev", argnums, args, kwargs)
+        call = Call("jacrev", func, arguments, build, has_aux=has_aux)
+        found = []
+        for tensor in call.outputs:
+            check_float("jacrev", tensor, "the output")
+            count = _count("jacrev", tensor)
+            seed = stand_in(tensor.shape, tensor.dtype, tensor.device)
+            rows = pullback([tensor.uop], [seed], call.leaves, graphs)
+            parts = _batch_of_units(tensor, seed, rows, count)
+            fresh = iter(moved([part for part in parts if part is not None], call.back))
+            blocks = []
+            for argument, row in zip(arguments, rows):
+                shape = (*tensor.shape, *argument.shape)
+                if row is None:
+                    blocks.append(_zeros(argument, shape))
+                else:
+                    node = reshape(next(fresh), shape)
+                    blocks.append(tensor_of(node, argument, call.variables, None))
+            found.append(rebuild(blocks))
+        result = call.rebuild(found)
+        return (result, call.aux) if has_aux else result
+
+    return _named(jacobian_of, func)
+
+
+def jacfwd(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Function:
+    """A function that gives the Jacobian of `func` in forward mode; as `jacrev` otherwise.
+
+    The work is that of as many directional derivatives as there are numbers in the argument. Where
+    the output has fewer numbers, `jacrev` is cheaper.
+
+    >>> from tilegrad import Tensor
+    >>> from tilegrad.func import jacfwd
+    >>> jacfwd(lambda x: Tensor.stack(x.sum(), x.prod()))(Tensor([2.0, 3.0])).tolist()
+    [[1.0, 1.0], [3.0, 2.0]]
+    """
+    check_function("jacfwd", func)
+
+    def jacobian_of(*args: Any, **kwargs: Any) -> Any:
+        arguments, rebuild, build = _chosen("jacfwd", argnums, args, kwargs)
+        call = Call("jacfwd", func, arguments, build, has_aux=has_aux)
+        for tensor in call.outputs:
+            check_float("jacfwd", tensor, "the output")
+        nodes = [tensor.uop for tensor in call.outputs]
+        columns: list[list[Tensor]] = []
+        for argument, own in zip(arguments, call.leaves):
+            count = _count("jacfwd", argument)
+            seed = stand_in(argument.shape, argument.dtype, argument.device)
+            moves = pushforward(nodes, {own: seed}, graphs)
+            parts = _batch_of_units(argument, seed, moves, count)
+            fresh = iter(moved([part for part in parts if part is not None], call.back))
+            column = []
+            for tensor, move in zip(call.outputs, moves):
+                shape = (*tensor.shape, *argument.shape)
+                if move is None:
+                    column.append(_zeros(tensor, shape))
+                    continue
+                node = next(fresh)
+                if count > 1:
+                    order = (*range(1, len(node.shape)), 0)
+                    node = UOp(Ops.PERMUTE, node.dtype, (node,), order)
+                column.append(tensor_of(reshape(node, shape), tensor, call.variables, None))
+            columns.append(column)
+        found = [rebuild([column[at] for column in columns]) for at in range(len(nodes))]
+        result = call.rebuild(found)
+        return (result, call.aux) if has_aux else result
+
+    return _named(jacobian_of, func)
+
+
+def jacobian(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Function:
+    """`jacrev`: right for every function; `jacfwd` is cheaper for few inputs and many outputs.
+
+    >>> from tilegrad import Tensor
+    >>> from tilegrad.func import jacobian
+    >>> jacobian(lambda x, y: x * y, argnums=1)(Tensor([5.0]), Tensor([7.0])).tolist()
+    [[5.0]]
+    """
+    return jacrev(func, argnums, has_aux=has_aux)
+
+
+def hessian(func: Function, argnums: Argnums = 0) -> Function:
+    """A function that gives the second derivatives of `func`: forward mode over reverse mode.
+
+    For one number of an argument of shape (n,) it has shape (n, n); for other outputs and several
+    arguments it is structured as the Jacobian of a Jacobian. Raises as `jacrev` does.
+
+    >>> from tilegrad import Tensor
+    >>> from tilegrad.func import hessian
+    >>> hessian(lambda x: x[0] * x[0] * x[1])(Tensor([1.0, 2.0])).tolist()
+    [[4.0, 2.0], [2.0, 0.0]]
+    """
+    check_function("hessian", func)
+    return _named(jacfwd(jacrev(func, argnums), argnums), func)
+
+
+# what these share
+
+
+def _named(made: Function, func: Function) -> Function:
+    name = getattr(func, "__name__", type(func).__name__)
+    made.__qualname__ = f"{made.__name__} of {name}"
+    return made
+
+
+def _as_tuple(name: str, what: str, value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, (tuple, list)):
+        raise DTypeError(
+            f"{name}: the {what} are a {type(value).__name__}",
+            line=here(),
+            rule="a tuple, one for each argument",
+            remedy=f"{name}(f, (x,), (t,))",
+        )
+    return tuple(value)
+
+
+Build = Callable[[Sequence[Tensor]], tuple[Sequence[Any], dict[str, Any]]]
+
+
+def _chosen(
+    name: str, argnums: Argnums, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[list[Tensor], Callable[[Sequence[Any]], Any], Build]:
+    """The tensors of the arguments `argnums`, what makes their structure of others, and what makes
+    of them the arguments of a call.
+    """
+    several = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    places = []
+    for number in several:
+        if not -len(args) <= number < len(args):
+            raise IndexBoundsError(
+                f"{name}: there is no argument {number}, {len(args)} are given",
+                line=here(),
+                rule="argnums counts the arguments that are not given by keyword",
+            )
+        places.append(number % len(args))
+    parts, whole = flatten(tuple(args[place] for place in places))
+    arguments = [
+        check_float(name, part, f"argument {places[0]}" if len(places) == 1 else f"part {i}")
+        for i, part in enumerate(parts)
+    ]
+
+    def rebuild(found: Sequence[Any]) -> Any:
+        made = whole(found)
+        return made[0] if isinstance(argnums, int) else made
+
+    def build(inner: Sequence[Tensor]) -> tuple[Sequence[Any], dict[str, Any]]:
+        positional = list(args)
+        for place, value in zip(places, whole(inner)):
+            positional[place] = value
+        return positional, kwargs
+
+    return arguments, rebuild, build
+
+
+def _pulled(call: Call, outputs: Sequence[Tensor], seeds: Sequence[UOp]) -> list[UOp | None]:
+    """The gradients of a call's arguments."""
+    nodes = []
+    used = []
+    for tensor, seed in zip(outputs, seeds):
+        # Integers beside floats, as counts are, pass nothing down.
+        if tensor.dtype.is_float:
+            nodes.append(tensor.uop)
+            used.append(seed)
+    found = pullback(nodes, used, call.leaves, graphs)
+    fresh = iter(moved([part for part in found if part is not None], call.back))
+    return [None if part is None else next(fresh) for part in found]
+
+
+def _whole(seed: UOp, shape: tuple[Any, ...]) -> UOp:
+    if seed.shape == shape:
+        return seed
+    return UOp(Ops.RESHAPE, seed.dtype, (seed,), shape)
+
+
+def _count(name: str, tensor: Tensor) -> int:
+    count = prod(tensor.shape)
+    if not isinstance(count, int):
+        raise ShapeError(
+            f"{name}: a matrix of derivatives needs sizes that are numbers, "
+            f"not {show_shape(tensor.shape)}",
+            line=here(),
+        )
+    return count
+
+
+def _zeros(like: Tensor, shape: tuple[Any, ...]) -> Tensor:
+    return Tensor.zeros(*shape, dtype=like.dtype, device=like.device)
+
+
+def _batch_of_units(
+    tensor: Tensor, seed: UOp, parts: Sequence[UOp | None], count: int
+) -> list[UOp | None]:
+    """What becomes of `parts`, which depend on `seed`, for each of the `count` unit vectors in its
+    place.
+    """
+    found = [part for part in parts if part is not None]
+    base = seed if seed.op is Ops.BUFFER else seed.src[0]
+    units = Tensor.eye(count, dtype=tensor.dtype, device=tensor.device).uop
+    many = batched(found, {base: units}, count, partial(counted, count))
+    made = iter(zip(found, many))
+    result: list[UOp | None] = []
+    for part in parts:
+        if part is None:
+            result.append(None)
+            continue
+        one, whole = next(made)
+        if whole is None:
+            shape = (count, *one.shape)
+            whole = UOp(Ops.EXPAND, one.dtype, (reshape(one, (1, *one.shape)),), shape)
+        result.append(whole)
+    return result

@@ -1,0 +1,254 @@
+"""`vmap`: a function of one example becomes one of many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError, TransformError
+from tilegrad.func.calls import Held, check_function, counted, outputs_of
+from tilegrad.func.tree import flatten, map_pairs
+from tilegrad.grad.batch import batched
+from tilegrad.grad.forward import stand_in
+from tilegrad.grad.rules import reshape
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, toposort
+from tilegrad.tensor.core import describe
+from tilegrad.tensor.random import draw, draws_of
+from tilegrad.tensor.sizes import Variables, here, merge, same, show_shape
+from tilegrad.tensor.tensor import Tensor
+from tilegrad.tensor.tracing import transforming, waits
+
+__all__ = ["vmap"]
+
+_WAYS = ("different", "same", "error")
+
+
+def vmap(
+    func: Callable[..., Any],
+    in_dims: Any = 0,
+    out_dims: Any = 0,
+    randomness: str = "different",
+    *,
+    in_axes: Any = None,
+    out_axes: Any = None,
+) -> Callable[..., Any]:
+    """A function that maps `func` over an axis of its arguments, in one graph and without a loop.
+
+    `func` runs once, on tensors that stand for one example: without the mapped axis, and without a
+    value. What it gives has an axis of examples again.
+
+    Args:
+        in_dims: the mapped axis of each argument, one for all or a tuple of one for each, which may
+            have the structure of the argument; None where all examples have the same. Numbers, and
+            arguments by keyword, are not mapped. `in_axes` is another name for it.
+        out_dims: where the axis of examples stands in the outputs, likewise, or None for outputs
+            that are the same for all. `out_axes` is another name for it.
+        randomness: what `func` draws is "different" for each example or the "same" for all; an
+            "error" if there is any.
+
+    The function raises ShapeError if mapped sizes differ, nothing is mapped, or an op cannot be
+    batched; IndexBoundsError for an axis that is not there; DTypeError if `func` gives what is no
+    tensor; TransformError if `func` asks for values, or assigns what differs between examples to a
+    tensor from outside.
+
+    >>> from tilegrad import Tensor
+    >>> from tilegrad.func import vmap
+    >>> table = Tensor([[1, 2, 3], [4, 5, 6]])
+    >>> vmap(lambda row, place: row[place])(table, Tensor([2, 0])).tolist()
+    [3, 4]
+    """
+    check_function("vmap", func)
+    into = in_dims if in_axes is None else in_axes
+    out = out_dims if out_axes is None else out_axes
+    if randomness not in _WAYS:
+        raise TransformError(
+            f"vmap: randomness is {randomness!r}",
+            line=here(),
+            rule=f"one of {', '.join(map(repr, _WAYS))}",
+        )
+
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        parts, rebuild = flatten(args)
+        dims = _dims("in_dims", into, args)
+        examples = _examples(parts, dims)
+        size = _size(examples)
+        variables: Variables = {}
+        stands: dict[UOp, UOp] = {}
+        inner = list(parts)
+        tensors = []
+        for place, (tensor, axis) in examples.items():
+            moved = tensor.movedim(axis, 0)
+            node = stand_in(moved.shape[1:], tensor.dtype, tensor.device)
+            base = _base(node)
+            stands[base] = _flat(moved.uop, size, base)
+            one = Tensor._of(node, tensor.device, tensor._variables, tensor._requires_grad)
+            inner[place] = one
+            tensors.append((one, node))
+            variables = merge(variables, tensor._variables)
+        held = Held()
+        with transforming(list(stands)), draws_of() as draws:
+            value = func(*rebuild(inner), **kwargs)
+            _check_assigned(held, tensors)
+        outputs = outputs_of("vmap", value)
+        if draws and randomness == "error":
+            raise TransformError(
+                "vmap: the function draws random numbers",
+                line=here(),
+                remedy='choose randomness="different" or "same"',
+            )
+        if randomness == "different":
+            stands |= _drawn_anew([tensor.uop for tensor in outputs], draws, size)
+        found = batched([tensor.uop for tensor in outputs], stands, size, partial(counted, size))
+        after = _dims("out_dims", out, value)
+        made = [
+            _placed(tensor, node, size, axis, variables)
+            for tensor, node, axis in zip(outputs, found, after)
+        ]
+        return flatten(value)[1](made)
+
+    name = getattr(func, "__name__", type(func).__name__)
+    mapped.__qualname__ = f"vmap of {name}"
+    return mapped
+
+
+def _dims(name: str, dims: Any, value: Any) -> list[Any]:
+    """The axis for each part of `value`."""
+    found = map_pairs(list(dims) if isinstance(dims, (list, tuple)) else dims, value)
+    if isinstance(dims, (list, tuple)) and not isinstance(value, (list, tuple)):
+        found = map_pairs(dims[0], value) if len(dims) == 1 else None
+    if found is None:
+        raise ShapeError(
+            f"vmap: {name} {dims!r} does not fit what is mapped",
+            line=here(),
+            rule="one axis for all, or one for each, in the same tuples, lists and dicts",
+        )
+    for axis in found:
+        if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int)):
+            raise DTypeError(f"vmap: {name} holds {axis!r}, which is no axis", line=here())
+    return found
+
+
+def _examples(parts: Sequence[Any], dims: Sequence[Any]) -> dict[int, tuple[Tensor, int]]:
+    """The tensors that are mapped, by their place, and the axis of each."""
+    found: dict[int, tuple[Tensor, int]] = {}
+    for place, (part, axis) in enumerate(zip(parts, dims)):
+        if axis is None or not isinstance(part, Tensor):
+            continue
+        if not -part.ndim <= axis < part.ndim:
+            raise IndexBoundsError(
+                f"vmap: argument {place} of shape {show_shape(part.shape)} has no axis {axis}",
+                tensor=describe(part.uop),
+                line=here(),
+                remedy="in_dims=None for what all examples share",
+            )
+        found[place] = part, axis % part.ndim
+    return found
+
+
+def _size(examples: dict[int, tuple[Tensor, int]]) -> Any:
+    """How many examples there are."""
+    if not examples:
+        raise ShapeError(
+            "vmap: nothing is mapped",
+            line=here(),
+            rule="at least one argument is a tensor whose in_dims is an axis",
+        )
+    sizes = [(place, tensor.shape[axis]) for place, (tensor, axis) in examples.items()]
+    first, size = sizes[0]
+    for place, other in sizes[1:]:
+        if not same(size, other):
+            raise ShapeError(
+                f"vmap: mapped sizes differ: {show_shape((size,))[1:-2]} and "
+                f"{show_shape((other,))[1:-2]}",
+                left=f"argument {first}  {describe(examples[first][0].uop)}",
+                right=f"argument {place}  {describe(examples[place][0].uop)}",
+                line=here(),
+                remedy="in_dims=None for what all examples share",
+            )
+    return size
+
+
+def _base(node: UOp) -> UOp:
+    while node.op is not Ops.BUFFER:
+        node = node.src[0]
+    return node
+
+
+def _flat(node: UOp, size: Any, base: UOp) -> UOp:
+    """The examples `node`, each as the memory `base` has it."""
+    rest = node.shape[1:]
+    largest = tuple(each.vmax if isinstance(each, UOp) else each for each in rest)
+    if largest != rest:
+        around = tuple((0, most - each) for most, each in zip(largest, rest))
+        node = UOp(Ops.PAD, node.dtype, (node,), ((0, 0), *around))
+    return reshape(node, (size, *base.shape))
+
+
+def _check_assigned(held: Held, arguments: Sequence[tuple[Tensor, UOp]]) -> None:
+    """Raise TransformError if the function assigned to its arguments, or what differs between
+    examples to others, which are what they were again.
+    """
+    for tensor, node in arguments:
+        if tensor.uop is not node:
+            raise TransformError(
+                "vmap: the function assigns to its argument",
+                argument=show_shape(tensor.shape),
+                line=here(),
+                remedy="assign to a copy, x.clone(), and return it",
+            )
+    refused = [(changed, node) for changed, node in held.changed() if waits(changed.uop)]
+    for changed, node in refused:
+        changed.uop = node
+    if refused:
+        raise TransformError(
+            "vmap: the function assigns what differs between examples to a tensor from outside",
+            tensor=describe(refused[0][1]),
+            line=here(),
+            remedy="return the new value instead, and choose from or join those of all examples",
+        )
+
+
+def _drawn_anew(roots: Sequence[UOp], draws: set[UOp], size: Any) -> dict[UOp, UOp]:
+    """For each draw of the function that is used, one of numbers for all examples."""
+    found: dict[UOp, UOp] = {}
+    for node in toposort(roots) if draws else ():
+        if node not in draws:
+            continue
+        if not isinstance(size, int):
+            raise ShapeError(
+                f"vmap: random numbers for {show_shape((size,))[1:-2]} examples",
+                line=here(),
+                rule="a batch of fixed size",
+                remedy='randomness="same", or draw outside for the largest size',
+            )
+        found[node] = draw((size, *node.arg.shape), node.arg.device)
+        found[node].origin = node.origin
+    return found
+
+
+def _placed(
+    tensor: Tensor, node: UOp | None, size: Any, axis: int | None, variables: Variables
+) -> Tensor:
+    """An output with its axis of examples where it is to stand."""
+    held = merge(variables, tensor._variables)
+    if axis is None:
+        if node is None:
+            return tensor
+        raise ShapeError(
+            "vmap: an output that differs between examples needs an axis for them",
+            output=describe(tensor.uop),
+            line=here(),
+            remedy="out_dims=0",
+        )
+    if node is None:
+        one = reshape(tensor.uop, (1, *tensor.shape))
+        node = UOp(Ops.EXPAND, tensor.dtype, (one,), (size, *tensor.shape))
+    whole = Tensor._of(node, tensor.device, held, tensor._requires_grad)
+    if not -whole.ndim <= axis < whole.ndim:
+        raise IndexBoundsError(
+            f"vmap: an output of shape {show_shape(tensor.shape)} has no place {axis} for the axis",
+            line=here(),
+        )
+    return whole.movedim(0, axis)

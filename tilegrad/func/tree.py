@@ -1,0 +1,81 @@
+"""Tensors in tuples, lists and dicts: taken out, and put back where they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+__all__ = ["flatten", "map_pairs", "same_tree"]
+
+Rebuild = Callable[[Sequence[Any]], Any]
+
+
+def flatten(tree: Any) -> tuple[list[Any], Rebuild]:
+    """What tuples, lists and dicts hold, in order, and what builds the same of other parts."""
+    if isinstance(tree, dict):
+        keys = list(tree)
+        parts, rebuild = _flatten_all([tree[key] for key in keys])
+        return parts, lambda found: type(tree)(zip(keys, rebuild(found)))
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        parts, rebuild = _flatten_all(tree)
+        return parts, lambda found: type(tree)(*rebuild(found))
+    if isinstance(tree, (tuple, list)):
+        parts, rebuild = _flatten_all(tree)
+        kind = tuple if isinstance(tree, tuple) else list
+        return parts, lambda found: kind(rebuild(found))
+    return [tree], lambda found: found[0]
+
+
+def _flatten_all(trees: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
+    pairs = [flatten(tree) for tree in trees]
+    counts = [len(parts) for parts, _ in pairs]
+
+    def rebuild(found: Sequence[Any]) -> list[Any]:
+        made: list[Any] = []
+        start = 0
+        for (_, one), count in zip(pairs, counts):
+            made.append(one(found[start : start + count]))
+            start += count
+        return made
+
+    return [part for parts, _ in pairs for part in parts], rebuild
+
+
+def same_tree(first: Any, second: Any) -> bool:
+    """Whether two values hold as much at the same places."""
+    if isinstance(first, dict):
+        return (
+            isinstance(second, dict)
+            and first.keys() == second.keys()
+            and all(same_tree(part, second[key]) for key, part in first.items())
+        )
+    if isinstance(first, (tuple, list)):
+        return (
+            isinstance(second, (tuple, list))
+            and len(first) == len(second)
+            and all(map(same_tree, first, second))
+        )
+    return not isinstance(second, (dict, tuple, list))
+
+
+def map_pairs(prefix: Any, tree: Any) -> list[Any] | None:
+    """For each part of `tree` what `prefix` says: one value for a whole tuple, list or dict, or one
+    for each of its parts; None if it says too many or too few.
+    """
+    if not isinstance(prefix, (tuple, list, dict)):
+        return [prefix] * len(flatten(tree)[0])
+    if isinstance(prefix, dict):
+        if not isinstance(tree, dict) or prefix.keys() != tree.keys():
+            return None
+        pairs = [(prefix[key], part) for key, part in tree.items()]
+    elif not isinstance(tree, (tuple, list)) or len(prefix) != len(tree):
+        return None
+    else:
+        pairs = list(zip(prefix, tree))
+    found: list[Any] = []
+    for one, part in pairs:
+        below = map_pairs(one, part)
+        if below is None:
+            return None
+        found += below
+    return found

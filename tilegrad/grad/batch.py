@@ -1,0 +1,356 @@
+"""Batching: a graph for one example becomes one for many, which are an axis in front.
+
+What depends on none of the mapped nodes stays as it is, without the axis, and is computed once for
+all examples; it is stretched where it meets what has the axis. Movement, folds and elementwise ops
+take one axis more. Rows that each example picks from a table of its own come from all tables in
+one, and a kernel written by hand gets a loop around it. So nothing is computed example by example,
+and the result is a graph like any other: it is differentiated, batched again, and fused.
+
+An assignment is a value here: each example has its own, in memory of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import ShapeError
+from tilegrad.base.origin import method_names, user_line
+from tilegrad.grad.forward import stand_in
+from tilegrad.grad.regions import Region, region_of, register_moved
+from tilegrad.grad.rules import DERIVATIVES, device_of, expand, filled, reshape
+from tilegrad.grad.sums import sum_axes
+from tilegrad.ir.args import CustomArg, KernelArg, KernelInfo
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import simplify
+from tilegrad.ir.uop import UOp, prod, toposort
+
+__all__ = ["batched"]
+
+_SAME = frozenset({Ops.CAST, Ops.BITCAST, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY})
+
+
+def batched(
+    roots: Sequence[UOp], mapped: Mapping[UOp, UOp], size: Any, places: Callable[[], UOp]
+) -> list[UOp | None]:
+    """Each of `roots` with an axis of `size` examples in front; None for what is the same for all.
+
+    `mapped` gives for nodes what they are with that axis. `places` gives the vector 0, 1, ... up to
+    `size`, of int32.
+
+    Raises ShapeError for an op that cannot be batched.
+    """
+    return _Batch(mapped, size, places).run(roots)
+
+
+class _Batch:
+    def __init__(self, mapped: Mapping[UOp, UOp], size: Any, places: Callable[[], UOp]):
+        self.size = size
+        self.places = places
+        self.done: dict[UOp, UOp] = dict(mapped)
+        # Nodes that were looked at, whether they depend on a mapped one or not.
+        self.seen: dict[UOp, None] = dict.fromkeys(mapped)
+
+    def run(self, roots: Sequence[UOp]) -> list[UOp | None]:
+        waiting = self.visit(roots)
+        while waiting:
+            region = waiting.pop()
+            waiting += self.visit([*region.leaves, *region.sources, *region.outputs])
+            fresh = Region(
+                *(
+                    tuple(self.done.get(node, node) for node in nodes)
+                    for nodes in (region.leaves, region.inputs, region.outer, region.outputs)
+                )
+            )
+            register_moved(region, fresh, self.done)
+        return [self.done.get(root) for root in roots]
+
+    def visit(self, roots: Sequence[UOp]) -> list[Region]:
+        """Batch what `roots` need; the regions that depend on what is mapped."""
+        regions: dict[Region, None] = {}
+        for node in toposort(roots, stop=lambda node: node in self.seen):
+            if node in self.seen:
+                continue
+            self.seen[node] = None
+            if any(source in self.done for source in node.src):
+                made = self.done[node] = self.node(node)
+                if node.origin:
+                    self._inherit_origin(made, node)
+                if (found := region_of(node)) is not None:
+                    regions[found[0]] = None
+        return list(regions)
+
+    def _inherit_origin(self, made: UOp, node: UOp) -> None:
+        """Give the origin of `node` to all that was made of it."""
+        old = {self.done.get(source, source) for source in node.src}
+        stack = [made]
+        while stack:
+            new = stack.pop()
+            if new.src and not new.origin and new not in old:
+                new.origin = node.origin
+                stack.extend(new.src)
+
+    def node(self, node: UOp) -> UOp:
+        """`node`, of whose sources at least one is mapped."""
+        op = node.op
+        if op.is_alu:
+            src = tuple(self.operand(source, node) for source in node.src)
+            return UOp(op, node.dtype, src, node.arg)
+        if op.is_movement:
+            return self.moved(node)
+        if op in _SAME:
+            return UOp(op, node.dtype, (self.done[node.src[0]],), node.arg)
+        rule = _RULES.get(op)
+        if rule is None:
+            raise ShapeError(
+                f"vmap: {op.name} has no rule for a batch",
+                call=", ".join(method_names(node.origin)) or op.name,
+                line=user_line(node.origin),
+                remedy="call it outside the mapped function, on the whole batch",
+            )
+        return rule(self, node)
+
+    def whole(self, node: UOp) -> UOp:
+        """`node` with the axis, stretched if it is the same for all."""
+        found = self.done.get(node)
+        if found is not None:
+            return found
+        return expand(reshape(node, (1, *node.shape)), (self.size, *node.shape))
+
+    def operand(self, node: UOp, user: UOp) -> UOp:
+        """`node` as an operand of the elementwise `user`: a number that no example has for itself
+        fits as it is.
+        """
+        if node not in self.done and node.shape == () and not _has_memory(node):
+            return node
+        found = self.whole(node)
+        if node.shape == () and user.shape != ():
+            found = reshape(found, (self.size, *(1 for _ in user.shape)))
+            return expand(found, (self.size, *user.shape))
+        return found
+
+    def moved(self, node: UOp) -> UOp:
+        op, arg, x = node.op, node.arg, self.done[node.src[0]]
+        if op is Ops.RESHAPE:
+            return reshape(x, (self.size, *arg))
+        if op is Ops.EXPAND:
+            return expand(x, (self.size, *arg))
+        first: Any
+        if op is Ops.PERMUTE:
+            first, arg = 0, tuple(axis + 1 for axis in arg)
+        else:
+            first = {Ops.PAD: (0, 0), Ops.SHRINK: (0, self.size), Ops.FLIP: False}[op]
+        return UOp(op, x.dtype, (x,), (first, *arg))
+
+    def behind(self, x: UOp, axes: int = 1) -> UOp:
+        """The axis of examples moved behind `axes` others."""
+        order = (*range(1, axes + 1), 0, *range(axes + 1, len(x.shape)))
+        return UOp(Ops.PERMUTE, x.dtype, (x,), order)
+
+    def front(self, x: UOp, axes: int = 1) -> UOp:
+        """Undo `behind`."""
+        order = (axes, *range(axes), *range(axes + 1, len(x.shape)))
+        return UOp(Ops.PERMUTE, x.dtype, (x,), order)
+
+    def rows_of_all(self, index: UOp, rows: Any) -> UOp:
+        """Rows of tables of `rows` as rows of all tables in one; those outside stay outside."""
+        most = prod(part if isinstance(part, int) else part.vmax for part in (self.size, rows))
+        wide = dtypes.int32 if most < 1 << 31 and index.dtype.itemsize <= 4 else dtypes.int64
+        wide = dtypes.int64 if index.dtype is dtypes.uint32 else wide
+        place = index.cast(wide)
+        limit = _number(rows, wide)
+        inside = (place < 0).logical_not() & (place < limit)
+        number = reshape(self.places().cast(wide), (self.size, *(1 for _ in index.shape[1:])))
+        found: UOp = inside.where(place + expand(number, index.shape) * limit, -1)
+        return found
+
+    # whole tensors
+
+    def reduce(self, node: UOp) -> UOp:
+        function, axes = node.arg
+        arg = (function, tuple(axis + 1 for axis in axes))
+        return UOp(Ops.REDUCE_AXIS, node.dtype, (self.done[node.src[0]],), arg)
+
+    def gather(self, node: UOp) -> UOp:
+        table, index = node.src
+        if table not in self.done:
+            return UOp(Ops.GATHER, node.dtype, (table, self.done[index]))
+        if index not in self.done:
+            depth = len(index.shape)
+            picked = UOp(Ops.GATHER, node.dtype, (self.behind(self.done[table]), index))
+            return self.front(picked, depth)
+        rows = table.shape[0]
+        joined = reshape(self.done[table], (self.size * rows, *table.shape[1:]))
+        place = self.rows_of_all(self.done[index], rows)
+        return UOp(Ops.GATHER, node.dtype, (joined, place))
+
+    def scatter(self, node: UOp) -> UOp:
+        table, index, values = node.src
+        if index not in self.done:
+            src = (
+                self.behind(self.whole(table)),
+                index,
+                self.behind(self.whole(values), len(index.shape)),
+            )
+            return self.front(UOp(Ops.SCATTER_ADD, node.dtype, src))
+        rows = table.shape[0]
+        joined = reshape(self.whole(table), (self.size * rows, *table.shape[1:]))
+        place = self.rows_of_all(self.done[index], rows)
+        total = UOp(Ops.SCATTER_ADD, node.dtype, (joined, place, self.whole(values)))
+        return reshape(total, (self.size, *table.shape))
+
+    def assign(self, node: UOp) -> UOp:
+        return UOp(Ops.CONTIGUOUS, node.dtype, (self.whole(node.src[1]),))
+
+    def after(self, node: UOp) -> UOp:
+        """A tensor after a write to a part of it: the new values where they lie, else the old."""
+        memory, assign = node.src
+        place, value = assign.src
+        new, is_written = self.whole(value), filled(assign.shape, 1.0, dtypes.float32)
+        while place is not memory:
+            (is_written,) = _back(place, is_written)
+            new = self.moved_back(place, new)
+            place = place.src[0]
+        mask = expand(reshape(is_written, (1, *memory.shape)), (self.size, *memory.shape))
+        return mask.ne(0.0).where(new, self.whole(memory))
+
+    def moved_back(self, view: UOp, x: UOp) -> UOp:
+        """`x`, in the shape of `view` with the axis, put where `view` has it from."""
+        source = stand_in((self.size, *view.src[0].shape), x.dtype, "")
+        inner = _Batch({view.src[0]: source}, self.size, self.places)
+        (back,) = _back(inner.moved(view), x)
+        return back
+
+    def custom(self, node: UOp) -> UOp:
+        arg, given = node.arg, [source in self.done for source in node.src]
+        if not isinstance(self.size, int):
+            raise ShapeError(
+                f"vmap: the kernel {arg.name} needs a batch of fixed size",
+                line=user_line(node.origin),
+            )
+        shape = (self.size, *arg.shape)
+        src = tuple(self.done.get(source, source) for source in node.src)
+        if isinstance(arg, CustomArg):
+            function = _each(arg.function, self.size, given)
+            return UOp(Ops.CUSTOM, node.dtype, src, CustomArg(arg.name, shape, function))
+        ast = _looped(arg.ast, self.size, [True, *given])
+        gradient = None if arg.gradient is None else _gradient(node, given, self.size, self.places)
+        return UOp(Ops.CUSTOM, node.dtype, src, KernelArg(arg.name, shape, ast, gradient))
+
+
+_RULES: dict[Ops, Callable[[_Batch, UOp], UOp]] = {
+    Ops.REDUCE_AXIS: _Batch.reduce,
+    Ops.GATHER: _Batch.gather,
+    Ops.SCATTER_ADD: _Batch.scatter,
+    Ops.ASSIGN: _Batch.assign,
+    Ops.AFTER: _Batch.after,
+    Ops.CUSTOM: _Batch.custom,
+}
+
+
+def _gradient(
+    node: UOp, given: Sequence[bool], size: Any, places: Callable[[], UOp]
+) -> Callable[[UOp, UOp], list[UOp | None]]:
+    """The gradient of the kernel `node`, which is for one example, batched; `given` says which of
+    its sources are.
+    """
+
+    def gradient(g: UOp, whole: UOp) -> list[UOp | None]:
+        one = stand_in(node.shape, node.dtype, device_of(node) or "")
+        base = one if one.op is Ops.BUFFER else one.src[0]
+        mapped = {base: reshape(g, (size, *base.shape)), node: whole}
+        for source, value, is_mapped in zip(node.src, whole.src, given, strict=True):
+            if is_mapped:
+                mapped[source] = value
+        parts = node.arg.gradient(one, node)
+        batch = _Batch(mapped, size, places)
+        batch.run([part for part in parts if part is not None])
+        found: list[UOp | None] = []
+        for source, part, is_mapped in zip(node.src, parts, given, strict=True):
+            total = None if part is None else batch.whole(part)
+            if total is not None and not is_mapped:
+                # What is the same for all examples has the sum of their gradients.
+                total = reshape(sum_axes(total, (0,)), source.shape)
+            found.append(total)
+        return found
+
+    return gradient
+
+
+def _back(view: UOp, x: UOp) -> tuple[UOp]:
+    """`x`, in the shape of `view`, where `view` has its elements from, and zeros around."""
+    (back,) = DERIVATIVES[view.op](view, x)
+    assert back is not None
+    return (back,)
+
+
+def _number(size: Any, dtype: Any) -> UOp:
+    """A size as a number in a graph."""
+    return UOp(Ops.CAST, dtype, (size,)) if isinstance(size, UOp) else UOp.const(dtype, size)
+
+
+def _has_memory(node: UOp) -> bool:
+    """Whether a node of no axes is more than a constant or a symbolic size."""
+    return not (node.op is Ops.CONST or (node.op is Ops.CAST and node.src[0].dtype is dtypes.index))
+
+
+def _each(
+    function: Callable[[Sequence[memoryview]], bytes | memoryview], size: int, given: Sequence[bool]
+) -> Callable[[Sequence[memoryview]], bytes]:
+    """A Python function of whole values, for one example after the other."""
+
+    def on_batch(data: Sequence[memoryview]) -> bytes:
+        parts = [memoryview(part).cast("B") for part in data]
+        found: list[bytes] = []
+        for number in range(size):
+            one = [
+                part[number * len(part) // size : (number + 1) * len(part) // size]
+                if is_mapped
+                else part
+                for part, is_mapped in zip(parts, given, strict=True)
+            ]
+            found.append(bytes(memoryview(function(one)).cast("B")))
+        return b"".join(found)
+
+    return on_batch
+
+
+def _looped(ast: UOp, size: int, given: Sequence[bool]) -> UOp:
+    """A kernel with a loop over examples around it; of the parameters, in the order of their slots,
+    those `given` have an element block for each example.
+
+        before   STORE(made, i, LOAD(x, i))
+        after    STORE(made, b*n + i, LOAD(x, b*n + i))
+    """
+    if size == 1:
+        return ast
+    nodes = ast.toposort()
+    loops = [node.arg[0] for node in nodes if node.op is Ops.RANGE]
+    number = max(loops, default=-1) + 1
+    turn = UOp.range(size, number, Axis.LOOP)
+    sizes: dict[UOp, int] = {}
+    done: dict[UOp, UOp] = {}
+    for node in nodes:
+        src = tuple(done[source] for source in node.src)
+        made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        if node.op is Ops.DEFINE_GLOBAL and given[node.arg]:
+            count = node.dtype.size  # type: ignore[attr-defined]
+            pointer = node.dtype.base.ptr(count * size)  # type: ignore[attr-defined]
+            made = UOp(Ops.DEFINE_GLOBAL, pointer, (), node.arg)
+            sizes[node] = count
+        elif node.op is Ops.AFTER:
+            made = UOp(node.op, src[0].dtype, src, node.arg)
+        elif node.op is Ops.DEFINE_LOCAL:
+            made = UOp(node.op, node.dtype, (*src, turn), node.arg)
+        elif node.op in (Ops.LOAD, Ops.STORE):
+            base = node.src[0]
+            while base.op is Ops.AFTER:
+                base = base.src[0]
+            if base in sizes:
+                place = simplify(turn * sizes[base] + src[1])
+                made = UOp(node.op, node.dtype, (src[0], place, *src[2:]), node.arg)
+        done[node] = made
+    info = ast.arg
+    order = (number, *info.order)
+    return UOp(Ops.SINK, ast.dtype, done[ast].src, KernelInfo(info.name, order, info.opts))
