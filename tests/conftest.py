@@ -6,10 +6,12 @@ Hypothesis draws the same cases in every run; `make nightly` draws new ones, and
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Before tilegrad is imported, which reads its switches once. `TILEGRAD_CACHE=... pytest` keeps a
@@ -25,3 +27,18 @@ settings.register_profile(
     "nightly", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("default")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what exists now, thousands of tests, out of every later collection of garbage: some tests
+    count what is alive, collect often, and would look at all of it each time.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _older_objects_are_left_alone() -> None:
+    """The same of what the tests of other modules keep in caches."""
+    gc.collect()
+    gc.freeze()
