@@ -29,6 +29,8 @@ _WORTH_DOTS = 1 << 12
 _WORTH_PADDING = 0.7
 
 
+# Bytes of a line of memory, and how often an element is used where reading it is what takes time.
+_LINE, _FEW_USES = 64, 128
 # What it costs to copy a byte that has its neighbours beside it, where others are turned.
 _RUN = 0.25
 
@@ -104,7 +106,7 @@ class _Tile:
 
     def run(self, lanes: UOp, rows: list[UOp], depth: UOp, fold: UOp) -> bool:
         shaper, unit = self.shaper, self.unit
-        step = shaper.tile_size(lanes, fold)
+        step = self.lanes_of(lanes, rows, fold)
         if not shaper.split_to(lanes, OptOps.UPCAST, step):
             return False
         written = self.newest(Axis.UPCAST)
@@ -123,6 +125,17 @@ class _Tile:
             return False
         self.place_rows(written, own)
         return self.use(written, own)
+
+    def lanes_of(self, lanes: UOp, rows: list[UOp], fold: UOp) -> int:
+        """How many lanes a tile has. Where each is used for few rows, what counts is that lines of
+        memory are read whole.
+        """
+        shaper, unit = self.shaper, self.unit
+        step = shaper.tile_size(lanes, fold)
+        whole = _LINE // unit.dtype_in.itemsize
+        uses = prod(part.vmax + 1 for part in rows)
+        is_far = lanes.src[0].arg % whole == 0 and uses <= _FEW_USES
+        return whole if is_far and step < whole else step
 
     def newest(self, kind: Axis) -> UOp:
         """The axis that was made last."""
@@ -177,20 +190,17 @@ class _Tile:
         # Each chunk of a launch copies a whole again, each block of rows the panels.
         chunks = shaper.target.threads or 1
         is_run = any(_goes_on(value, part, own) for part in ranges)
-        limit = MOST_SCRATCH // 2 if is_run else self.limit
         extent = loops[0].src[0].arg if loops else 1
         blocks = next(
             (
                 count
                 for count in range(min(chunks, extent), extent + 1)
-                if extent % count == 0 and nbytes // count <= limit
+                if extent % count == 0 and nbytes // count <= MOST_SCRATCH // 2
             ),
             None,
         )
         cost = _RUN if is_run else 1.0
-        is_whole = (is_run or nbytes <= limit) and (
-            blocks is None or cost * nbytes * chunks < cost * nbytes + panels * (blocks - 1)
-        )
+        is_whole = blocks is None or cost * nbytes * chunks < cost * nbytes + panels * (blocks - 1)
         if is_whole and self.copy(name, value, own, None):
             return
         if loops and blocks is not None:
@@ -224,11 +234,13 @@ class _Tile:
         order = loop_order(shaper.ast)
         outer = order[: order.index(place) + 1] if place is not None else []
         inner = [part for part in order if part in value.ranges and part not in outer]
-        step = next((part for part in inner if _goes_on(value, part, own)), None)
         argument: object = name
-        if step is not None:
-            last = [part for part in inner if part not in (step, own)]
-            argument = (name, tuple(inner.index(part) for part in (*last, step, own)))
+        for last in ((own,), *((part, own) for part in inner if part.arg[1] is Axis.UPCAST)):
+            step = next((part for part in inner if _goes_on(value, part, last[0])), None)
+            if step is not None:
+                first = [part for part in inner if part is not step and part not in last]
+                argument = (name, tuple(inner.index(part) for part in (*first, step, *last)))
+                break
         axis = -1 if place is None else axes_of(shaper.ast).index(place)
         return shaper.apply(Opt(OptOps.STAGE, axis, argument))
 
@@ -239,9 +251,9 @@ class _Tile:
         return False
 
 
-def _goes_on(value: UOp, loop: UOp, own: UOp) -> bool:
-    """Whether memory goes on from the unit's part of the fold to the next step of `loop`."""
-    if loop.arg[1] is not Axis.REDUCE:
+def _goes_on(value: UOp, loop: UOp, part: UOp) -> bool:
+    """Whether memory goes on from a written-out axis to the next step of `loop`."""
+    if loop.arg[1] in (Axis.UPCAST, Axis.UNROLL):
         return False
-    found = join(value, Dimension({loop: 1}), Dimension({own: 1}))
+    found = join(value, Dimension({loop: 1}), Dimension({part: 1}))
     return found is not None and found.is_contiguous(value)

@@ -77,6 +77,8 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
         packed = dimensions(load, inner)
     elif len(packed) > 1 and (joined := join(load, *packed[-2:])) is not None:
         packed[-2:] = [joined]
+    elif len(packed) > 2 and (joined := join(load, *packed[-3:-1])) is not None:
+        packed[-3:-1] = [joined]
     is_written = inner[-1].arg[1] in (Axis.UPCAST, Axis.UNROLL)
     lanes = [_lanes(each, packed[-1], is_written, load, target) for each in packed]
     groups = _groups(load, packed, is_written, target)
