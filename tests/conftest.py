@@ -30,8 +30,8 @@ settings.load_profile("default")
 
 
 def pytest_collection_finish() -> None:
-    """Leave what exists now, thousands of tests, out of every later collection of garbage: some tests
-    count what is alive, collect often, and would look at all of it each time.
+    """Leave what exists now, thousands of tests, out of every later collection of garbage: some
+    tests count what is alive, collect often, and would look at all of it each time.
     """
     gc.collect()
     gc.freeze()

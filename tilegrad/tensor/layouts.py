@@ -28,6 +28,9 @@ class Layouts(Statistics):
         """A matrix with its axes exchanged; a vector or a number as it is.
 
         Raises ShapeError for more than two axes.
+
+        >>> Tensor([[1, 2]]).t().tolist()
+        [[1], [2]]
         """
         if self.ndim > 2:
             raise ShapeError(
@@ -40,7 +43,11 @@ class Layouts(Statistics):
 
     @property
     def mT(self) -> Self:
-        """The last two axes exchanged."""
+        """The last two axes exchanged.
+
+        >>> Tensor([[1, 2]]).mT.tolist()
+        [[1], [2]]
+        """
         return self.transpose(-1, -2)
 
     swapaxes = Statistics.transpose
@@ -52,27 +59,51 @@ class Layouts(Statistics):
     ndimension = Statistics.dim
 
     def ravel(self) -> Self:
-        """One axis of all elements."""
+        """One axis of all elements.
+
+        >>> Tensor([[1, 2]]).ravel().tolist()
+        [1, 2]
+        """
         return self.flatten()
 
     def view_as(self, other: Self) -> Self:
-        """Reshaped as `other`."""
+        """Reshaped as `other`.
+
+        >>> Tensor([1, 2]).view_as(Tensor([[0, 0]])).tolist()
+        [[1, 2]]
+        """
         return self.reshape(other.shape)
 
     def reshape_as(self, other: Self) -> Self:
-        """Reshaped as `other`."""
+        """Reshaped as `other`.
+
+        >>> Tensor([1, 2]).reshape_as(Tensor([[0, 0]])).tolist()
+        [[1, 2]]
+        """
         return self.reshape(other.shape)
 
     def type_as(self, other: Self) -> Self:
-        """Cast to the dtype of `other`."""
+        """Cast to the dtype of `other`.
+
+        >>> Tensor([1]).type_as(Tensor([0.5])).tolist()
+        [1.0]
+        """
         return self.cast(other.dtype)
 
     def fliplr(self) -> Self:
-        """The columns in reverse."""
+        """The columns in reverse.
+
+        >>> Tensor([[1, 2]]).fliplr().tolist()
+        [[2, 1]]
+        """
         return self.flip(1)
 
     def flipud(self) -> Self:
-        """The rows in reverse."""
+        """The rows in reverse.
+
+        >>> Tensor([[1], [2]]).flipud().tolist()
+        [[2], [1]]
+        """
         return self.flip(0)
 
     @composed
@@ -93,7 +124,11 @@ class Layouts(Statistics):
 
     @composed
     def diag_embed(self) -> Self:
-        """Matrices with the last axis on their diagonals."""
+        """Matrices with the last axis on their diagonals.
+
+        >>> Tensor([1, 2]).diag_embed().tolist()
+        [[1, 0], [0, 2]]
+        """
         size = self._sizes[-1]
         unit = type(self).eye(size, dtype=dtypes.bool, device=self.device)
         return unit.where(self.unsqueeze(-1), 0)
@@ -104,6 +139,9 @@ class Layouts(Statistics):
         """The slice at `index` along `dim`, without that axis.
 
         Raises IndexBoundsError if there is none.
+
+        >>> Tensor([[1, 2], [3, 4]]).select(1, 0).tolist()
+        [1, 3]
         """
         axis = as_axis("select", dim, self.ndim)
         return self[(*[slice(None)] * axis, index)]
@@ -135,15 +173,27 @@ class Layouts(Statistics):
         return self.split(sizes, axis)
 
     def hsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
-        """`tensor_split` of the columns, or of a vector."""
+        """`tensor_split` of the columns, or of a vector.
+
+        >>> [part.tolist() for part in Tensor([1, 2, 3]).hsplit(2)]
+        [[1, 2], [3]]
+        """
         return self.tensor_split(indices_or_sections, 1 if self.ndim > 1 else 0)
 
     def vsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
-        """`tensor_split` of the rows."""
+        """`tensor_split` of the rows.
+
+        >>> [part.tolist() for part in Tensor([[1], [2]]).vsplit(2)]
+        [[[1]], [[2]]]
+        """
         return self.tensor_split(indices_or_sections, 0)
 
     def dsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
-        """`tensor_split` of the third axis."""
+        """`tensor_split` of the third axis.
+
+        >>> [part.shape for part in Tensor.zeros(1, 1, 5).dsplit([2])]
+        [(1, 1, 2), (1, 1, 3)]
+        """
         return self.tensor_split(indices_or_sections, 2)
 
     @composed
@@ -166,11 +216,19 @@ class Layouts(Statistics):
         return self.expand(whole).gather(axis, indices.expand(shape))
 
     def argwhere(self) -> Self:
-        """As `nonzero`."""
+        """As `nonzero`.
+
+        >>> Tensor([0, 7]).argwhere().tolist()
+        [[1]]
+        """
         return self.nonzero()
 
     def msort(self) -> Self:
-        """The values in order along the first axis."""
+        """The values in order along the first axis.
+
+        >>> Tensor([3, 1, 2]).msort().tolist()
+        [1, 2, 3]
+        """
         return self.sort(0)[0]
 
     # parts written, as a new tensor
@@ -206,13 +264,20 @@ class Layouts(Statistics):
         """This tensor with the slices of `source` at the places `index` along `dim`.
 
         Raises as `index_add`.
+
+        >>> Tensor([1, 2, 3]).index_copy(0, Tensor([2]), Tensor([9])).tolist()
+        [1, 2, 9]
         """
         axis, places = self._along("index_copy", dim, index, source._sizes)
         return self.scatter(axis, places, source)
 
     @composed
     def index_fill(self, dim: int, index: Self, value: Any) -> Self:
-        """This tensor with `value` in the slices at `index` along `dim`."""
+        """This tensor with `value` in the slices at `index` along `dim`.
+
+        >>> Tensor([1, 2, 3]).index_fill(0, Tensor([0, 2]), 9).tolist()
+        [9, 2, 9]
+        """
         axis = as_axis("index_fill", dim, self.ndim)
         shape: list[Any] = list(self._sizes)
         shape[axis] = index.numel()
@@ -224,6 +289,9 @@ class Layouts(Statistics):
         """This tensor with `src` as its slice at `index` along `dim`.
 
         Raises IndexBoundsError if there is none.
+
+        >>> Tensor([[1, 2], [3, 4]]).select_scatter(Tensor([8, 9]), 1, 0).tolist()
+        [[8, 2], [9, 4]]
         """
         axis = as_axis("select_scatter", dim, self.ndim)
         place = self.select(axis, index) is not None and index % self._sizes[axis]
@@ -234,7 +302,11 @@ class Layouts(Statistics):
         self, src: Self, dim: int = 0, start: int | None = None, end: int | None = None,
         step: int = 1,
     ) -> Self:  # fmt: skip
-        """This tensor with `src` in the places start:end:step along `dim`."""
+        """This tensor with `src` in the places start:end:step along `dim`.
+
+        >>> Tensor([1, 2, 3]).slice_scatter(Tensor([8, 9]), 0, 1).tolist()
+        [1, 8, 9]
+        """
         axis = as_axis("slice_scatter", dim, self.ndim)
         places = range(self._sizes[axis])[start:end:step]
         index = type(self)(list(places), device=self.device, dtype=dtypes.int32)
@@ -243,48 +315,84 @@ class Layouts(Statistics):
     # devices
 
     def cpu(self) -> Self:
-        """On the CPU."""
+        """On the CPU.
+
+        >>> Tensor([1]).cpu().device
+        'CPU'
+        """
         return self.to("CPU")
 
     # new tensors
 
     def new_zeros(self, *shape: Any, dtype: DType | str | None = None) -> Self:
-        """Zeros of this dtype on this device."""
+        """Zeros of this dtype on this device.
+
+        >>> Tensor([1]).new_zeros(2).tolist()
+        [0, 0]
+        """
         return type(self).zeros(*shape, dtype=dtype or self.dtype, device=self.device)
 
     def new_ones(self, *shape: Any, dtype: DType | str | None = None) -> Self:
-        """Ones of this dtype on this device."""
+        """Ones of this dtype on this device.
+
+        >>> Tensor([1]).new_ones(2).tolist()
+        [1, 1]
+        """
         return type(self).ones(*shape, dtype=dtype or self.dtype, device=self.device)
 
     def new_empty(self, *shape: Any, dtype: DType | str | None = None) -> Self:
-        """Memory of this dtype on this device, with any values."""
+        """Memory of this dtype on this device, with any values.
+
+        >>> Tensor([1]).new_empty(2).shape
+        (2,)
+        """
         return type(self).empty(*shape, dtype=dtype or self.dtype, device=self.device)
 
     def new_full(self, shape: Any, fill_value: Any, dtype: DType | str | None = None) -> Self:
-        """`fill_value` everywhere, in this dtype on this device."""
+        """`fill_value` everywhere, in this dtype on this device.
+
+        >>> Tensor([1]).new_full((2,), 5).tolist()
+        [5, 5]
+        """
         return type(self).full(shape, fill_value, dtype=dtype or self.dtype, device=self.device)
 
     def new_tensor(self, data: Any, dtype: DType | str | None = None) -> Self:
-        """`data` in this dtype on this device."""
+        """`data` in this dtype on this device.
+
+        >>> Tensor([1.0]).new_tensor([2]).tolist()
+        [2.0]
+        """
         return type(self)(data, dtype=dtype or self.dtype, device=self.device)
 
     @classmethod
     def logspace(
         cls, start: float, stop: float, steps: int, base: float = 10.0, **options: Any
     ) -> Self:
-        """`base` to the powers of `linspace`."""
+        """`base` to the powers of `linspace`.
+
+        >>> Tensor.logspace(0, 2, 3).round().tolist()
+        [1.0, 10.0, 100.0]
+        """
         powers: Self = cls.linspace(start, stop, steps, **options)
         return (powers * math.log2(base)).exp2()
 
     @classmethod
     def tril_indices(cls, row: int, col: int, offset: int = 0) -> Self:
-        """The rows and the columns, as int32 of shape (2, n), of the lower triangle of a matrix."""
+        """The rows and the columns, as int32 of shape (2, n), of the lower triangle of a matrix.
+
+        >>> Tensor.tril_indices(2, 2).tolist()
+        [[0, 1, 1], [0, 0, 1]]
+        """
         pairs = [(r, c) for r in range(row) for c in range(min(col, r + offset + 1))]
         return cls._columns_of(pairs)
 
     @classmethod
     def triu_indices(cls, row: int, col: int, offset: int = 0) -> Self:
-        """The same of the upper triangle."""
+        """The same of the upper triangle.
+
+        >>> Tensor.triu_indices(2, 2).tolist()
+        [[0, 0, 1], [0, 1, 1]]
+        """
         pairs = [(r, c) for r in range(row) for c in range(max(0, r + offset), col)]
         return cls._columns_of(pairs)
 
@@ -304,14 +412,22 @@ class Layouts(Statistics):
 
     @classmethod
     def hstack(cls, *tensors: Any) -> Self:
-        """Side by side: along axis 1, vectors along axis 0. Given one by one or as a list."""
+        """Side by side: along axis 1, vectors along axis 0. Given one by one or as a list.
+
+        >>> Tensor.hstack([Tensor([1]), Tensor([2, 3])]).tolist()
+        [1, 2, 3]
+        """
         parts = [part if part.ndim else part.reshape(1) for part in cls._each(tensors)]
         joined: Self = parts[0].cat(*parts[1:], dim=0 if parts[0].ndim == 1 else 1)
         return joined
 
     @classmethod
     def vstack(cls, *tensors: Any) -> Self:
-        """One below the other: along axis 0, vectors as rows. Given one by one or as a list."""
+        """One below the other: along axis 0, vectors as rows. Given one by one or as a list.
+
+        >>> Tensor.vstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+        [[1, 2], [3, 4]]
+        """
         parts = [p if p.ndim > 1 else p.reshape(1, -1) for p in cls._each(tensors)]
         joined: Self = parts[0].cat(*parts[1:], dim=0)
         return joined
@@ -335,7 +451,11 @@ class Layouts(Statistics):
 
     @classmethod
     def cartesian_prod(cls, *tensors: Self) -> Self:
-        """All ways to choose one element of each vector, a row for each."""
+        """All ways to choose one element of each vector, a row for each.
+
+        >>> Tensor.cartesian_prod(Tensor([1, 2]), Tensor([3])).tolist()
+        [[1, 3], [2, 3]]
+        """
         if len(tensors) == 1:
             return tensors[0]
         grids: Any = tensors[0].meshgrid(*tensors[1:], indexing="ij")
@@ -348,6 +468,9 @@ class Layouts(Statistics):
         """All of them in the shape to which they broadcast.
 
         Raises ShapeError if there is none.
+
+        >>> [part.shape for part in Tensor.broadcast_tensors(Tensor([[1], [2]]), Tensor([3, 4]))]
+        [(2, 2), (2, 2)]
         """
         shape = broadcast_shape("broadcast_tensors", [tensor.uop for tensor in tensors])
         return tuple(tensor.expand(shape) for tensor in tensors)

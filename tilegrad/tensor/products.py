@@ -44,25 +44,44 @@ class Products(Layouts):
         """The product of two matrices.
 
         Raises ShapeError for other numbers of axes, or sizes that do not fit.
+
+        >>> Tensor([[1, 2]]).mm(Tensor([[3], [4]])).tolist()
+        [[11]]
         """
         return self._matrices_of("mm", other, 2, 2)
 
     def bmm(self, other: Self) -> Self:
-        """The products of matrices (b, n, k) and (b, k, m). Raises as `mm`."""
+        """The products of matrices (b, n, k) and (b, k, m). Raises as `mm`.
+
+        >>> Tensor([[[1, 2]]]).bmm(Tensor([[[3], [4]]])).tolist()
+        [[[11]]]
+        """
         return self._matrices_of("bmm", other, 3, 3)
 
     def mv(self, vector: Self) -> Self:
-        """The product of a matrix and a vector. Raises as `mm`."""
+        """The product of a matrix and a vector. Raises as `mm`.
+
+        >>> Tensor([[1, 2]]).mv(Tensor([3, 4])).tolist()
+        [11]
+        """
         return self._matrices_of("mv", vector, 2, 1)
 
     def inner(self, other: Self) -> Self:
-        """Sums of products along the last axes of both."""
+        """Sums of products along the last axes of both.
+
+        >>> Tensor([1, 2]).inner(Tensor([3, 4])).item()
+        11
+        """
         if not self.ndim or not other.ndim:
             return self * other
         return self.tensordot(other, ([-1], [-1]))
 
     def vdot(self, other: Self) -> Self:
-        """The sum of products of two vectors. Raises as `mm`."""
+        """The sum of products of two vectors. Raises as `mm`.
+
+        >>> Tensor([1, 2]).vdot(Tensor([3, 4])).item()
+        11
+        """
         return self._matrices_of("vdot", other, 1, 1)
 
     ger = Layouts.outer
@@ -122,19 +141,35 @@ class Products(Layouts):
         return self._added(left.mm(right), beta, alpha)
 
     def addmv(self, left: Self, right: Self, *, beta: float = 1, alpha: float = 1) -> Self:
-        """beta * self + alpha * (left @ right), of a matrix and a vector. Raises as `mm`."""
+        """beta * self + alpha * (left @ right), of a matrix and a vector. Raises as `mm`.
+
+        >>> Tensor([1]).addmv(Tensor([[2]]), Tensor([3])).tolist()
+        [7]
+        """
         return self._added(left.mv(right), beta, alpha)
 
     def baddbmm(self, left: Self, right: Self, *, beta: float = 1, alpha: float = 1) -> Self:
-        """beta * self + alpha * (left @ right), of (b, n, k) and (b, k, m). Raises as `mm`."""
+        """beta * self + alpha * (left @ right), of (b, n, k) and (b, k, m). Raises as `mm`.
+
+        >>> Tensor([[[1]]]).baddbmm(Tensor([[[2]]]), Tensor([[[3]]])).tolist()
+        [[[7]]]
+        """
         return self._added(left.bmm(right), beta, alpha)
 
     def addbmm(self, left: Self, right: Self, *, beta: float = 1, alpha: float = 1) -> Self:
-        """beta * self + alpha * the sum of all left @ right, of (b, n, k) and (b, k, m)."""
+        """beta * self + alpha * the sum of all left @ right, of (b, n, k) and (b, k, m).
+
+        >>> Tensor([[1]]).addbmm(Tensor([[[2]]]), Tensor([[[3]]])).tolist()
+        [[7]]
+        """
         return self._added(left.bmm(right).sum(0), beta, alpha)
 
     def addr(self, left: Self, right: Self, *, beta: float = 1, alpha: float = 1) -> Self:
-        """beta * self + alpha * the outer product of two vectors."""
+        """beta * self + alpha * the outer product of two vectors.
+
+        >>> Tensor([[1, 1]]).addr(Tensor([2]), Tensor([3, 4])).tolist()
+        [[7, 9]]
+        """
         return self._added(left.outer(right), beta, alpha)
 
     # functions of matrices
@@ -143,7 +178,11 @@ class Products(Layouts):
     pinverse = Layouts.pinv
 
     def logdet(self) -> Self:
-        """The logarithm of the determinant of each matrix; NaN where that is negative."""
+        """The logarithm of the determinant of each matrix; NaN where that is negative.
+
+        >>> Tensor([[1.0, 0.0], [0.0, 1.0]]).logdet().item()
+        0.0
+        """
         sign, size = self.slogdet()
         return (sign < 0).where(float("nan"), size)
 

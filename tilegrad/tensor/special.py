@@ -87,16 +87,28 @@ class Special(Digests):
         return left._floating()._in_float(function)
 
     def deg2rad(self) -> Self:
-        """Degrees as radians."""
+        """Degrees as radians.
+
+        >>> Tensor([0.0]).deg2rad().tolist()
+        [0.0]
+        """
         return self._floating() * (math.pi / 180)
 
     def rad2deg(self) -> Self:
-        """Radians as degrees."""
+        """Radians as degrees.
+
+        >>> Tensor([0.0]).rad2deg().tolist()
+        [0.0]
+        """
         return self._floating() * (180 / math.pi)
 
     @composed
     def sinc(self) -> Self:
-        """sin(pi x) / (pi x), and 1 at 0."""
+        """sin(pi x) / (pi x), and 1 at 0.
+
+        >>> Tensor([0.0, 0.5]).double().sinc().tolist()
+        [1.0, 0.6366197723675814]
+        """
 
         def function(x: Self) -> Self:
             angle = x.eq(0).where(1.0, x) * math.pi
@@ -252,7 +264,11 @@ class Special(Digests):
 
     @composed
     def logit(self, eps: float | None = None) -> Self:
-        """log(self / (1 - self)), of this tensor limited to eps..1 - eps if `eps` is given."""
+        """log(self / (1 - self)), of this tensor limited to eps..1 - eps if `eps` is given.
+
+        >>> Tensor([0.5, 1.0]).logit().tolist()
+        [0.0, inf]
+        """
 
         def function(x: Self) -> Self:
             inside = x if eps is None else x.clip(eps, 1 - eps)
@@ -262,7 +278,11 @@ class Special(Digests):
 
     @composed
     def xlogy(self, other: Any) -> Self:
-        """self * log(other), and 0 where self is 0, unless `other` is NaN."""
+        """self * log(other), and 0 where self is 0, unless `other` is NaN.
+
+        >>> Tensor([0.0, 2.0]).xlogy(Tensor([0.0, 1.0])).tolist()
+        [0.0, 0.0]
+        """
         left, right = self._same_dtype("xlogy", other)
         left, right = left._floating(), right._floating()
         is_zero = left.eq(0)
@@ -275,6 +295,9 @@ class Special(Digests):
     ) -> Self:
         """`nan` for NaN, and the largest finite values of the dtype for infinite ones unless others
         are given; integers as they are.
+
+        >>> Tensor([float("nan"), 2.0]).nan_to_num().tolist()
+        [0.0, 2.0]
         """
         if not self.dtype.is_float:
             return self
@@ -285,41 +308,73 @@ class Special(Digests):
 
     @composed
     def heaviside(self, values: Any) -> Self:
-        """0 below 0, 1 above, `values` at 0."""
+        """0 below 0, 1 above, `values` at 0.
+
+        >>> Tensor([-3.0, 0.0, 2.0]).heaviside(0.5).tolist()
+        [0.0, 0.5, 1.0]
+        """
         left, right = self._same_dtype("heaviside", values)
         return left.isnan().where(left, left.eq(0).where(right, (left > 0).cast(left.dtype)))
 
     def isposinf(self) -> Self:
-        """Where the value is +inf."""
+        """Where the value is +inf.
+
+        >>> Tensor([1.0, float("inf")]).isposinf().tolist()
+        [False, True]
+        """
         return self.isinf(True, False)
 
     def isneginf(self) -> Self:
-        """Where the value is -inf."""
+        """Where the value is -inf.
+
+        >>> Tensor([1.0, float("-inf")]).isneginf().tolist()
+        [False, True]
+        """
         return self.isinf(False, True)
 
     @composed
     def signbit(self) -> Self:
-        """Where the sign is set, that of -0.0 too."""
+        """Where the sign is set, that of -0.0 too.
+
+        >>> Tensor([-0.0, 0.0]).signbit().tolist()
+        [True, False]
+        """
         if not self.dtype.is_float:
             return self < 0
         return self.bitcast(dtypes.from_name(f"int{8 * self.dtype.itemsize}")) < 0
 
     def frac(self) -> Self:
-        """What `trunc` takes away, with the sign of the value."""
+        """What `trunc` takes away, with the sign of the value.
+
+        >>> Tensor([2.5, -2.5]).frac().tolist()
+        [0.5, -0.5]
+        """
         return self - self.trunc()
 
     def fmax(self, other: Any) -> Self:
-        """The larger of the two; of a number and NaN the number."""
+        """The larger of the two; of a number and NaN the number.
+
+        >>> Tensor([1.0, float("nan")]).fmax(Tensor([2.0, 3.0])).tolist()
+        [2.0, 3.0]
+        """
         left, right = self._same_dtype("fmax", other)
         return left.isnan().where(right, right.isnan().where(left, left.maximum(right)))
 
     def fmin(self, other: Any) -> Self:
-        """The smaller of the two; of a number and NaN the number."""
+        """The smaller of the two; of a number and NaN the number.
+
+        >>> Tensor([1.0, float("nan")]).fmin(Tensor([2.0, 3.0])).tolist()
+        [1.0, 3.0]
+        """
         left, right = self._same_dtype("fmin", other)
         return left.isnan().where(right, right.isnan().where(left, left.minimum(right)))
 
     def logaddexp2(self, other: Any) -> Self:
-        """log2(2^self + 2^other), without overflow."""
+        """log2(2^self + 2^other), without overflow.
+
+        >>> Tensor([1.0]).double().logaddexp2(Tensor([1.0]).double()).tolist()
+        [2.0]
+        """
         left, right = self._same_dtype("logaddexp2", other)
         ln2 = math.log(2.0)
         return (left._floating() * ln2).logaddexp(right._floating() * ln2) * (1 / ln2)
@@ -327,34 +382,58 @@ class Special(Digests):
     # sums of products
 
     def addcmul(self, first: Any, second: Any, *, value: float = 1) -> Self:
-        """self + value * first * second."""
+        """self + value * first * second.
+
+        >>> Tensor([1]).addcmul(Tensor([2]), Tensor([3])).tolist()
+        [7]
+        """
         product: Self = first * second if value == 1 else first * second * value
         return self + product
 
     def addcdiv(self, first: Any, second: Any, *, value: float = 1) -> Self:
-        """self + value * first / second."""
+        """self + value * first / second.
+
+        >>> Tensor([1.0]).addcdiv(Tensor([3.0]), Tensor([2.0])).tolist()
+        [2.5]
+        """
         quotient: Self = first / second if value == 1 else first / second * value
         return self + quotient
 
     # truth
 
     def logical_and(self, other: Any) -> Self:
-        """Whether both are not zero."""
+        """Whether both are not zero.
+
+        >>> Tensor([0, 2]).logical_and(Tensor([1, 1])).tolist()
+        [False, True]
+        """
         left, right = self._same_dtype("logical_and", other)
         return left.cast(dtypes.bool) & right.cast(dtypes.bool)
 
     def logical_or(self, other: Any) -> Self:
-        """Whether one of both is not zero."""
+        """Whether one of both is not zero.
+
+        >>> Tensor([0, 2]).logical_or(Tensor([0, 1])).tolist()
+        [False, True]
+        """
         left, right = self._same_dtype("logical_or", other)
         return left.cast(dtypes.bool) | right.cast(dtypes.bool)
 
     def logical_xor(self, other: Any) -> Self:
-        """Whether just one of both is not zero."""
+        """Whether just one of both is not zero.
+
+        >>> Tensor([0, 2]).logical_xor(Tensor([1, 1])).tolist()
+        [True, False]
+        """
         left, right = self._same_dtype("logical_xor", other)
         return left.cast(dtypes.bool).ne(right.cast(dtypes.bool))
 
     def equal(self, other: Self) -> bool:
-        """Whether both have one shape and the same elements; this computes."""
+        """Whether both have one shape and the same elements; this computes.
+
+        >>> Tensor([1, 2]).equal(Tensor([1, 2]))
+        True
+        """
         return self.shape == other.shape and bool(self.eq(other).all())
 
     @composed
@@ -372,11 +451,19 @@ class Special(Digests):
     # shrinking
 
     def hardshrink(self, lambd: float = 0.5) -> Self:
-        """0 for what is not further than `lambd` from 0."""
+        """0 for what is not further than `lambd` from 0.
+
+        >>> Tensor([0.25, -2.0]).hardshrink().tolist()
+        [0.0, -2.0]
+        """
         return (self.abs() > lambd).where(self, 0)
 
     def softshrink(self, lambd: float = 0.5) -> Self:
-        """`lambd` nearer to 0, and 0 for what is not further from it."""
+        """`lambd` nearer to 0, and 0 for what is not further from it.
+
+        >>> Tensor([0.25, -2.0]).softshrink().tolist()
+        [0.0, -1.5]
+        """
         return (self > lambd).where(self - lambd, (self < -lambd).where(self + lambd, 0))
 
     # PyTorch's other names
@@ -405,13 +492,25 @@ class Special(Digests):
     bitwise_right_shift = Digests.rshift
 
     def positive(self) -> Self:
-        """This tensor."""
+        """This tensor.
+
+        >>> Tensor([-1]).positive().tolist()
+        [-1]
+        """
         return self
 
     def clamp_min(self, min: Any) -> Self:
-        """Limited from below."""
+        """Limited from below.
+
+        >>> Tensor([1, 5]).clamp_min(3).tolist()
+        [3, 5]
+        """
         return self.clip(min=min)
 
     def clamp_max(self, max: Any) -> Self:
-        """Limited from above."""
+        """Limited from above.
+
+        >>> Tensor([1, 5]).clamp_max(3).tolist()
+        [1, 3]
+        """
         return self.clip(max=max)

@@ -38,27 +38,47 @@ class Statistics(Special):
 
     @takes_dim
     def amax(self, axis: Axes = None, keepdim: bool = False) -> Self:
-        """As `max`."""
+        """As `max`.
+
+        >>> Tensor([[1, 5], [7, 2]]).amax(1).tolist()
+        [5, 7]
+        """
         return self.max(axis, keepdim)
 
     @takes_dim
     def amin(self, axis: Axes = None, keepdim: bool = False) -> Self:
-        """As `min`."""
+        """As `min`.
+
+        >>> Tensor([[1, 5], [7, 2]]).amin(1).tolist()
+        [1, 2]
+        """
         return self.min(axis, keepdim)
 
     @takes_dim
     def aminmax(self, axis: Axes = None, keepdim: bool = False) -> tuple[Self, Self]:
-        """The smallest and the largest value over `axis`."""
+        """The smallest and the largest value over `axis`.
+
+        >>> [part.item() for part in Tensor([3, 1, 2]).aminmax()]
+        [1, 3]
+        """
         return self.min(axis, keepdim), self.max(axis, keepdim)
 
     @takes_dim
     def nansum(self, axis: Axes = None, keepdim: bool = False) -> Self:
-        """The sum of what is not NaN."""
+        """The sum of what is not NaN.
+
+        >>> Tensor([1.0, float("nan")]).nansum().item()
+        1.0
+        """
         return self.isnan().where(0, self).sum(axis, keepdim)
 
     @takes_dim
     def nanmean(self, axis: Axes = None, keepdim: bool = False) -> Self:
-        """The mean of what is not NaN; NaN if there is nothing else."""
+        """The mean of what is not NaN; NaN if there is nothing else.
+
+        >>> Tensor([1.0, float("nan"), 2.0]).nanmean().item()
+        1.5
+        """
         count = (~self.isnan()).sum(axis, keepdim)
         total: Self = self.nansum(axis, keepdim) / count
         return total
@@ -174,6 +194,9 @@ class Statistics(Special):
     def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Self:
         """How many elements lie in each of `bins` equal parts of min..max, both ends included, in
         this dtype; of 0..0 from the smallest element to the largest, which are computed now.
+
+        >>> Tensor([0.5, 1.5, 1.6]).histc(2, 0, 2).tolist()
+        [1.0, 2.0]
         """
         low, high = float(min), float(max)
         if low == high:
@@ -212,7 +235,11 @@ class Statistics(Special):
 
     @composed
     def corrcoef(self) -> Self:
-        """The correlations of the rows: `cov` over the deviations of both, in -1..1."""
+        """The correlations of the rows: `cov` over the deviations of both, in -1..1.
+
+        >>> Tensor([[0.0, 1.0], [1.0, 0.0]]).corrcoef().round().tolist()
+        [[1.0, -1.0], [-1.0, 1.0]]
+        """
         found = self.cov()
         if not found.ndim:
             return found / found
@@ -243,7 +270,11 @@ class Statistics(Special):
 
     @composed
     def trapezoid(self, x: Self | None = None, *, dx: float = 1.0, dim: int = -1) -> Self:
-        """The integral along `dim` by the trapezoid rule, at the places `x` or in steps `dx`."""
+        """The integral along `dim` by the trapezoid rule, at the places `x` or in steps `dx`.
+
+        >>> Tensor([1.0, 2.0, 3.0]).trapezoid().item()
+        4.0
+        """
         axis = as_axis("trapezoid", dim, self.ndim)
         size = self._sizes[axis]
         y = self._floating()
@@ -255,7 +286,11 @@ class Statistics(Special):
         return (both * x.diff(dim=axis)).sum(axis) * 0.5
 
     def dist(self, other: Self, p: float = 2.0) -> Self:
-        """The p-norm of self - other."""
+        """The p-norm of self - other.
+
+        >>> Tensor([3.0, 0.0]).dist(Tensor([0.0, 4.0])).item()
+        5.0
+        """
         return (self - other).norm(p)
 
     @composed
@@ -280,7 +315,11 @@ class Statistics(Special):
 
     @composed
     def renorm(self, p: float, dim: int, maxnorm: float) -> Self:
-        """This tensor, its slices along `dim` whose p-norm exceeds `maxnorm` scaled down to it."""
+        """This tensor, its slices along `dim` whose p-norm exceeds `maxnorm` scaled down to it.
+
+        >>> Tensor([[3.0, 4.0]]).renorm(2, 0, 1.0).norm().round().item()
+        1.0
+        """
         axis = as_axis("renorm", dim, self.ndim)
         others = tuple(place for place in range(self.ndim) if place != axis)
         size = self.norm(p, others, keepdim=True)
@@ -290,6 +329,9 @@ class Statistics(Special):
         """Summed over what broadcasting to this shape from `size` repeated.
 
         Raises ShapeError if `size` does not broadcast to this shape.
+
+        >>> Tensor([[1, 2], [3, 4]]).sum_to_size(2).tolist()
+        [4, 6]
         """
         wanted: Sequence[int] = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
         offset = self.ndim - len(wanted)

@@ -90,7 +90,11 @@ class Updating(Assignment):
         return self.assign(self.full_like(value))
 
     def zero_(self) -> Self:
-        """Be 0 everywhere."""
+        """Be 0 everywhere.
+
+        >>> Tensor([1, 2]).zero_().tolist()
+        [0, 0]
+        """
         return self.fill_(0)
 
     def copy_(self, source: Any) -> Self:
@@ -107,27 +111,47 @@ class Updating(Assignment):
         return self.assign(moved.expand(self.shape))
 
     def fill_diagonal_(self, value: Any) -> Self:
-        """Be `value` on the diagonal of a matrix."""
+        """Be `value` on the diagonal of a matrix.
+
+        >>> Tensor([[1, 2], [3, 4]]).fill_diagonal_(0).tolist()
+        [[0, 2], [3, 0]]
+        """
         rows, columns = self._sizes
         places = type(self).eye(rows, columns, dtype="bool", device=self.device)
         return self.assign(places.where(value, self))
 
     def uniform_(self, low: float = 0.0, high: float = 1.0) -> Self:
-        """Random numbers, uniform in low..high."""
+        """Random numbers, uniform in low..high.
+
+        >>> Tensor.empty(2).uniform_().shape
+        (2,)
+        """
         made = type(self).uniform(*self._sizes, low=low, high=high, device=self.device)
         return self.assign(made.cast(self.dtype))
 
     def normal_(self, mean: float = 0.0, std: float = 1.0) -> Self:
-        """Normally distributed random numbers."""
+        """Normally distributed random numbers.
+
+        >>> Tensor.empty(2).normal_().shape
+        (2,)
+        """
         made = type(self).normal(*self._sizes, mean=mean, std=std, device=self.device)
         return self.assign(made.cast(self.dtype))
 
     def exponential_(self, lambd: float = 1.0) -> Self:
-        """Exponentially distributed random numbers of the rate `lambd`."""
+        """Exponentially distributed random numbers of the rate `lambd`.
+
+        >>> Tensor.empty(2).exponential_().shape
+        (2,)
+        """
         made = type(self).exponential(*self._sizes, device=self.device)
         return self.assign((made * (1 / lambd)).cast(self.dtype))
 
     def bernoulli_(self, p: float = 0.5) -> Self:
-        """1 with probability `p`, else 0."""
+        """1 with probability `p`, else 0.
+
+        >>> Tensor([0.5, 0.5]).bernoulli_(1.0).tolist()
+        [1.0, 1.0]
+        """
         made = type(self).rand(*self._sizes, device=self.device) < p
         return self.assign(made.cast(self.dtype))
