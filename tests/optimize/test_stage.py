@@ -164,6 +164,23 @@ def test_seven_neighbours_are_better_rows_than_eight_pictures() -> None:
     assert not any(opt.op is TILE for opt in opts)
 
 
+@pytest.mark.parametrize(("size", "stride"), [(3, 2), (5, 3)])
+def test_strided_windows_are_picked_from_a_copy(size: int, stride: int) -> None:
+    """Where the windows reach over the border: no gate is left where they are folded."""
+    x = SEED.standard_normal((16, 4, 67, 64), np.float32)
+    padding = size // 2
+    ast = kernel_of(Tensor(x).realize().max_pool2d((size, size), stride=stride, padding=padding))
+    opts = heuristic(ast, Device["CPU"].target)
+    assert [opt.arg for opt in opts if opt.op is STAGE] == [1]
+    (fold,) = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    assert fold.src[0].op is Ops.LOAD, "what stands for the border is what the load gives"
+    around = ((0, 0), (0, 0), (padding, padding), (padding, padding))
+    padded = np.pad(x, around, constant_values=-np.inf)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (size, size), (2, 3))
+    expected = windows[:, :, ::stride, ::stride].max((4, 5))
+    np.testing.assert_array_equal(run(ast, opts, expected.shape, x), expected)
+
+
 def test_groups_of_a_convolution_are_a_loop_of_their_own() -> None:
     x = SEED.standard_normal((2, 32, 9, 16), np.float32)
     w = SEED.standard_normal((32, 8, 3, 3), np.float32)

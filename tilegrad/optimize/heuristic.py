@@ -315,6 +315,11 @@ class _Shaper:
         if width < 2:
             return
         store = _stores(self.ast)[0]
+        strided = _strided_window(folds, store) if self.work() >= _WORTH_STAGING else None
+        if strided is not None:
+            self.stage_window(strided)
+            folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+            store = _stores(self.ast)[0]
         has_lanes = [self.vectorize_fold(fold, width, is_alone=len(folds) == 1) for fold in folds]
         for nest in [node for node in self.ast.toposort() if node.op is Ops.END]:
             self.vectorize_nest(nest, width)
@@ -580,6 +585,26 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
 
 
 def _nbytes(loads: list[UOp]) -> int:
+def _strided_window(folds: list[UOp], store: UOp) -> int | None:
+    """The parameter of which the only fold reads windows behind gates, several elements apart along
+    what is stored: as a copy without gates, its lanes are picked from whole vectors.
+    """
+    loads = [node for node in store.toposort() if node.op is Ops.LOAD]
+    gated = [load for load in loads if len(load.src) == 4]
+    if len(folds) != 1 or len(gated) != 1 or gated[0] is not folds[0].src[0]:
+        return None
+    (load,) = gated
+    if load.src[0].op is not Ops.DEFINE_GLOBAL or any(
+        other is not load and other.src[0] is load.src[0] for other in loads
+    ):
+        return None
+    strides = [
+        _stride(load.src[1], part) for part in load.ranges if _stride(store.src[1], part) == 1
+    ]
+    is_apart = any(stride is not None and abs(stride) > 1 for stride in strides)
+    return int(load.src[0].arg) if is_apart and set(folds[0].src[1:]) <= load.ranges else None
+
+
     """The size of the parameters that are loaded."""
     memories = {load.src[0].dtype for load in loads if isinstance(load.src[0].dtype, Pointer)}
     return sum(memory.size * memory.base.itemsize for memory in memories)

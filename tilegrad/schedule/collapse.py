@@ -8,6 +8,8 @@ and sign.
 
 from __future__ import annotations
 
+from typing import Any
+
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat, graph_rewrite
@@ -53,6 +55,21 @@ def where_of_load(g: UOp, load: UOp) -> UOp | None:
     return None
 
 
+@COLLAPSE.rule(
+    "where-is-alternative",
+    UPat(Ops.WHERE, src=(g, UPat(Ops.LOAD, name="load"), UPat(Ops.CONST, name="other"))),
+)
+def where_is_alternative(g: UOp, load: UOp, other: UOp) -> UOp | None:
+    """What is chosen where a gate is closed is what the load gives there.
+
+    before   WHERE(g, LOAD(a, i, 0, g), -inf)
+    after    LOAD(a, i, -inf, g)
+    """
+    if len(load.src) == 4 and _covers(load.src[3], g) and _covers(g, load.src[3]):
+        return load.replace(src=(*load.src[:2], other, load.src[3]))
+    return None
+
+
 @COLLAPSE.rule("where-gives-zero", UPat(Ops.WHERE, src=(g, UPat(Ops.MUL, name="value"), zero)))
 def where_gives_zero(g: UOp, value: UOp) -> UOp | None:
     """A product whose loads already give zero outside the gate is zero there by itself; else the
@@ -91,7 +108,25 @@ def _is_of_indices(condition: UOp) -> bool:
 
 def _covers(gate: UOp, condition: UOp) -> bool:
     """Whether `gate` says all that `condition` does."""
-    return set(conjuncts(condition)) <= set(conjuncts(gate))
+    wanted = set(conjuncts(condition)).difference(conjuncts(gate))
+    return not wanted or {_said(part) for part in wanted} <= {*map(_said, conjuncts(gate))}
+
+
+def _said(part: UOp) -> Any:
+    """What a comparison of indices says, however it is written: that a sum is at most 0."""
+    negated = part.op is Ops.XOR and part.src[1].op is Ops.CONST and part.src[1].arg is True
+    test = part.src[0] if negated else part
+    if test.op is not Ops.CMPLT or test.src[0].dtype is not dtypes.index:
+        return part
+    left, right = test.src[::-1] if negated else test.src
+    ours, theirs = terms_of(left), terms_of(right)
+    if ours is None or theirs is None:
+        return part
+    terms = dict(ours[0])
+    for factor, scale in theirs[0].items():
+        terms[factor] = terms.get(factor, 0) - scale
+    constant = ours[1] - theirs[1] + (not negated)
+    return frozenset(item for item in terms.items() if item[1]), constant
 
 
 def _fits(node: UOp, dtype: object) -> bool:
