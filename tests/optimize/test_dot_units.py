@@ -189,3 +189,16 @@ def test_units_that_do_not_fit() -> None:
     ):
         with pytest.raises(OptError, match=message):
             apply_opts(ast, [opt], WIDE)
+
+
+def test_what_wraps_around_at_the_end_may_be_exact_before() -> None:
+    """A product of bytes that stays one is a sum of exact products, of which the last bits stay."""
+    rng = np.random.default_rng(1)
+    a, b = numbers(rng, np.int8, 20, 36), numbers(rng, np.int8, 36, 32)
+    assert units_of(Tensor.empty(64, 64, dtype=dtypes.int8) @ empty(64, 64, dtype=dtypes.int8))
+    got = (Tensor(a) @ Tensor(b)).numpy()
+    np.testing.assert_array_equal(got, (a.astype(np.int64) @ b.astype(np.int64)).astype(np.int8))
+    # Of a sum that keeps more than the product has, each product wraps around.
+    product = (Tensor(a).reshape(20, 36, 1) * Tensor(b)).sum(1, dtype=dtypes.int).numpy()
+    wrapped = (a[:, :, None] * b).astype(np.int64)
+    np.testing.assert_array_equal(product, wrapped.sum(1))

@@ -29,7 +29,7 @@ from tilegrad.optimize.opt import Opt
 from tilegrad.optimize.split import next_number, split
 from tilegrad.target import MatrixUnit
 
-__all__ = ["Dot", "find_dots", "narrow", "use_dot_unit"]
+__all__ = ["Dot", "exact_integers", "find_dots", "narrow", "use_dot_unit"]
 
 _BYTES = (dtypes.int8, dtypes.uint8)
 
@@ -104,6 +104,32 @@ def _is_lossless(old: DType, new: DType) -> bool:
     if not (old.is_int and new.is_int):
         return False
     return old.itemsize < new.itemsize and (old.kind == new.kind or new.kind == "int")
+
+
+def exact_integers(ast: UOp) -> UOp:
+    """Products of short integers that are summed in a wider one, made in the wider one, if no more
+    is kept of the sum than the short one has: what wrapped around before does so at the end.
+
+    before   CAST(REDUCE(CAST(a * b), k, ADD))                          a, b, result: int8
+    after    CAST(REDUCE(CAST(a) * CAST(b), k, ADD))
+    """
+    nodes = ast.toposort()
+    kept: dict[UOp, int] = {}
+    for node in nodes:
+        size = node.dtype.itemsize if node.op is Ops.CAST and node.dtype.is_int else 8
+        for source in node.src:
+            if source.op is Ops.REDUCE:
+                kept[source] = max(kept.get(source, 0), size)
+    mapping: dict[UOp, UOp] = {}
+    for fold, size in kept.items():
+        cast = fold.src[0]
+        if fold.arg is not Ops.ADD or cast.op is not Ops.CAST or not cast.dtype.is_int:
+            continue
+        product = cast.src[0]
+        if product.op is Ops.MUL and product.dtype.is_int and size <= product.dtype.itemsize:
+            left, right = (side.cast(cast.dtype) for side in product.src)
+            mapping[cast] = left * right
+    return ast.substitute(mapping) if mapping else ast
 
 
 def use_dot_unit(ast: UOp, opt: Opt, unit: MatrixUnit, mode: int) -> UOp:

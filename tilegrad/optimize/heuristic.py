@@ -13,7 +13,7 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from tilegrad.base.dtype import DType, Pointer
+from tilegrad.base.dtype import DType, Pointer, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import terms_of
@@ -29,8 +29,12 @@ from tilegrad.target import Target
 
 __all__ = ["heuristic"]
 
-# A launch over threads pays from about this many operations on.
-_WORTH_THREADS = 1 << 15
+# A launch over threads pays from about this many operations on, of which one on memory counts as
+# several, and a function as its polynomial.
+_WORTH_THREADS = 9 << 15
+_ON_MEMORY = 4
+_FUNCTION = 16
+_FUNCTIONS = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS})
 # Copies of operands pay from about this many on.
 _WORTH_STAGING = 1 << 18
 # Code for several results at once pays from about this many on.
@@ -379,16 +383,17 @@ class _Shaper:
         return rows_of_fold(fold, loop_order(self.ast), int(self.target.registers * _ACCUMULATORS))
 
     def vectorize_nest(self, nest: UOp, width: int) -> None:
-        """Vectors in a nest that fills scratch, whose extents cannot be padded."""
+        """Vectors in a nest that fills scratch."""
         for loop in reversed(
             [part for part in nest.src[1:] if part.op is Ops.RANGE and part.src[0].op is Ops.CONST]
         ):
             if nest.src[0].op is Ops.STORE and _stride(nest.src[0].src[1], loop) == 1:
+                extent = loop.src[0].arg
                 amounts = [count * width for count in (4, 2, 1)] + [width // 2, width // 4]
-                amount = next(
-                    (each for each in amounts if each > 1 and loop.src[0].arg % each == 0), 1
-                )
-                if amount > 1:
+                amount = next((each for each in amounts if each > 1 and extent % each == 0), 1)
+                if amount < width <= extent and self.target.has_mask:
+                    self.split_to(loop, OptOps.UPCAST, width)
+                elif amount > 1:
                     self.move(OptOps.UPCAST, loop, amount)
                 return
 
@@ -424,7 +429,7 @@ class _Shaper:
             amount = width // 2 if amount > extent and extent % (width // 2) == 0 else amount
             self.split_rows(loop)
         elif folds and self.target.has_mask:
-            threads = self.target.threads if self.work() >= _WORTH_THREADS else 1
+            threads = self.target.threads if self.operations() >= _WORTH_THREADS else 1
             amounts = (count * width for count in _MANY_VECTORS)
             amount = next(
                 (
@@ -457,6 +462,23 @@ class _Shaper:
         """How often the innermost loop's body runs in all."""
         return int(prod(part.vmax + 1 for part in loop_order(self.ast)))
 
+    def operations(self) -> int:
+        """What all values take, each as often as the loops that it depends on run."""
+        total = 0
+        times: dict[frozenset[UOp], int] = {}
+        for node in self.ast.toposort():
+            if node.op in (Ops.LOAD, Ops.STORE):
+                cost = _ON_MEMORY
+            elif (node.op.is_alu or node.op is Ops.REDUCE) and node.dtype.scalar is not dtypes.index:
+                cost = _FUNCTION if node.op in _FUNCTIONS else 1
+            else:
+                continue
+            ranges = node.src[0].ranges if node.op is Ops.REDUCE else node.ranges
+            if ranges not in times:
+                times[ranges] = int(prod(part.vmax + 1 for part in ranges))
+            total += cost * times[ranges]
+        return total
+
     def thread(self) -> None:
         """Chunks of the outermost loop on which every fold depends, so that nothing is computed
         twice.
@@ -467,9 +489,12 @@ class _Shaper:
             if part.arg[1] is Axis.LOOP and part.src[0].op is Ops.CONST
         ]
         work = self.work()
-        if work < _WORTH_THREADS or not self.target.threads:
+        if not self.target.threads or self.operations() < _WORTH_THREADS:
             return
         folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+        if (heavy := _heaviest(folds)) is not None:
+            # What does little of the work may be done again.
+            folds = [heavy]
         nests = {
             part for node in self.ast.toposort() if node.op is Ops.END for part in node.src[1:]
         }
@@ -584,7 +609,6 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
     return best[1] if best is not None else None
 
 
-def _nbytes(loads: list[UOp]) -> int:
 def _strided_window(folds: list[UOp], store: UOp) -> int | None:
     """The parameter of which the only fold reads windows behind gates, several elements apart along
     what is stored: as a copy without gates, its lanes are picked from whole vectors.
@@ -605,6 +629,7 @@ def _strided_window(folds: list[UOp], store: UOp) -> int | None:
     return int(load.src[0].arg) if is_apart and set(folds[0].src[1:]) <= load.ranges else None
 
 
+def _nbytes(loads: list[UOp]) -> int:
     """The size of the parameters that are loaded."""
     memories = {load.src[0].dtype for load in loads if isinstance(load.src[0].dtype, Pointer)}
     return sum(memory.size * memory.base.itemsize for memory in memories)

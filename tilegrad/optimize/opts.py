@@ -15,6 +15,7 @@ from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import pad_range
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.dots import exact_integers
 from tilegrad.optimize.group import group
 from tilegrad.optimize.matrix import use_matrix_unit
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
@@ -38,7 +39,7 @@ def start(ast: UOp, target: Target) -> UOp:
     if ast.arg.opts:
         return ast
     if not target.has_locals:
-        return _exact_products(ast) if target.has_vectors else ast
+        return exact_integers(_exact_products(ast)) if target.has_vectors else ast
     nodes = ast.toposort()
     folded = {part for node in nodes if node.op in (Ops.REDUCE, Ops.END) for part in node.src[1:]}
     folds = [node for node in nodes if node.op is Ops.REDUCE]
