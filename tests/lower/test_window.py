@@ -96,3 +96,12 @@ def test_rows_added_at_wild_places_are_left_out() -> None:
         if 0 <= place < 300:
             expected[place] += row
     np.testing.assert_array_equal(found.numpy(), expected)
+
+
+def test_windows_that_no_lane_reads_are_left_out() -> None:
+    """Of the maxima's places, two rows apart, some loads between would serve no lane."""
+    x = np.random.default_rng(1).permutation(96).astype(np.float64).reshape(1, 2, 6, 8)
+    values, places = Tensor(x).max_pool2d(2, return_indices=True)
+    kept = x.reshape(1, 2, 3, 2, 4, 2).max((3, 5)).repeat(2, 2).repeat(2, 3)
+    found = values.max_unpool2d(places, 2).numpy()
+    np.testing.assert_array_equal(found, np.where(x == kept, x, 0))

@@ -151,3 +151,12 @@ def test_captured() -> None:
         np.testing.assert_array_equal(values.numpy(), expected)
         np.testing.assert_array_equal(array[order.numpy()], expected)
         np.testing.assert_array_equal(best.numpy(), expected[:3])
+
+
+def test_rows_of_one_element() -> None:
+    """Three gates in a vector of four, which are repeated as they are, not as a word."""
+    for dtype in (np.int32, np.float64, np.bool_):
+        x = np.array([[3], [0], [1]], dtype)
+        values, places = Tensor(x).sort()
+        np.testing.assert_array_equal(values.numpy(), x)
+        assert places.tolist() == [[0], [0], [0]]

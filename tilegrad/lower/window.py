@@ -43,6 +43,8 @@ def load_window(
     first = positions[offsets.index(0)]
     lanes = span if is_exact and not gated else width
     starts = [*range(0, span - lanes, lanes), max(span - lanes, 0)]
+    # A load between, of which no lane wants anything, would have no gate.
+    starts = [start for start in starts if any(0 <= each - start < lanes for each in offsets)]
     found: UOp | None = None
     for number, start in enumerate(starts):
         wanted = [offset - start for offset in offsets]

@@ -428,6 +428,7 @@ class _Function:
         lanes, bits = vector.dtype.lanes, vector.dtype.lanes * vector.dtype.itemsize * 8
         if (
             bits in (32, 64)
+            and vector.dtype.kind != "bool"
             and lanes > 1
             and node.arg == (*range(lanes),) * (len(node.arg) // lanes)
         ):
