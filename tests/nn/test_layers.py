@@ -365,8 +365,8 @@ def test_binary_cross_entropy_at_certainty() -> None:
         ),
         (
             lambda: nn.Conv2d(3, 8, 3),
-            (3, 8, 8),
-            "Conv2d: the input has 3 axes, the layer was made for 4",
+            (8, 8),
+            "Conv2d: the input has 2 axes, the layer was made for 4",
         ),
         (
             lambda: nn.Conv1d(3, 8, 3),

@@ -44,19 +44,38 @@ from tilegrad.nn.attention import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
-from tilegrad.nn.containers import Identity, ModuleDict, ModuleList, Sequential
+from tilegrad.nn.columns import (
+    Fold,
+    Unfold,
+)
+from tilegrad.nn.containers import (
+    Identity,
+    ModuleDict,
+    ModuleList,
+    ParameterDict,
+    ParameterList,
+    Sequential,
+)
+from tilegrad.nn.dropout import (
+    AlphaDropout,
+    Dropout,
+    Dropout1d,
+    Dropout2d,
+    Dropout3d,
+    FeatureAlphaDropout,
+)
+from tilegrad.nn.embedding import (
+    Embedding,
+    EmbeddingBag,
+)
 from tilegrad.nn.layers import (
+    Bilinear,
     Conv1d,
     Conv2d,
     Conv3d,
     ConvTranspose1d,
     ConvTranspose2d,
     ConvTranspose3d,
-    Dropout,
-    Dropout1d,
-    Dropout2d,
-    Dropout3d,
-    Embedding,
     Linear,
 )
 from tilegrad.nn.losses import (
@@ -84,7 +103,10 @@ from tilegrad.nn.losses import (
     TripletMarginLoss,
     TripletMarginWithDistanceLoss,
 )
-from tilegrad.nn.module import Module, Parameter
+from tilegrad.nn.module import (
+    Module,
+    Parameter,
+)
 from tilegrad.nn.norms import (
     BatchNorm,
     BatchNorm1d,
@@ -92,8 +114,12 @@ from tilegrad.nn.norms import (
     BatchNorm3d,
     GroupNorm,
     InstanceNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
     LayerNorm,
     LayerNorm2d,
+    LocalResponseNorm,
     RMSNorm,
 )
 from tilegrad.nn.pooling import (
@@ -108,9 +134,13 @@ from tilegrad.nn.pooling import (
     AvgPool3d,
     LPPool1d,
     LPPool2d,
+    LPPool3d,
     MaxPool1d,
     MaxPool2d,
     MaxPool3d,
+    MaxUnpool1d,
+    MaxUnpool2d,
+    MaxUnpool3d,
 )
 from tilegrad.nn.recurrent import (
     GRU,
@@ -120,7 +150,11 @@ from tilegrad.nn.recurrent import (
     LSTMCell,
     RNNCell,
 )
-from tilegrad.nn.resampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d
+from tilegrad.nn.resampling import (
+    Upsample,
+    UpsamplingBilinear2d,
+    UpsamplingNearest2d,
+)
 from tilegrad.nn.shapes import (
     ChannelShuffle,
     CircularPad1d,
@@ -143,7 +177,9 @@ from tilegrad.nn.shapes import (
     ZeroPad2d,
     ZeroPad3d,
 )
-from tilegrad.nn.summary import summary
+from tilegrad.nn.summary import (
+    summary,
+)
 
 __all__ = [
     "CELU",
@@ -160,6 +196,7 @@ __all__ = [
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
+    "AlphaDropout",
     "AvgPool1d",
     "AvgPool2d",
     "AvgPool3d",
@@ -169,6 +206,7 @@ __all__ = [
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
+    "Bilinear",
     "CTCLoss",
     "ChannelShuffle",
     "CircularPad1d",
@@ -191,7 +229,10 @@ __all__ = [
     "Dropout2d",
     "Dropout3d",
     "Embedding",
+    "EmbeddingBag",
+    "FeatureAlphaDropout",
     "Flatten",
+    "Fold",
     "GRUCell",
     "GaussianNLLLoss",
     "GroupNorm",
@@ -203,15 +244,20 @@ __all__ = [
     "HuberLoss",
     "Identity",
     "InstanceNorm",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
     "KLDivLoss",
     "L1Loss",
     "LPPool1d",
     "LPPool2d",
+    "LPPool3d",
     "LSTMCell",
     "LayerNorm",
     "LayerNorm2d",
     "LeakyReLU",
     "Linear",
+    "LocalResponseNorm",
     "LogSigmoid",
     "LogSoftmax",
     "MSELoss",
@@ -219,6 +265,9 @@ __all__ = [
     "MaxPool1d",
     "MaxPool2d",
     "MaxPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
     "Mish",
     "Module",
     "ModuleDict",
@@ -231,6 +280,8 @@ __all__ = [
     "PReLU",
     "PairwiseDistance",
     "Parameter",
+    "ParameterDict",
+    "ParameterList",
     "PixelShuffle",
     "PixelUnshuffle",
     "PoissonNLLLoss",
@@ -268,6 +319,7 @@ __all__ = [
     "TripletMarginLoss",
     "TripletMarginWithDistanceLoss",
     "Unflatten",
+    "Unfold",
     "Upsample",
     "UpsamplingBilinear2d",
     "UpsamplingNearest2d",

@@ -13,7 +13,8 @@ from typing import Any
 
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn.checks import check_size, positive
-from tilegrad.nn.layers import Dropout, Linear
+from tilegrad.nn.dropout import Dropout
+from tilegrad.nn.layers import Linear
 from tilegrad.nn.module import Module
 from tilegrad.nn.norms import LayerNorm
 from tilegrad.tensor.core import describe

@@ -1,15 +1,23 @@
-"""What every layer checks of its arguments and of its input."""
+"""What every layer takes, and checks of its arguments and of its input."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
+from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor.core import check_tensors, describe
 from tilegrad.tensor.sizes import here, same, show_shape
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["check_size", "positive", "tuple_of"]
+__all__ = ["Place", "check_size", "positive", "tuple_of"]
+
+
+class Place(TypedDict, total=False):
+    """Where a layer's tensors are, and the dtype of its floats: keywords of layers with weights."""
+
+    device: str | None
+    dtype: DType | str | None
 
 
 def check_size(layer: str, what: str, x: Tensor, axis: int, size: int) -> None:

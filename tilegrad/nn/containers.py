@@ -8,8 +8,9 @@ from typing import Any, Self
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.module import Module
 from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Identity", "ModuleDict", "ModuleList", "Sequential"]
+__all__ = ["Identity", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 
 
 class Identity(Module):
@@ -163,3 +164,48 @@ class ModuleDict(Module, dict[str, Any]):
 
     def extra_repr(self) -> str:
         return ""
+
+
+class ParameterList(ModuleList):
+    """A list of tensors that are trained, which `parameters` and the like reach.
+
+    >>> scales = nn.ParameterList([Tensor.ones(2), Tensor.zeros(3)])
+    >>> [p.requires_grad for p in scales], list(scales.state_dict())
+    ([True, True], ['0', '1'])
+    """
+
+    def __init__(self, values: Iterable[Any] = ()):
+        super().__init__(_trained(value) for value in values)
+
+    def append(self, value: Any) -> None:
+        """Put a tensor at the end, to be trained."""
+        super().append(_trained(value))
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """Put tensors at the end, to be trained."""
+        super().extend(_trained(value) for value in values)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        super().__setitem__(index, _trained(value))
+
+
+class ParameterDict(ModuleDict):
+    """A dict of tensors that are trained, which `parameters` and the like reach.
+
+    >>> scales = nn.ParameterDict({"left": Tensor.ones(2)})
+    >>> scales["left"].requires_grad, list(scales.state_dict())
+    (True, ['left'])
+    """
+
+    def __init__(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = ()):
+        super().__init__({name: _trained(value) for name, value in dict(values).items()})
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, _trained(value))
+
+
+def _trained(value: Any) -> Any:
+    """A tensor that may be trained is marked for it, unless `requires_grad=False` made it."""
+    if isinstance(value, Tensor) and value.dtype.is_float and value.requires_grad is None:
+        value.requires_grad = True
+    return value

@@ -12,21 +12,31 @@ that is b = 1 / sqrt(fan_in), where `fan_in` is the number of inputs of one outp
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
-from tilegrad.base.errors import ConfigError, DTypeError, ShapeError
-from tilegrad.nn.checks import check_size, positive, tuple_of
+from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.nn import functional
+from tilegrad.nn.checks import Place, check_size, positive, tuple_of
+from tilegrad.nn.functional.windows import sides
 from tilegrad.nn.module import Module
-from tilegrad.tensor.core import check_tensors, describe
+from tilegrad.tensor.core import describe
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
-    "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "Embedding", "Linear",
+    "Bilinear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
+    "ConvTranspose3d", "Linear",
 ]  # fmt: skip
 
 Sizes = int | tuple[int, ...]
+
+# What stands beyond the border, by PyTorch's word and by that of `Tensor.pad`.
+_MODES = {
+    "zeros": "constant",
+    "reflect": "reflect",
+    "replicate": "replicate",
+    "circular": "circular",
+}
 
 
 def _weight(*shape: int, fan_in: int) -> Tensor:
@@ -38,22 +48,56 @@ def _weight(*shape: int, fan_in: int) -> Tensor:
 class Linear(Module):
     """y = x @ weight.T + bias over the last axis; `weight` is (out_features, in_features)."""
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True):
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, **place: Unpack[Place]
+    ):
         positive("Linear", in_features=in_features, out_features=out_features)
         self.in_features, self.out_features = in_features, out_features
         self.weight = _weight(out_features, in_features, fan_in=in_features)
         self.bias = _weight(out_features, fan_in=in_features) if bias else None
+        self.to(**place)
 
     def __call__(self, x: Tensor) -> Tensor:
         check_size("Linear", "features", x, -1, self.in_features)
         return x.linear(self.weight.T, self.bias)
 
 
-class Conv2d(Module):
-    """Images (N, in_channels, H, W) by `weight`, (out_channels, in_channels / groups, *kernel).
+class Bilinear(Module):
+    """y[k] = x1 @ weight[k] @ x2 + bias[k] over the last axes; `weight` is (out_features,
+    in1_features, in2_features). The first values are uniform in (-b, b), b = 1 /
+    sqrt(in1_features).
 
-    A `kernel_size` of another length than two convolves that many axes. `padding` is zeros on both
-    sides of each axis, or "same" for an output of the input's size, or "valid" for none.
+    >>> nn.Bilinear(2, 3, 4)(Tensor.ones(5, 2), Tensor.ones(5, 3)).shape
+    (5, 4)
+    """
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        **place: Unpack[Place],
+    ):
+        self.in1_features, self.in2_features = in1_features, in2_features
+        self.out_features = out_features
+        sizes = {"in1": in1_features, "in2": in2_features, "out": out_features}
+        positive("Bilinear", **{f"{name}_features": size for name, size in sizes.items()})
+        self.weight = _weight(out_features, in1_features, in2_features, fan_in=in1_features)
+        self.bias = _weight(out_features, fan_in=in1_features) if bias else None
+        self.to(**place)
+
+    def __call__(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return functional.bilinear(x1, x2, self.weight, self.bias)
+
+
+class Conv2d(Module):
+    """Images (N, in_channels, H, W) by `weight`, (out_channels, in_channels / groups, *kernel); the
+    batch axis may be left out.
+
+    A `kernel_size` of another length than two convolves that many axes. `padding` is what is added
+    on both sides of each axis, or "same" for an output of the input's size, or "valid" for nothing;
+    `padding_mode` says what: "zeros", "reflect", "replicate" or "circular".
     """
 
     axes: ClassVar[int] = 2
@@ -68,6 +112,8 @@ class Conv2d(Module):
         dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
+        **place: Unpack[Place],
     ):
         name = type(self).__name__
         check_channels(name, in_channels, out_channels, groups)
@@ -76,34 +122,27 @@ class Conv2d(Module):
         self.kernel_size = tuple_of(name, "kernel_size", kernel_size, axes, least=1)
         self.stride = tuple_of(name, "stride", stride, axes, least=1)
         self.dilation = tuple_of(name, "dilation", dilation, axes, least=1)
-        self.padding = self._pairs(padding)
+        self.padding = sides(name, padding, self.kernel_size, self.stride, self.dilation)
+        if padding_mode not in _MODES:
+            raise ConfigError(
+                f"{name}: unknown padding_mode {padding_mode!r}",
+                allowed=", ".join(map(repr, _MODES)),
+                line=here(),
+            )
+        self.padding_mode = padding_mode
         fan_in = in_channels // groups * math.prod(self.kernel_size)
         self.weight = _weight(out_channels, in_channels // groups, *self.kernel_size, fan_in=fan_in)
         self.bias = _weight(out_channels, fan_in=fan_in) if bias else None
-
-    def _pairs(self, padding: Sizes | str) -> tuple[tuple[int, int], ...]:
-        """The zeros before and after each axis."""
-        name, axes = type(self).__name__, len(self.kernel_size)
-        if padding == "same" and any(step != 1 for step in self.stride):
-            raise ShapeError(
-                f"{name}: padding 'same' needs a stride of 1, not {self.stride}", line=here()
-            )
-        if padding == "same":
-            widths = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size, strict=True)]
-            return tuple((width // 2, width - width // 2) for width in widths)
-        if isinstance(padding, str) and padding != "valid":
-            raise ShapeError(
-                f"{name}: unknown padding {padding!r}",
-                allowed="numbers, 'same', 'valid'",
-                line=here(),
-            )
-        around = tuple_of(name, "padding", 0 if isinstance(padding, str) else padding, axes)
-        return tuple((width, width) for width in around)
+        self.to(**place)
 
     def __call__(self, x: Tensor) -> Tensor:
-        check_rank(type(self).__name__, x, len(self.kernel_size))
+        axes = len(self.kernel_size)
+        if x.ndim == axes + 1:
+            one: Tensor = self.forward(x.unsqueeze(0))
+            return one.squeeze(0)
+        check_rank(type(self).__name__, x, axes)
         check_size(type(self).__name__, "channels", x, 1, self.in_channels)
-        padded = x.pad(((0, 0), (0, 0), *self.padding))
+        padded = x.pad(((0, 0), (0, 0), *self.padding), mode=_MODES[self.padding_mode])
         return padded.conv2d(self.weight, self.bias, self.groups, self.stride, self.dilation)
 
 
@@ -139,6 +178,8 @@ class ConvTranspose2d(Module):
         groups: int = 1,
         bias: bool = True,
         dilation: Sizes = 1,
+        padding_mode: str = "zeros",
+        **place: Unpack[Place],
     ):
         name = type(self).__name__
         check_channels(name, in_channels, out_channels, groups)
@@ -149,12 +190,20 @@ class ConvTranspose2d(Module):
         self.dilation = tuple_of(name, "dilation", dilation, axes, least=1)
         self.padding = tuple_of(name, "padding", padding, axes)
         self.output_padding = tuple_of(name, "output_padding", output_padding, axes)
+        if padding_mode != "zeros":
+            raise ConfigError(
+                f"{name}: unknown padding_mode {padding_mode!r}", allowed="'zeros'", line=here()
+            )
         # PyTorch takes the second axis of any weight for the inputs of one output.
         fan_in = out_channels // groups * math.prod(self.kernel_size)
         self.weight = _weight(in_channels, out_channels // groups, *self.kernel_size, fan_in=fan_in)
         self.bias = _weight(out_channels, fan_in=fan_in) if bias else None
+        self.to(**place)
 
     def __call__(self, x: Tensor) -> Tensor:
+        if x.ndim == len(self.kernel_size) + 1:
+            one: Tensor = self.forward(x.unsqueeze(0))
+            return one.squeeze(0)
         check_rank(type(self).__name__, x, len(self.kernel_size))
         check_size(type(self).__name__, "channels", x, 1, self.in_channels)
         return x.conv_transpose2d(
@@ -178,65 +227,6 @@ class ConvTranspose3d(ConvTranspose2d):
     """As ConvTranspose2d, along three axes."""
 
     axes = 3
-
-
-class Embedding(Module):
-    """Row `index` of `weight`, (num_embeddings, embedding_dim), for each index.
-
-    Only the rows asked for are read, and the gradient costs no more than they do. The first values
-    are normal(0, 1).
-    """
-
-    def __init__(self, num_embeddings: int, embedding_dim: int):
-        positive("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.weight = Tensor.randn(num_embeddings, embedding_dim, requires_grad=True)
-
-    def __call__(self, index: Tensor) -> Tensor:
-        check_tensors("Embedding", index)
-        if not index.dtype.is_int:
-            raise DTypeError(
-                f"Embedding: indices must be integers, not {index.dtype.name}",
-                input=describe(index.uop),
-                line=here(),
-            )
-        return self.weight[index]
-
-
-class Dropout(Module):
-    """In training, a share `p` of the elements is 0, the rest over 1 - p; otherwise the input.
-
-    >>> nn.Dropout(0.5).eval()(Tensor([1.0, 2.0])).tolist()
-    [1.0, 2.0]
-    """
-
-    def __init__(self, p: float = 0.5, inplace: bool = False):
-        if not 0 <= p <= 1:
-            raise ConfigError(
-                f"{type(self).__name__}: p must be between 0 and 1, not {p!r}", line=here()
-            )
-        self.p = p
-
-    def _drop(self, x: Tensor) -> Tensor:
-        with Tensor.train():
-            return x.dropout(self.p)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        check_tensors(type(self).__name__, x)
-        return self._drop(x) if self.training and self.p else x
-
-
-class Dropout2d(Dropout):
-    """As Dropout, of whole channels of (N, C, ...): one draw for each item and channel."""
-
-    def _drop(self, x: Tensor) -> Tensor:
-        shape = (*x.shape[:2], *[1] * (x.ndim - 2))
-        with Tensor.train():
-            return x * Tensor.ones(*shape, device=x.device, dtype=x.dtype).dropout(self.p)
-
-
-# One class serves any number of axes behind the channels.
-Dropout1d = Dropout3d = Dropout2d
 
 
 def check_channels(layer: str, in_channels: int, out_channels: int, groups: int) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from tilegrad.base.dtype import dtypes, sum_dtype
+from typing import Unpack
+
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
-from tilegrad.nn.checks import check_size, positive
+from tilegrad.nn import functional
+from tilegrad.nn.checks import Place, check_size, positive
 from tilegrad.nn.module import Module
-from tilegrad.tensor.core import describe
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
     "BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm",
-    "LayerNorm", "LayerNorm2d", "RMSNorm",
+    "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LayerNorm", "LayerNorm2d",
+    "LocalResponseNorm", "RMSNorm",
 ]  # fmt: skip
 
 
@@ -20,9 +23,10 @@ class BatchNorm(Module):
     """Each channel (axis 1) brought to mean 0 and variance 1, then times `weight`, plus `bias`.
 
     While `Tensor.training` is on, mean and variance are those of the batch, and the running ones
-    move a share `momentum` toward them (toward the unbiased variance, as in PyTorch). Otherwise the
-    running ones are used. They are state: part of the state dict, never trained, and written by the
-    optimizer's step along with the weights.
+    move a share `momentum` toward them (toward the unbiased variance, as in PyTorch); with None
+    they are the means of all batches so far. Otherwise the running ones are used. They are state:
+    part of the state dict, never trained, and written by the optimizer's step along with the
+    weights.
 
     Ioffe and Szegedy, "Batch Normalization" (2015).
     """
@@ -33,12 +37,14 @@ class BatchNorm(Module):
         self,
         num_features: int,
         eps: float = 1e-5,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
+        **place: Unpack[Place],
     ):
         positive("BatchNorm", num_features=num_features)
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
         self.weight = Tensor.ones(num_features, requires_grad=True) if affine else None
         self.bias = Tensor.zeros(num_features, requires_grad=True) if affine else None
         self.running_mean: Tensor | None = None
@@ -48,40 +54,39 @@ class BatchNorm(Module):
             self.running_mean = Tensor.zeros(num_features, requires_grad=False)
             self.running_var = Tensor.ones(num_features, requires_grad=False)
             self.num_batches_tracked = Tensor.zeros(dtype=dtypes.int64, requires_grad=False)
+        self.to(**place)
 
     def __call__(self, x: Tensor) -> Tensor:
         check_size("BatchNorm", "channels", x, 1, self.num_features)
-        wide = x.cast(sum_dtype(x.dtype))
-        mean, variance = self._statistics(wide)
-        invstd = (variance + self.eps).rsqrt()
-        return wide.batchnorm(self.weight, self.bias, mean, invstd).cast(x.dtype)
+        share: float | Tensor = 0.0
+        is_tracking = self.training and self.num_batches_tracked is not None
+        if is_tracking and self.num_batches_tracked is not None:
+            count = self.num_batches_tracked + 1
+            share = 1 / count.cast(dtypes.float32) if self.momentum is None else self.momentum
+        result = functional.batch_norm(
+            x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            self.training or self.running_mean is None,
+            share,
+            self.eps,
+        )
+        if is_tracking and self.num_batches_tracked is not None:
+            self.num_batches_tracked.assign(count)
+        return result
 
-    def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean and the variance of each channel to normalise by."""
-        if self.running_mean is not None and self.running_var is not None and not self.training:
-            return self.running_mean, self.running_var
-        axes = tuple(axis for axis in range(x.ndim) if axis != 1)
-        variance, mean = x.var_mean(axes, correction=0)
-        if self.training and self.running_mean is not None:
-            self._track(x, mean.detach(), x.var(axes).detach())
-        return mean, variance
-
-    def _track(self, x: Tensor, mean: Tensor, variance: Tensor) -> None:
-        """Move the running statistics toward the mean and the unbiased variance of this batch."""
-        if x.numel() == self.num_features:
-            raise ShapeError(
-                "BatchNorm: one value per channel has no variance to track",
-                input=describe(x.uop),
-                fix="train with a larger batch, or turn Tensor.training off",
-                line=here(),
-            )
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        for running, new in ((self.running_mean, mean), (self.running_var, variance)):
-            new = new.cast(running.dtype)
-            running.assign(running * (1 - self.momentum) + new * self.momentum)
-        self.num_batches_tracked.assign(self.num_batches_tracked + 1)
+    def reset_running_stats(self) -> None:
+        """Mean 0 and variance 1, as at first."""
+        if self.running_mean is not None and self.running_var is not None:
+            assert self.num_batches_tracked is not None
+            for state, value in (
+                (self.running_mean, 0),
+                (self.running_var, 1),
+                (self.num_batches_tracked, 0),
+            ):
+                state.assign(state.const_like(value))
 
 
 # PyTorch's names by the number of axes; here one class serves all.
@@ -100,6 +105,7 @@ class LayerNorm(Module):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
+        **place: Unpack[Place],
     ):
         self.normalized_shape = sizes_of("LayerNorm", normalized_shape)
         self.axes = tuple(range(-len(self.normalized_shape), 0))
@@ -109,6 +115,7 @@ class LayerNorm(Module):
         )
         has_bias = elementwise_affine and bias
         self.bias = Tensor.zeros(*self.normalized_shape, requires_grad=True) if has_bias else None
+        self.to(**place)
 
     def __call__(self, x: Tensor) -> Tensor:
         for axis, size in zip(self.axes, self.normalized_shape, strict=True):
@@ -135,7 +142,11 @@ class RMSNorm(Module):
     """
 
     def __init__(
-        self, dim: int | tuple[int, ...], eps: float = 1e-6, elementwise_affine: bool = True
+        self,
+        dim: int | tuple[int, ...],
+        eps: float | None = 1e-6,
+        elementwise_affine: bool = True,
+        **place: Unpack[Place],
     ):
         self.normalized_shape = sizes_of("RMSNorm", dim)
         self.axes = tuple(range(-len(self.normalized_shape), 0))
@@ -143,13 +154,12 @@ class RMSNorm(Module):
         self.weight = (
             Tensor.ones(*self.normalized_shape, requires_grad=True) if elementwise_affine else None
         )
+        self.to(**place)
 
     def __call__(self, x: Tensor) -> Tensor:
         for axis, size in zip(self.axes, self.normalized_shape, strict=True):
             check_size("RMSNorm", "features", x, axis, size)
-        wide = x.cast(sum_dtype(x.dtype))
-        scaled = wide * (wide.square().mean(self.axes, keepdim=True) + self.eps).rsqrt()
-        return scaled.cast(x.dtype) if self.weight is None else scaled.cast(x.dtype) * self.weight
+        return functional.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
 
 class GroupNorm(Module):
@@ -158,7 +168,14 @@ class GroupNorm(Module):
     Wu and He, "Group Normalization" (2018).
     """
 
-    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True):
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        **place: Unpack[Place],
+    ):
         name = type(self).__name__
         positive(name, num_groups=num_groups, num_channels=num_channels)
         if num_channels % num_groups:
@@ -169,15 +186,11 @@ class GroupNorm(Module):
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
         self.weight = Tensor.ones(num_channels, requires_grad=True) if affine else None
         self.bias = Tensor.zeros(num_channels, requires_grad=True) if affine else None
+        self.to(**place)
 
     def __call__(self, x: Tensor) -> Tensor:
         check_size(type(self).__name__, "channels", x, 1, self.num_channels)
-        grouped = x.reshape(x.shape[0], self.num_groups, -1).layernorm(-1, self.eps)
-        result = grouped.reshape(x.shape)
-        per_channel = (1, self.num_channels, *[1] * (x.ndim - 2))
-        if self.weight is not None:
-            result = result * self.weight.reshape(per_channel)
-        return result if self.bias is None else result + self.bias.reshape(per_channel)
+        return functional.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
 
 class InstanceNorm(GroupNorm):
@@ -188,6 +201,56 @@ class InstanceNorm(GroupNorm):
 
     def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = True):
         super().__init__(num_features, num_features, eps, affine)
+
+
+class InstanceNorm2d(BatchNorm):
+    """As InstanceNorm, with PyTorch's arguments: without weights unless `affine`, and by running
+    statistics in evaluation if it has tracked some.
+
+    >>> nn.InstanceNorm1d(1, eps=0.0)(Tensor([[[1.0, 3.0]]])).tolist()
+    [[[-1.0, 1.0]]]
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        **place: Unpack[Place],
+    ):
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, **place)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        check_size(type(self).__name__, "channels", x, 1, self.num_features)
+        uses_input = self.training or self.running_mean is None
+        tracked = (self.running_mean, self.running_var)
+        if uses_input and self.num_batches_tracked is not None:
+            self.num_batches_tracked.assign(self.num_batches_tracked + 1)
+        assert self.momentum is not None
+        return functional.instance_norm(
+            x, *tracked, self.weight, self.bias, uses_input, self.momentum, self.eps
+        )
+
+
+# One class serves any number of axes behind the channels.
+InstanceNorm1d = InstanceNorm3d = InstanceNorm2d
+
+
+class LocalResponseNorm(Module):
+    """x / (k + alpha * m)^beta, m the mean of the squares of `size` channels (axis 1) around each.
+
+    Krizhevsky, Sutskever and Hinton, "ImageNet Classification with Deep Convolutional Neural
+    Networks" (2012).
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):
+        positive("LocalResponseNorm", size=size)
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return functional.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
 
 
 def sizes_of(layer: str, sizes: int | tuple[int, ...] | list[int]) -> tuple[int, ...]:

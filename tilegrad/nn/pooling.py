@@ -10,9 +10,10 @@ rounded up with `ceil_mode`. `stride` is `kernel_size` unless it is given.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
-from tilegrad.base.errors import ShapeError
+from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn.checks import tuple_of
 from tilegrad.nn.module import Module
 from tilegrad.tensor.core import describe
@@ -22,7 +23,8 @@ from tilegrad.tensor.tensor import Tensor
 __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "LPPool1d",
-    "LPPool2d", "MaxPool1d", "MaxPool2d", "MaxPool3d",
+    "LPPool2d", "LPPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d",
+    "MaxUnpool3d",
 ]  # fmt: skip
 
 Sizes = int | tuple[int, ...]
@@ -59,6 +61,9 @@ class _Pool(Module):
 class MaxPool2d(_Pool):
     """The largest element of each window of (..., H, W); the border counts as the least number.
 
+    With `return_indices` also where it is: its place in the last axes read as one, as `MaxUnpool2d`
+    takes it.
+
     Raises ShapeError if a window is longer than its axis.
 
     >>> nn.MaxPool2d(2)(Tensor([[[1, 2], [3, 4]]])).tolist()
@@ -71,15 +76,18 @@ class MaxPool2d(_Pool):
         stride: Sizes | None = None,
         padding: Sizes = 0,
         dilation: Sizes = 1,
+        return_indices: bool = False,
         ceil_mode: bool = False,
     ):
         super().__init__(kernel_size, stride, padding, ceil_mode)
         self.dilation = tuple_of(type(self).__name__, "dilation", dilation, self.axes, least=1)
+        self.return_indices = return_indices
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return x.max_pool2d(
-            self.kernel_size, self.stride, self.dilation, self.padding, self.ceil_mode
-        )
+    def __call__(self, x: Tensor) -> Any:
+        options = (self.kernel_size, self.stride, self.dilation, self.padding, self.ceil_mode)
+        if self.return_indices:
+            return x.max_pool2d(*options, return_indices=True)
+        return x.max_pool2d(*options)
 
 
 class MaxPool1d(MaxPool2d):
@@ -109,11 +117,19 @@ class AvgPool2d(_Pool):
         padding: Sizes = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
+        divisor_override: int | None = None,
     ):
         super().__init__(kernel_size, stride, padding, ceil_mode)
-        self.count_include_pad = count_include_pad
+        self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
+        if divisor_override == 0:
+            raise ConfigError(f"{type(self).__name__}: divisor_override is 0", line=here())
 
     def __call__(self, x: Tensor) -> Tensor:
+        if self.divisor_override is not None:
+            windows, axes = x._pooled(
+                "avg_pool2d", self.kernel_size, self.stride, 1, self.padding, self.ceil_mode, 0
+            )
+            return windows.sum(axes) / self.divisor_override
         return x.avg_pool2d(
             self.kernel_size,
             self.stride,
@@ -167,6 +183,56 @@ class LPPool1d(LPPool2d):
     """As LPPool2d, over the last axis."""
 
     axes = 1
+
+
+class LPPool3d(LPPool2d):
+    """As LPPool2d, over the last three axes."""
+
+    axes = 3
+
+
+class MaxUnpool2d(Module):
+    """The values of `MaxPool2d(..., return_indices=True)` back at their places in (..., H, W), and
+    zeros around them. `output_size` says how large that is where several sizes were pooled to one.
+
+    Raises ShapeError for indices of another shape.
+
+    >>> values, places = nn.MaxPool2d(2, return_indices=True)(Tensor([[[1.0, 2.0], [4.0, 3.0]]]))
+    >>> nn.MaxUnpool2d(2)(values, places).tolist()
+    [[[0.0, 0.0], [4.0, 0.0]]]
+    """
+
+    axes: ClassVar[int] = 2
+
+    def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0):
+        name = type(self).__name__
+        self.kernel_size = tuple_of(name, "kernel_size", kernel_size, self.axes, least=1)
+        self.stride = (
+            self.kernel_size
+            if stride is None
+            else tuple_of(name, "stride", stride, self.axes, least=1)
+        )
+        self.padding = tuple_of(name, "padding", padding, self.axes)
+
+    def __call__(
+        self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
+    ) -> Tensor:
+        size = None if output_size is None else tuple(output_size)[-self.axes :]
+        return x.max_unpool2d(
+            indices, self.kernel_size, self.stride, padding=self.padding, output_size=size
+        )
+
+
+class MaxUnpool1d(MaxUnpool2d):
+    """As MaxUnpool2d, over the last axis."""
+
+    axes = 1
+
+
+class MaxUnpool3d(MaxUnpool2d):
+    """As MaxUnpool2d, over the last three axes."""
+
+    axes = 3
 
 
 class AdaptiveAvgPool2d(Module):

@@ -17,11 +17,11 @@ def summary(model: object) -> str:
     """The tree of `model`, any object: layers by name, their arguments, and how many parameters
     each holds; below it the sums.
 
-    >>> print(nn.summary([nn.Linear(2, 3), Tensor.relu, nn.BatchNorm(3)]))
-    list                                                             15
-      0: Linear(in_features=2, out_features=3, bias=True)             9
-      2: BatchNorm(num_features=3, eps=1e-05, momentum=0.1)           6
-    15 parameters, 15 of them trained; 7 elements of state
+    >>> print(nn.summary([nn.Linear(2, 3), Tensor.relu, nn.PReLU(3)]))
+    list                                                           12
+      0: Linear(in_features=2, out_features=3, bias=True)           9
+      2: PReLU(num_parameters=3, init=0.25)                         3
+    12 parameters, 12 of them trained; 0 elements of state
     """
     rows = list(_rows("", model, 0))
     width = max(len(text) for text, _ in rows)

@@ -1,0 +1,56 @@
+"""Windows of images as columns, and back."""
+
+from __future__ import annotations
+
+from tilegrad.nn import functional
+from tilegrad.nn.layers import Sizes
+from tilegrad.nn.module import Module
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["Fold", "Unfold"]
+
+
+class Unfold(Module):
+    """The windows of images (N, C, H, W) as columns (N, C * the elements of a window, windows), as
+    `functional.unfold`.
+
+    >>> nn.Unfold(2)(Tensor.ones(1, 3, 4, 4)).shape
+    (1, 12, 9)
+    """
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        stride: Sizes = 1,
+    ):
+        self.kernel_size, self.dilation = kernel_size, dilation
+        self.padding, self.stride = padding, stride
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return functional.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
+
+
+class Fold(Module):
+    """Columns added up where `Unfold` took them from: (N, C, *output_size), as `functional.fold`.
+
+    >>> nn.Fold((4, 4), 2)(Tensor.ones(1, 12, 9)).shape
+    (1, 3, 4, 4)
+    """
+
+    def __init__(
+        self,
+        output_size: Sizes,
+        kernel_size: Sizes,
+        dilation: Sizes = 1,
+        padding: Sizes = 0,
+        stride: Sizes = 1,
+    ):
+        self.output_size, self.kernel_size, self.dilation = output_size, kernel_size, dilation
+        self.padding, self.stride = padding, stride
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return functional.fold(
+            x, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride
+        )

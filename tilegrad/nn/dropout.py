@@ -1,0 +1,62 @@
+"""Layers that leave out a share of their input in training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from tilegrad.base.errors import ConfigError
+from tilegrad.nn import functional
+from tilegrad.nn.module import Module
+from tilegrad.tensor.core import check_tensors
+from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = [
+    "AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout",
+]  # fmt: skip
+
+
+class Dropout(Module):
+    """In training, a share `p` of the elements is 0, the rest over 1 - p; otherwise the input.
+
+    >>> nn.Dropout(0.5).eval()(Tensor([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
+
+    _function: ClassVar[Callable[[Tensor, float, bool], Tensor]] = functional.dropout
+
+    def __init__(self, p: float = 0.5, inplace: bool = False):
+        if not 0 <= p <= 1:
+            raise ConfigError(
+                f"{type(self).__name__}: p must be between 0 and 1, not {p!r}", line=here()
+            )
+        self.p = p
+
+    def __call__(self, x: Tensor) -> Tensor:
+        check_tensors(type(self).__name__, x)
+        return type(self)._function(x, self.p, self.training)
+
+
+class Dropout2d(Dropout):
+    """As Dropout, of whole channels of (N, C, ...): one draw for each item and channel."""
+
+    _function = functional.dropout2d
+
+
+# One class serves any number of axes behind the channels.
+Dropout1d = Dropout3d = Dropout2d
+
+
+class AlphaDropout(Dropout):
+    """Dropout for SELU: what is left out takes its least value, and all is scaled and shifted so
+    that mean 0 and variance 1 stay. Klambauer et al., "Self-Normalizing Neural Networks" (2017).
+    """
+
+    _function = functional.alpha_dropout
+
+
+class FeatureAlphaDropout(Dropout):
+    """As AlphaDropout, of whole channels of (N, C, ...)."""
+
+    _function = functional.feature_alpha_dropout

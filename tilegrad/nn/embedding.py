@@ -1,0 +1,111 @@
+"""Tables of vectors, picked by number: one for each index, or one for each bag of them."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from tilegrad.nn import functional
+from tilegrad.nn.checks import Place, positive
+from tilegrad.nn.functional.layers import check_embedding, padding_place
+from tilegrad.nn.module import Module
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["Embedding", "EmbeddingBag"]
+
+
+class Embedding(Module):
+    """Row `index` of `weight`, (num_embeddings, embedding_dim), for each index.
+
+    Only the rows asked for are read, and the gradient costs no more than they do. The first values
+    are normal(0, 1). Row `padding_idx` is first 0, and has no gradient.
+
+    Raises ConfigError for `max_norm` and `scale_grad_by_freq`, which PyTorch has: a lookup writes
+    nothing.
+
+    >>> nn.Embedding(3, 2, padding_idx=0)(Tensor([[0]])).tolist()
+    [[[0.0, 0.0]]]
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        **place: Unpack[Place],
+    ):
+        name = type(self).__name__
+        positive(name, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        check_embedding(max_norm, scale_grad_by_freq)
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.padding_idx = padding_idx
+        values = Tensor.randn(num_embeddings, embedding_dim)
+        if padding_idx is not None:
+            self.padding_idx = padding_place(padding_idx, num_embeddings)
+            is_padding = Tensor.arange(num_embeddings).eq(self.padding_idx).unsqueeze(1)
+            values = is_padding.where(0.0, values)
+        self.weight = values.requires_grad_()
+        self.to(**place)
+
+    @classmethod
+    def from_pretrained(
+        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None
+    ) -> Embedding:
+        """The layer with rows that are there; with `freeze` they are not trained."""
+        rows, size = embeddings._sizes
+        layer = cls(rows, size, padding_idx)
+        layer.weight = embeddings.detach().clone().requires_grad_(not freeze)
+        return layer
+
+    def __call__(self, index: Tensor) -> Tensor:
+        return functional.embedding(index, self.weight, self.padding_idx)
+
+
+class EmbeddingBag(Module):
+    """The rows of `weight` that each bag of indices asks for, folded by `mode`: "mean", "sum" or
+    "max". Bags are rows (B, L), or parts of (L,) that begin at offsets; see
+    `functional.embedding_bag`.
+
+    >>> nn.EmbeddingBag(5, 2)(Tensor([[0, 1], [2, 2]])).shape
+    (2, 2)
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        **place: Unpack[Place],
+    ):
+        rows = Embedding(
+            num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq
+        )
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.mode, self.include_last_offset = mode, include_last_offset
+        self.padding_idx, self.weight = rows.padding_idx, rows.weight
+        self.to(**place)
+
+    def __call__(
+        self,
+        index: Tensor,
+        offsets: Tensor | None = None,
+        per_sample_weights: Tensor | None = None,
+    ) -> Tensor:
+        return functional.embedding_bag(
+            index,
+            self.weight,
+            offsets,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=self.padding_idx,
+        )

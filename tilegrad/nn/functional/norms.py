@@ -1,0 +1,196 @@
+"""Normalisation as functions: over batches, features, groups of channels, single items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilegrad.base.dtype import dtypes, sum_dtype
+from tilegrad.base.errors import ShapeError
+from tilegrad.tensor.core import check_tensors, describe
+from tilegrad.tensor.sizes import here, same_shape, show_shape
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = [
+    "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "normalize",
+    "rms_norm",
+]  # fmt: skip
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float | Tensor = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Each channel (axis 1) brought to mean 0 and variance 1, then times `weight`, plus `bias`.
+
+    In training by the mean and the variance of the batch, toward which the running ones, if given,
+    move by `momentum` (toward the unbiased variance); else by the running ones.
+
+    Raises ShapeError in training for one value per channel.
+
+    >>> nn.functional.batch_norm(Tensor([[1.0], [3.0]]), training=True, eps=0.0).tolist()
+    [[-1.0], [1.0]]
+    """
+    check_tensors("batch_norm", input)
+    wide = input.cast(sum_dtype(input.dtype))
+    if training or running_mean is None or running_var is None:
+        axes = tuple(axis for axis in range(input.ndim) if axis != 1)
+        variance, mean = wide.var_mean(axes, correction=0)
+        if training and running_mean is not None and running_var is not None:
+            if input.numel() == running_mean.numel():
+                raise ShapeError(
+                    "BatchNorm: one value per channel has no variance to track",
+                    input=describe(input.uop),
+                    fix="train with a larger batch, or turn Tensor.training off",
+                    line=here(),
+                )
+            move(running_mean, mean, momentum)
+            move(running_var, wide.var(axes), momentum)
+    else:
+        mean, variance = running_mean, running_var
+    return wide.batchnorm(weight, bias, mean, (variance + eps).rsqrt()).cast(input.dtype)
+
+
+def move(running: Tensor, new: Tensor, share: float | Tensor) -> None:
+    """Write running + (new - running) * share."""
+    part = share if not isinstance(share, Tensor) else share.cast(running.dtype)
+    running.assign(running * (1 - part) + new.detach().cast(running.dtype) * part)
+
+
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Each channel (axis 1) of each item brought to mean 0 and variance 1, then times `weight` plus
+    `bias`. Running statistics are the means over the items; without `use_input_stats` they are
+    what is used.
+
+    >>> nn.functional.instance_norm(Tensor([[[1.0, 3.0]]]), eps=0.0).tolist()
+    [[[-1.0, 1.0]]]
+    """
+    check_tensors("instance_norm", input)
+    if not use_input_stats and running_mean is not None and running_var is not None:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    if running_mean is not None and running_var is not None:
+        wide, axes = input.cast(sum_dtype(input.dtype)), tuple(range(2, input.ndim))
+        move(running_mean, wide.mean(axes).mean(0), momentum)
+        move(running_var, wide.var(axes).mean(0), momentum)
+    return group_norm(input, input._sizes[1], weight, bias, eps)
+
+
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Each of `num_groups` groups of channels (axis 1) of each item brought to mean 0 and variance
+    1, then each channel times `weight`, plus `bias`.
+
+    Raises ShapeError unless the groups divide the channels.
+    """
+    check_tensors("group_norm", input)
+    if input.ndim < 2 or num_groups < 1 or input._sizes[1] % num_groups:
+        raise ShapeError(
+            f"group_norm: {show_shape(input.shape)} has no {num_groups} groups of channels",
+            input=describe(input.uop),
+            line=here(),
+        )
+    grouped = input.reshape(input.shape[0], num_groups, -1).layernorm(-1, eps)
+    result, rest = grouped.reshape(input.shape), (1, -1, *[1] * (input.ndim - 2))
+    result = result if weight is None else result * weight.reshape(rest)
+    return result if bias is None else result + bias.reshape(rest)
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """The last axes, of sizes `normalized_shape`, brought to mean 0 and variance 1, then times
+    `weight`, plus `bias`.
+
+    Raises ShapeError for axes of other sizes.
+
+    >>> nn.functional.layer_norm(Tensor([[1.0, 3.0]]), (2,), eps=0.0).tolist()
+    [[-1.0, 1.0]]
+    """
+    result = input.layernorm(_last("layer_norm", input, normalized_shape), eps)
+    result = result if weight is None else result * weight
+    return result if bias is None else result + bias
+
+
+def rms_norm(
+    input: Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """The last axes, of sizes `normalized_shape`, brought to a mean square of 1, then times
+    `weight`. Without `eps` it is the resolution of the dtype.
+
+    Raises ShapeError for axes of other sizes.
+
+    >>> nn.functional.rms_norm(Tensor([[3.0, 3.0]]), (2,), eps=0.0).tolist()
+    [[1.0, 1.0]]
+    """
+    axes = _last("rms_norm", input, normalized_shape)
+    wide = input.cast(sum_dtype(input.dtype))
+    least = 2.0 ** -dtypes.finfo(wide.dtype)[1] if eps is None else eps
+    scaled = (wide * (wide.square().mean(axes, keepdim=True) + least).rsqrt()).cast(input.dtype)
+    return scaled if weight is None else scaled * weight
+
+
+def _last(name: str, input: Tensor, sizes: int | Sequence[int]) -> tuple[int, ...]:
+    check_tensors(name, input)
+    wanted = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+    if not wanted or not same_shape(input.shape[-len(wanted) :], wanted):
+        raise ShapeError(
+            f"{name}: {show_shape(input.shape)} does not end in {show_shape(wanted)}",
+            input=describe(input.uop),
+            line=here(),
+        )
+    return tuple(range(-len(wanted), 0))
+
+
+def local_response_norm(
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Tensor:
+    """x / (k + alpha * m)^beta, m the mean of the squares of `size` channels (axis 1) around each,
+    which are zeros beyond the ends (Krizhevsky, Sutskever and Hinton, 2012).
+
+    Raises ShapeError for an input without channels and positions.
+
+    >>> nn.functional.local_response_norm(Tensor([[[2.0]]]), 1, alpha=1.0, beta=1.0, k=0.0).tolist()
+    [[[0.5]]]
+    """
+    check_tensors("local_response_norm", input)
+    if input.ndim < 3 or size < 1:
+        raise ShapeError(
+            f"local_response_norm: {size} channels of {show_shape(input.shape)}",
+            rule="size is at least 1, the input (N, C, ...) with more axes",
+            input=describe(input.uop),
+            line=here(),
+        )
+    squares = input.square().movedim(1, -1).pad((size // 2, (size - 1) // 2))
+    mean = squares.unfold(-1, size, 1).mean(-1).movedim(-1, 1)
+    return input / (mean * alpha + k).pow(beta)
+
+
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """x over its p-norm along axis `dim`, at least `eps`."""
+    return input.normalize(p, dim, eps)
