@@ -7,29 +7,50 @@ take the same, it is a load of k elements, repeated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rules import simplify
+from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
 from tilegrad.target import MatrixUnit, Target
 
-__all__ = ["join_operands", "widen_operand", "widen_unit"]
+__all__ = ["join_operand", "join_operands", "operand_parts", "widen_operand", "widen_unit"]
 
 # Bytes of the vectors that the instructions have.
 _VECTORS = (16, 32, 64)
 
 
-def widen_operand(node: UOp, done: Mapping[UOp, UOp], lane: UOp, width: int) -> UOp:
-    """A VECTORIZE that depends on `lane`, for all lanes one after the other.
+def operand_parts(nodes: Iterable[UOp]) -> set[UOp]:
+    """The values that nothing but operands of units is made of, which may be joined."""
+    nodes = list(nodes)
+    if all(node.op is not Ops.WMMA for node in nodes):
+        return set()
+    other: set[UOp] = set()
+    found: set[UOp] = set()
+    for node in reversed(nodes):
+        is_value = node.op in (Ops.LOAD, Ops.CAST, Ops.BITCAST) or node.op.is_alu
+        if is_value and node.dtype is not dtypes.index and node not in other:
+            found.add(node)
+            # The pointer and the index of a load are needed as they are.
+            other.update(node.src if node.op is Ops.LOAD else ())
+        elif node.op is not Ops.VECTORIZE:
+            other.update(node.src)
+    return found
+
+
+def join_operand(node: UOp, done: Mapping[UOp, UOp], lane: UOp, width: int) -> UOp | None:
+    """A VECTORIZE that depends on `lane`, for all lanes one after the other, if its parts are
+    alike.
 
     before   VECTORIZE(LOAD(b, l*2), LOAD(b, l*2 + 1))
     after    LOAD(b, 0) : uint16.vec(2 * width)
     """
-    joined = _join(node.src, lane, width, done)
-    if joined is not None:
-        return joined
+    return _join(node.src, lane, width, done)
+
+
+def widen_operand(node: UOp, done: Mapping[UOp, UOp], width: int) -> UOp:
+    """The same where they are not: element by element."""
     parts = [done[source].broadcast(width) for source in node.src]
     return UOp.stack(part.gep(place) for place in range(width) for part in parts)
 
@@ -142,10 +163,12 @@ def _joined_load(
         if not _is_behind(part.src[1], start, place):
             return None
     if lane is not None:
-        at = [simplify(start, {lane: UOp.const(dtypes.index, place)}) for place in range(width)]
-        if not all(_is_behind(each, at[0], place * len(parts)) for place, each in enumerate(at)):
+        found = terms_of(start)
+        if found is None or found[0].get(lane) != len(parts):
             return None
-        start = at[0]
+        if any(lane in factor.ranges for factor in found[0] if factor is not lane):
+            return None
+        start = simplify(start, {lane: UOp.const(dtypes.index, 0)})
     dtype = parts[0].dtype.scalar.vec(len(parts) * width)
     return UOp(Ops.LOAD, dtype, (done.get(pointer, pointer), start), parts[0].arg)
 

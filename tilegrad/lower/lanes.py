@@ -15,7 +15,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
-from tilegrad.lower.dots import widen_operand, widen_unit
+from tilegrad.lower.dots import join_operand, operand_parts, widen_operand, widen_unit
 from tilegrad.lower.transpose import LEAST_ROWS
 from tilegrad.lower.window import MOST_LOADS, load_window
 from tilegrad.target import Target
@@ -159,17 +159,33 @@ def _vectorize(ast: UOp, lane: UOp, width: int, target: Target) -> UOp:
     lanes = UOp.stack(UOp.const(dtypes.index, place) for place in range(width))
     done: dict[UOp, UOp] = {lane: lanes}
     depends: set[UOp] = {lane}
-    for node in ast.toposort():
+    nodes = ast.toposort()
+    parts = operand_parts(nodes)
+    waiting: dict[UOp, None] = {}
+    for node in nodes:
         if node is lane:
+            continue
+        if node in parts and any(source in depends for source in node.src):
+            # What is joined to an operand has no lanes of its own.
+            waiting[node] = None
+            depends.add(node)
+            continue
+        if node.op is Ops.VECTORIZE and any(source in depends for source in node.src):
+            joined = join_operand(node, done, lane, width)
+            if joined is None:
+                for part in [each for each in node.toposort() if each in waiting]:
+                    src = tuple(done[source] for source in part.src)
+                    done[part] = _wide(part, src, lane, width, target)
+                    del waiting[part]
+                joined = widen_operand(node, done, width)
+            done[node] = joined
+            depends.add(node)
             continue
         src = tuple(done[source] for source in node.src)
         if not any(source in depends for source in node.src):
             done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
             continue
-        if node.op is Ops.VECTORIZE:
-            made = widen_operand(node, done, lane, width)
-        else:
-            made = _wide(node, src, lane, width, target)
+        made = _wide(node, src, lane, width, target)
         done[node] = made
         if (
             lane in node.ranges
