@@ -349,10 +349,19 @@ def _points(variables: Sequence[UOp], wanted: Sequence[int] = ()) -> Iterator[tu
     telling = [
         (low, high, *[value for value in wanted if low <= value <= high]) for low, high in spans
     ]
-    draws = list(zip(telling, spans, strict=True))
-    half, choice, between = rng.random, rng.choice, rng.randint
-    for _ in range(_POINTS):
-        yield tuple([choice(most) if half() < 0.5 else between(*span) for most, span in draws])
+    columns = []
+    for most, (low, high) in zip(telling, spans, strict=True):
+        width, draw = high - low + 1, rng.random
+        between = [low + int(draw() * width) for _ in range(_POINTS)]
+        columns.append(
+            [
+                value if is_telling else other
+                for is_telling, value, other in zip(
+                    rng.choices((True, False), k=_POINTS), rng.choices(most, k=_POINTS), between
+                )
+            ]
+        )
+    yield from zip(*columns)
 
 
 def _admissible(variables: Sequence[UOp], names: Mapping[UOp, str]) -> Callable[..., bool]:
