@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = [
     "Context", "Device", "GlobalCounters", "Tensor", "TinyJit", "UOp", "Variable",
-    "dtypes", "getenv", "jit", "nn",
+    "dtypes", "func", "getenv", "jit", "nn",
 ]  # fmt: skip
 
 __version__ = "0.1.0"
@@ -31,8 +31,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "nn":
-        return importlib.import_module("tilegrad.nn")
+    if name in ("func", "nn"):
+        return importlib.import_module(f"tilegrad.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'tilegrad' has no attribute {name!r}")
     found = getattr(importlib.import_module(_HOME[name]), name)

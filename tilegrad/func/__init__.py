@@ -15,7 +15,9 @@ from tilegrad.func.derivatives import (
     vjp,
 )
 from tilegrad.func.mapping import vmap
+from tilegrad.func.recompute import checkpoint
 
 __all__ = [
-    "grad", "grad_and_value", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "vjp", "vmap",
+    "checkpoint", "grad", "grad_and_value", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "vjp",
+    "vmap",
 ]  # fmt: skip

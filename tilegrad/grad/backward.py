@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence, Set
 
 from tilegrad.base.errors import DTypeError, InternalError, ShapeError
 from tilegrad.grad.regions import Region, moved, region_of, waiting_copy
-from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, filled
+from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, device_of, filled
 from tilegrad.grad.sums import sum_axes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
@@ -54,7 +54,7 @@ def pullback(
         _check(root, seed)
         whole = seed if seed.shape == root.shape else _fill(seed, root)
         flow[root] = flow[root] + whole if root in flow else whole
-    regions = _Regions([node for node in order if node in through], order, targets, computed)
+    regions = _Regions([node for node in order if node in through], targets, computed)
     for node in reversed(order):
         gradient = flow.get(node)
         if node not in through:
@@ -101,13 +101,7 @@ class _Regions:
     region above it gave to the targets, so that the memory of one copy is free for the next.
     """
 
-    def __init__(
-        self,
-        through: Sequence[UOp],
-        order: dict[UOp, None],
-        targets: Sequence[UOp],
-        computed: Computed,
-    ):
+    def __init__(self, through: Sequence[UOp], targets: Sequence[UOp], computed: Computed):
         self._computed = computed
         self._targets = frozenset(targets)
         self._open: dict[Region, int] = {}
@@ -116,8 +110,6 @@ class _Regions:
         for node in through:
             if (found := region_of(node)) is not None:
                 self._open[found[0]] = self._open.get(found[0], 0) + 1
-        # What is waited for must be on the device of what waits.
-        self._is_one_device = not self._open or all(node.op is not Ops.COPY for node in order)
 
     def __bool__(self) -> bool:
         return bool(self._open)
@@ -137,16 +129,19 @@ class _Regions:
         if self._open[region] or region not in self._found:
             return
         given = self._found.pop(region)
-        first = [part for part in given.values() if not part.is_constant]
-        first = [*first, *self._given] if self._is_one_device else []
-        copies = {
-            own: waiting_copy(value, *dict.fromkeys(first))
-            for own, value in zip(region.leaves, region.inputs, strict=True)
-        }
+        first = dict.fromkeys([*given.values(), *self._given])
+        devices = [(part, device_of(part)) for part in first if not part.is_constant]
+        copies: dict[UOp, UOp] = {}
+        for own, value in zip(region.leaves, region.inputs, strict=True):
+            # A kernel's sources are on one device.
+            here = device_of(value)
+            near = [part for part, device in devices if device == here]
+            copies[own] = waiting_copy(value, *near)
         roots = moved([region.outputs[number] for number in given], copies)
-        wanted = [*copies.values(), *region.outer]
+        # What was computed on the way already, and is in memory, goes back to the first leaves.
+        wanted = [*copies.values(), *region.outer, *region.leaves]
         parts = pullback(roots, list(given.values()), wanted, self._computed)
-        for source, part in zip(region.sources, parts, strict=True):
+        for source, part in zip((*region.sources, *region.inputs), parts, strict=True):
             if part is not None and source in through:
                 part = _fit(part, source)
                 flow[source] = flow[source] + part if source in flow else part

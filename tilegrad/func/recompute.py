@@ -1,0 +1,103 @@
+"""`checkpoint`: gradients that compute a function again instead of keeping what it made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilegrad.base.errors import TransformError
+from tilegrad.func.calls import Held, check_function, outputs_of
+from tilegrad.func.tree import flatten
+from tilegrad.grad.regions import Region, leaf, moved, register
+from tilegrad.ir.uop import UOp, toposort
+from tilegrad.tensor.core import Core
+from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.tensor import Tensor
+from tilegrad.tensor.tracing import transforming
+
+__all__ = ["checkpoint"]
+
+
+def checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`func(*args, **kwargs)`, whose gradient computes the function again from its arguments: what
+    it makes on the way needs no memory between the forward and the backward pass.
+
+    Values and gradients are those of the plain call, also of tensors that the function knows by
+    another way, as the weights of a layer. The memory of a chain of n such calls is that of their n
+    results, and of what one of them makes on the way; the work is one forward pass more. It is made
+    for a forward and a backward pass in one schedule, that of a training step: a loss that is
+    realized before `backward()` is computed with nothing kept, checkpoint or not.
+
+    The tensors among the arguments may stand in tuples, lists and dicts, and so may those that
+    `func` gives. Random numbers are the same ones the second time. The gradient of a tensor that
+    was made inside is not to be had from outside.
+
+    Raises DTypeError if `func` gives what is no tensor, TransformError if it assigns to its
+    argument.
+
+    >>> from tilegrad import Tensor
+    >>> from tilegrad.func import checkpoint
+    >>> x = Tensor([1.0, 2.0], requires_grad=True)
+    >>> checkpoint(lambda x: x.exp().log() * x, x).sum().backward().item()
+    5.0
+    >>> x.grad.tolist()
+    [2.0, 4.0]
+    """
+    check_function("checkpoint", func)
+    parts, rebuild = flatten((args, kwargs))
+    given = [part for part in parts if isinstance(part, Tensor)]
+    # One leaf for a tensor that is given twice: its gradient is one.
+    own: dict[UOp, UOp] = {}
+    for tensor in given:
+        own.setdefault(tensor.uop, leaf(tensor.uop))
+    inner: list[Any] = [
+        _standing_for(part, own[part.uop]) if isinstance(part, Tensor) else part for part in parts
+    ]
+    held = Held()
+    with transforming():
+        positional, named = rebuild(inner)
+        value = func(*positional, **named)
+    for one, part in zip(inner, parts):
+        if isinstance(part, Tensor):
+            node = own[part.uop]
+            if one.uop is not node and node not in one._earlier():
+                raise TransformError(
+                    "checkpoint: the function assigns to its argument",
+                    argument=show_shape(part.shape),
+                    line=here(),
+                    remedy="assign to a copy, x.clone(), and return it",
+                )
+    outputs = outputs_of("checkpoint", value)
+    back = {node: before for before, node in own.items()}
+    for changed, _ in held.changed():
+        (changed.uop,) = moved([changed.uop], back)
+    roots = [tensor.uop for tensor in outputs]
+    nodes = moved(roots, back)
+    leaves = tuple(own.values())
+    region = Region(
+        leaves,
+        tuple(back[node] for node in leaves),
+        _outer(roots, held.nodes(), back),
+        tuple(roots),
+    )
+    register(region, nodes)
+    return flatten(value)[1](
+        [
+            Tensor._of(node, tensor.device, tensor._variables, tensor._requires_grad)
+            for node, tensor in zip(nodes, outputs)
+        ]
+    )
+
+
+def _standing_for(tensor: Core, node: UOp) -> Tensor:
+    return Tensor._of(node, tensor.device, tensor._variables, tensor._requires_grad)
+
+
+def _outer(roots: list[UOp], known: set[UOp], leaves: dict[UOp, UOp]) -> tuple[UOp, ...]:
+    """What the function knew besides its arguments: values of tensors that somebody held."""
+
+    def is_outer(node: UOp) -> bool:
+        return node in known and node not in leaves and not node.is_constant
+
+    nodes = toposort(roots, stop=lambda node: node in leaves or is_outer(node))
+    return tuple(node for node in nodes if node.dtype.is_float and is_outer(node))
