@@ -80,22 +80,20 @@ class Decoder:
 
     def _seen(self, tokens: Tensor, start: Any) -> Tensor:
         model, end = self.model, start + tokens.shape[1]
-        x = (model.wte(tokens) + model.wpe.weight[start:end]).realize()
+        x = model.wte(tokens) + model.wpe.weight[start:end]
         for keys, values, layer in zip(self.keys, self.values, model.h):
 
             def attend(
                 q: Tensor, k: Tensor, v: Tensor, keys: Tensor = keys, values: Tensor = values
             ) -> Tensor:
-                # A window is written at once; what is in memory then is not computed twice.
-                Tensor.realize(q, k, v)
                 keys[:, :, start:end].assign(k)
                 values[:, :, start:end].assign(v)
                 return q.scaled_dot_product_attention(
                     keys[:, :, :end], values[:, :, :end], is_causal=tokens.shape[1] > 1
                 )
 
-            x = layer(x, attend).realize()
-        return model.scores(x[:, -1]).realize()
+            x = layer(x, attend)
+        return model.scores(x[:, -1].contiguous()).realize()
 
 
 def generate(model: GPT2, prompt: Sequence[int], count: int) -> Iterator[int]:

@@ -30,7 +30,7 @@ def move(op: Ops, arg: object) -> Callable[[UOp], UOp]:
 
 
 # Ops of kernels and programs that `Stage.ALL` lets stand anywhere.
-CODE = "AFTER BARRIER DEFINE_ACC DEFINE_LOCAL END GEP LOAD RANGE REDUCE SINK SPECIAL STORE"
+CODE = "BARRIER DEFINE_ACC DEFINE_LOCAL END GEP LOAD RANGE REDUCE SINK SPECIAL STORE"
 
 
 def test_every_op_of_the_tensor_graph_is_decided_upon() -> None:

@@ -70,6 +70,27 @@ def test_an_old_value_is_assigned_after_a_newer_one() -> None:
     close(x, array * 2)
 
 
+def test_a_copy_is_of_the_version_that_is_read() -> None:
+    """What reads a middle value, and must wait for what an older one is needed for."""
+    (x, array), (y, other) = line(), line()
+    x.assign(x + 1)
+    held = x * 2 + y
+    y.assign(y + 3)
+    read = x * 2 + y.flip(0)
+    x.assign(x * 0.5 - held)
+    del held
+    close(read, (array + 1) * 2 + (other + 3)[::-1])
+    close(x, (array + 1) * 0.5 - ((array + 1) * 2 + other))
+
+
+def test_a_window_that_was_read_is_written_in_place() -> None:
+    x, array = line()
+    x[0:2] = x[1:3]
+    x[1:3] = x[1:3]
+    array[0:2] = array[1:3].copy()
+    close(x, array)
+
+
 def test_what_is_kept_is_kept_once_and_has_a_reason() -> None:
     """The old elements are copied before they are overwritten; without them, nothing is."""
     x = Tensor.empty(64)

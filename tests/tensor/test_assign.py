@@ -198,13 +198,21 @@ def test_a_view_of_what_is_not_in_memory_is_refused() -> None:
     view = x.reshape(2, 1)
     with pytest.raises(ShapeError, match="assign: this is a view of a tensor that has no memory"):
         view.assign(view + 1)
-    x.realize()
+    assert (x.tolist(), view.tolist()) == ([2.0, 4.0], [[2.0], [4.0]])
+
+
+def test_a_view_of_what_waits_for_an_assignment() -> None:
+    x = Tensor([1.0, 2.0, 3.0]).realize()
+    before, place = x[:2], base(x)
     x.assign(x + 1)
-    with pytest.raises(ShapeError, match="assign: this is a view of a tensor that waits for an"):
-        x.reshape(2, 1).assign(Tensor([[0.0], [0.0]]))
-    with pytest.raises(ShapeError, match="assign: this is a view of a tensor that waits for an"):
-        x[1:].assign(Tensor([0.0]))
-    assert (x.tolist(), view.tolist()) == ([3.0, 5.0], [[2.0], [4.0]])
+    after = x.reshape(3, 1)
+    x[1:].assign(Tensor([10.0, 20.0]))
+    after[:1].assign(Tensor([[-1.0]]))
+    # What looked at the value that was overwritten as a whole is apart from then on.
+    before[1:] = 7
+    assert x.uop.op is Ops.AFTER
+    assert (x.tolist(), base(x) is place) == ([-1.0, 10.0, 20.0], True)
+    assert (before.tolist(), after.tolist()) == ([1.0, 7.0], [[-1.0], [10.0], [20.0]])
 
 
 def test_what_does_not_fit_raises_and_changes_nothing() -> None:

@@ -34,7 +34,7 @@ class Known:
         if found is None:
             found = self._values.get(node)
             if found is not None and not (
-                node.op is Ops.ASSIGN or _is_upload(node) or self._is_past(node)
+                node.op in (Ops.ASSIGN, Ops.AFTER) or _is_upload(node) or self._is_past(node)
             ):
                 return None
         return found

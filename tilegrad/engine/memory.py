@@ -24,6 +24,7 @@ __all__ = [
     "buffers",
     "empty",
     "is_overwritten",
+    "is_same",
     "leaf",
     "overwrite",
 ]
@@ -74,6 +75,11 @@ def buffers() -> list[Buffer]:
 def is_overwritten(node: UOp) -> bool:
     """Whether the memory of a BUFFER node holds another value by now, or there is none."""
     return node.arg.slot in _stale or node.arg.slot not in _memory
+
+
+def is_same(node: UOp, other: UOp) -> bool:
+    """Whether two BUFFER nodes stand for one memory, now or before it was overwritten."""
+    return _memory.get(node.arg.slot) is _memory.get(other.arg.slot)
 
 
 def overwrite(node: UOp) -> UOp:

@@ -25,11 +25,16 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.runtime.buffer import Buffer
 
-__all__ = ["base_of", "exclusive", "lend", "read", "readers_of", "realize", "realized", "view_of"]
+__all__ = [
+    "base_of", "exclusive", "late_readers", "lend", "pending", "read", "readers_of", "realize",
+    "realized", "view_of",
+]  # fmt: skip
 
 _known = Known()
 _lock = threading.RLock()
-_REMEMBERED = (Ops.COPY, Ops.ASSIGN)
+_REMEMBERED = (Ops.COPY, Ops.ASSIGN, Ops.AFTER)
+# What memory is once it was written to, whole or in part.
+_WRITTEN = (Ops.ASSIGN, Ops.AFTER)
 _PAGE = 4096
 
 
@@ -92,6 +97,16 @@ def readers_of(leaves: Collection[UOp], roots: Iterable[UOp]) -> list[UOp]:
     return readers(roots, leaves, _known)
 
 
+def pending(roots: Sequence[UOp]) -> list[UOp]:
+    """Memory as assignments leave it that have to run for `roots`, each behind those it needs."""
+    return [node for node in toposort(roots, stop=_known.__contains__) if node.op in _WRITTEN]
+
+
+def late_readers(roots: Sequence[UOp], others: Sequence[UOp]) -> list[UOp]:
+    """Those of `others` that need a value which a run of `roots` overwrites."""
+    return _late(roots, lambda: others)
+
+
 def _has_device(node: UOp) -> bool:
     """Whether the graph holds memory or a draw: one made of constants alone is of every device, so
     its value on one must not be taken for another's.
@@ -113,18 +128,16 @@ def _run(
     todo: list[UOp], variables: Mapping[UOp, int], live: Callable[[], Iterable[UOp]]
 ) -> dict[UOp, UOp]:
     """Compute `todo`, and give the memory of each."""
-    assigns = _assigns(todo)
-    readers = _readers(assigns, live, set(todo)) if assigns else []
-    wanted = list(dict.fromkeys([*todo, *readers]))
+    wanted = [*todo, *_late(todo, live)]
     graph_roots = [_with_known(UOp.sink(*wanted))]
     sources = graph_roots[0].src
-    # A view of memory that is about to change must be copied; everything else is computed anyway.
-    requested = [
-        UOp(Ops.CONTIGUOUS, node.dtype, (node,)) if base_of(node).op is Ops.BUFFER else node
-        for node in sources
-    ]
+    nodes = toposort(sources)
+    overwritten = {base_of(node.src[0]) for node in nodes if node.op is Ops.ASSIGN}
+    requested = [_request(node, overwritten) for node in sources]
     inner = [
-        node for node in toposort(requested) if node.op in _REMEMBERED and node not in requested
+        node
+        for node in toposort(requested)
+        if node.op in _REMEMBERED and node.op is not Ops.AFTER and node not in requested
     ]
     sink = UOp.sink(*dict.fromkeys([*requested, *inner]))
     graph = normalise(sink)
@@ -152,14 +165,17 @@ def _run(
         target: overwrite(target)
         for target in dict.fromkeys(base_of(place) for place in places.values())
     }
+    places |= {node: _memory_of(node) for node in nodes if node.op is Ops.AFTER}
     for node, place in places.items():
-        target = base_of(place)
-        _known[node] = place.substitute({target: written[target]})
+        # What is overwritten in the same run is nowhere any more, unless it was copied.
+        if node not in overwritten:
+            target = base_of(place)
+            _known[node] = place.substitute({target: written[target]})
     # A root was rewritten where its graph held known values: its own name must find the result too.
     for name, node, request in zip(wanted, sources, requested, strict=True):
         for key in (name, node):
             if key not in _known and key.op is not Ops.BUFFER:
-                _known[key] = _known[request]
+                _known[key] = _known[node if node in _known else request]
     for name, node in _renamed(wanted, sources):
         if node in _known and name not in _known:
             _known[name] = _known[node]
@@ -202,40 +218,71 @@ def _assigns(roots: Sequence[UOp]) -> list[UOp]:
 
 def _place(assign: UOp) -> UOp:
     """What an ASSIGN writes: [movement of] a BUFFER."""
-    place = assign.src[0]
+    return _memory_of(assign.src[0])
+
+
+def _memory_of(place: UOp) -> UOp:
+    """`place`, which views memory once it was written to, as [movement of] the BUFFER."""
     while (base := base_of(place)).op is not Ops.BUFFER:
         known = _known.get(base)
         place = place.substitute({base: known if known is not None else base.src[0]})
     return place
 
 
-def _readers(
-    assigns: Sequence[UOp], live: Callable[[], Iterable[UOp]], todo: set[UOp]
-) -> list[UOp]:
+def _request(node: UOp, overwritten: Collection[UOp]) -> UOp:
+    """What to compute for a root. A view of memory that is about to change must be copied;
+    everything else is computed anyway.
+    """
+    if node in overwritten or base_of(node).op is Ops.BUFFER:
+        return UOp(Ops.CONTIGUOUS, node.dtype, (node,))
+    return node.src[1] if node.op is Ops.AFTER else node
+
+
+def _late(todo: Sequence[UOp], live: Callable[[], Iterable[UOp]]) -> list[UOp]:
+    """Live nodes that need the old value of a buffer that a run of `todo` overwrites; what is to be
+    run for these may overwrite more.
+    """
+    found: dict[UOp, None] = {}
+    assigns = _assigns(todo)
+    roots = list(live()) if assigns else []
+    while assigns:
+        count = len(assigns)
+        found |= dict.fromkeys(_readers(assigns, roots, {*todo, *found}))
+        assigns = _assigns([*todo, *found])
+        if len(assigns) == count:
+            break
+    return list(found)
+
+
+def _readers(assigns: Sequence[UOp], live: Iterable[UOp], todo: set[UOp]) -> list[UOp]:
     """Live nodes that need the old value of a buffer that is about to be overwritten."""
     targets = {base_of(_place(node)) for node in assigns}
     # What one assignment wrote and another overwrites in this very run.
-    between = {base_of(node.src[0]) for node in assigns}.intersection(assigns)
-    skip = set(assigns)
+    between = {base_of(node.src[0]) for node in assigns}
+    written = set(assigns)
+
+    def is_written(node: UOp) -> bool:
+        return node in written or (node.op is Ops.AFTER and node.src[1] in written)
+
     needs: dict[UOp, bool] = {}
     found: list[UOp] = []
-    for root in live():
-        if root in todo or root in skip:
+    for root in dict.fromkeys(live):
+        if root in todo or (is_written(root) and root not in between):
             continue
         known = realized(root)
         if known is not None:
             is_reader = (
                 base_of(known) in targets
-                and root.op is not Ops.ASSIGN
-                and base_of(root).op is not Ops.ASSIGN
+                and root.op not in _WRITTEN
+                and base_of(root).op not in _WRITTEN
             )
             if is_reader and not _is_owner(root, assigns):
                 found.append(root)
             continue
-        for node in toposort([root], stop=lambda node: node in needs or node in skip):
+        for node in toposort([root], stop=lambda node: node in needs or is_written(node)):
             if node in needs:
                 continue
-            if node in skip:
+            if is_written(node):
                 needs[node] = node in between
             elif node in _known:
                 needs[node] = base_of(_known[node]) in targets

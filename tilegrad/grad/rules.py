@@ -116,6 +116,18 @@ def _copied(y: UOp, g: UOp) -> tuple[UOp]:
     return (g if device is None else UOp(Ops.COPY, g.dtype, (g,), device),)
 
 
+def _after(y: UOp, g: UOp) -> tuple[UOp, UOp]:
+    """To the memory, but not where it was written; to what was written there."""
+    memory, assign = y.src
+    place = assign.src[0]
+    is_written = filled(place.shape, 1.0, g.dtype)
+    view = place
+    while view is not memory:
+        (is_written,) = DERIVATIVES[view.op](view, is_written)
+        view = view.src[0]
+    return is_written.ne(0.0).where(0.0, g), place.substitute({memory: g})
+
+
 def _custom(y: UOp, g: UOp) -> tuple[UOp | None, ...]:
     """What the author of a kernel says; nothing flows through a step without a gradient."""
     gradient = getattr(y.arg, "gradient", None)
@@ -158,6 +170,7 @@ DERIVATIVES: dict[Ops, Derivative] = {
     Ops.CONTIGUOUS: lambda y, g: (g,),
     Ops.COPY: _copied,
     Ops.ASSIGN: lambda y, g: (None, g),
+    Ops.AFTER: _after,
     Ops.CUSTOM: _custom,
 }
 

@@ -54,6 +54,7 @@ _AS_SOURCE = frozenset(
         Ops.DETACH,
         Ops.COPY,
         Ops.ASSIGN,
+        Ops.AFTER,
         Ops.FLIP,
         Ops.SCATTER_ADD,
     }

@@ -155,7 +155,26 @@ class _Node:
             return self.gather()
         if op is Ops.SCATTER_ADD:
             return self.scatter_add()
+        if op is Ops.AFTER:
+            return self.after()
         raise InternalError(f"interpret: a {op} node in a tensor graph", node=repr(node)[:200])
+
+    def after(self) -> Values:
+        """Memory with the values of an assignment at their places."""
+        (memory, assign), (old, new) = self.node.src, self.sources
+        chain: list[UOp] = []
+        view = assign.src[0]
+        while view is not memory:
+            chain.append(view)
+            view = view.src[0]
+        places: Values = list(range(len(old)))
+        for step in reversed(chain):
+            if step.op is not Ops.RESHAPE:
+                places = _Node(step, {step.src[0]: places}, self.variables).move()
+        found = list(old)
+        for place, value in zip(places, new if len(new) == len(places) else new * len(places)):
+            found[place] = value
+        return found
 
     def buffer(self, buffers: Mapping[int, Sequence[Any]]) -> Values:
         arg = self.node.arg

@@ -370,7 +370,11 @@ class Ops(Enum):
     )
     VECTORIZE = op(None, "A vector of its sources, one per lane.", Stage.CODE)
     GEP = op(1, "The lanes `arg` of a vector, in that order; a scalar for one lane.", Stage.CODE)
-    AFTER = op(None, "Source 0 as it is once the other sources have happened.", Stage.CODE)
+    AFTER = op(
+        None,
+        "Source 0 as it is once the other sources have happened. In a tensor graph: memory, once "
+        "source 1, an ASSIGN to a part of it, has run.",
+    )
     END = op(
         None,
         "In a kernel: (*effects, *ranges), the effects once the ranges have run. In a program: "

@@ -433,6 +433,15 @@ def _tensor_assign(node: UOp) -> str | None:
     return _assign(node)
 
 
+def _tensor_after(node: UOp) -> str | None:
+    if len(node.src) != 2 or node.src[1].op is not Ops.ASSIGN:
+        return "what has happened is no assignment"
+    place = node.src[1].src[0]
+    while place.op.is_movement:
+        place = place.src[0]
+    return _after(node) if place is node.src[0] else "the assignment is to other memory"
+
+
 _any_number = _arithmetic(_NUMBERS)
 _any_integer = _arithmetic(_INTEGERS)
 _float_only = _arithmetic(("float",))
@@ -472,6 +481,7 @@ _TENSOR_CHECKS: dict[Ops, Check] = {
     Ops.SCATTER_ADD: _scatter_add,
     **dict.fromkeys((Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY), _same),
     Ops.ASSIGN: _tensor_assign,
+    Ops.AFTER: _tensor_after,
     Ops.CUSTOM: _custom,
     Ops.SINK: _effect,
 }

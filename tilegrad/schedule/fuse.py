@@ -34,10 +34,10 @@ _REDUCTION = 50
 _WORTH_WAITING = 4
 # From so many products on, a sum of them is worth a kernel of its own.
 _WORTH_A_TILE = 1 << 20
-_REGION = 64
 # Zeros around such a sum are part of its kernel while that has no more elements than so many times
 # the sum's.
 _MOST_PADDED = 1.5
+_REGION = 64
 # Below this many elements a launch costs more than the lost parallelism.
 _SMALL = 1 << 14
 # Operations per element from which recomputing an expanded value is dearer than storing it.
@@ -50,6 +50,8 @@ _FORCED = {
     Ops.COPY: Reason.COPIED,
     Ops.CONTIGUOUS: Reason.CONTIGUOUS,
     Ops.ASSIGN: Reason.ASSIGNED,
+    # Memory, and no kernel of its own.
+    Ops.AFTER: Reason.ASSIGNED,
     Ops.SCATTER_ADD: Reason.SCATTERED,
     Ops.CUSTOM: Reason.CUSTOM,
 }
@@ -332,23 +334,16 @@ def _costs(nodes: list[UOp], closed: Set[UOp], tops: Set[UOp] = frozenset()) -> 
             else sum(costs.get(source, 0) for source in node.src)
         )
         own = flops_of(node)
+        if node.op in (Ops.ADD, Ops.WHERE) and not node.is_constant:
+            # Of parts put together each takes a gate.
+            parts = sum(_is_padded(source) and not source.is_constant for source in node.src)
+            own += parts if parts > 1 else 0
         # Index arithmetic, comparisons and casts go along with whatever needs them.
         is_light = node.is_constant or node.dtype is dtypes.bool or node.op is Ops.CAST
         costs[node] = min(below + (0 if is_light and own <= 1 else own), 1 << 20)
     return costs
 
 
-def _top_of(
-        if node.op in (Ops.ADD, Ops.WHERE) and not node.is_constant:
-            # Of parts put together each takes a gate.
-            parts = sum(_is_padded(source) and not source.is_constant for source in node.src)
-            own += parts if parts > 1 else 0
-    reduced: UOp, users: dict[UOp, list[UOp]], order: dict[UOp, int], stored: dict[UOp, Reason]
-) -> UOp:
-    """Where the elementwise work on a reduction ends: the last value of its size through which all
-    uses go.
-
-    before   REDUCE_AXIS -> RESHAPE -> MUL -> EXPAND
 def _is_padded(node: UOp) -> bool:
     """Whether a value is another one with zeros around it."""
     while node.op.is_movement and node.op is not Ops.PAD:
@@ -356,6 +351,13 @@ def _is_padded(node: UOp) -> bool:
     return node.op is Ops.PAD
 
 
+def _top_of(
+    reduced: UOp, users: dict[UOp, list[UOp]], order: dict[UOp, int], stored: dict[UOp, Reason]
+) -> UOp:
+    """Where the elementwise work on a reduction ends: the last value of its size through which all
+    uses go.
+
+    before   REDUCE_AXIS -> RESHAPE -> MUL -> EXPAND
     after    the MUL
     """
     top, size = reduced, elements(reduced)

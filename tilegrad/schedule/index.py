@@ -75,7 +75,7 @@ def _tracked(node: UOp) -> tuple[UOp, ShapeTracker] | None:
     while node.op.is_movement:
         chain.append(node)
         node = node.src[0]
-    if node.op is not Ops.BUFFER or any(
+    if node.op not in (Ops.BUFFER, Ops.AFTER) or any(
         isinstance(size, UOp) for each in chain for size in each.shape
     ):
         return None
@@ -173,7 +173,7 @@ class KernelBuilder:
             )
         if node in self.held:
             return (yield from self._from_scratch(node, index, valid))
-        if op is Ops.BUFFER or self.is_stored(node):
+        if op in (Ops.BUFFER, Ops.AFTER) or self.is_stored(node):
             self.reads.setdefault(node, []).append(index)
             return self._load(self.parameter(node), flat_index(index, node.shape), valid, node)
         return (yield from self.compute(node, index, valid))

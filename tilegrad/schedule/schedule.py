@@ -34,7 +34,7 @@ from tilegrad.schedule.join import Update, is_update, join_updates
 from tilegrad.schedule.random import random_variables
 from tilegrad.schedule.reason import Edge, Reason
 from tilegrad.schedule.split import split_folds
-from tilegrad.schedule.versions import keep_old_versions, overwritten_by
+from tilegrad.schedule.versions import keep_old_versions, overwritten_by, writer_of
 from tilegrad.target import Target
 
 # How far up an update may move to join another.
@@ -185,6 +185,8 @@ class _Scheduler:
     def run(self) -> Schedule:
         for node in list(self.fusion.stored):
             self._draft(node)
+        for draft in self.drafts:
+            draft.needs = [writer_of(value) for value in draft.needs]
         order = self._order()
         if not self.plain:
             order = _join(order)
@@ -218,6 +220,8 @@ class _Scheduler:
             self.drafts.append(draft)
         elif node.op is Ops.ASSIGN:
             self._draft_assign(node)
+        elif node.op is Ops.AFTER:
+            self.memory[node] = self.memory[node.src[1]]
         elif node.op is Ops.SCATTER_ADD:
             self.memory[node] = self._buffer_for(node)
             self._draft_kernel(node, node.src[0], self.memory[node])
@@ -258,16 +262,16 @@ class _Scheduler:
         """
         place, value = node.src
         base = place
-        while base.op.is_movement or base.op is Ops.ASSIGN:
+        while base.op.is_movement or base.op in (Ops.ASSIGN, Ops.AFTER):
             base = base.src[0]
         target = self.memory[node] = self.memory[base]
         builder = self._builder()
         outputs = tuple(builder.range(size, Axis.LOOP) for size in node.shape)
         pointer = self._parameter(base)
-        where = self._place_of(builder, place, outputs)
+        where = self._place_of(place, outputs)
         computed = builder.value(value, outputs)
         overlaps = any(
-            load.op is Ops.LOAD and load.src[0] is pointer and load.src[1] is not where
+            load.op is Ops.LOAD and load.src[0] is pointer and _may_meet(load.src[1], where)
             for load in computed.toposort()
         )
         if overlaps:
@@ -285,18 +289,20 @@ class _Scheduler:
             builder,
         )
         self.drafts[-1].in_place = True
-        if place.op is Ops.ASSIGN:
-            self.drafts[-1].needs.append(place)
+        before = overwritten_by(node)
+        if before.op is Ops.ASSIGN:
+            self.drafts[-1].needs.append(before)
 
-    def _place_of(self, builder: KernelBuilder, place: UOp, outputs: tuple[UOp, ...]) -> UOp:
+    def _place_of(self, place: UOp, outputs: tuple[UOp, ...]) -> UOp:
         """The position in the target's memory of the element at `outputs`."""
         base = place
         while base.op.is_movement:
             base = base.src[0]
-        if base.op is Ops.ASSIGN:
+        if base.op in (Ops.ASSIGN, Ops.AFTER):
             place = place.substitute({base: base.src[0]})
-            return self._place_of(builder, place, outputs)
-        loaded = builder.value(place, outputs)
+            return self._place_of(place, outputs)
+        # The same window may have been read and kept: a place is one in memory itself.
+        loaded = KernelBuilder(self._parameter, lambda value: False).value(place, outputs)
         return loaded.src[1]
 
     def _draft_scatter(self, node: UOp) -> None:
@@ -443,8 +449,8 @@ class _Scheduler:
         return False
 
     def _read_aside(self, reader: int, written: int, before: list[set[int]]) -> None:
-        """Copy the old value of a buffer before anything writes it, and let `reader` read the
-        copy.
+        """Copy the value of a buffer that `reader` wants before anything overwrites it, and let it
+        read the copy.
         """
         spec = self.buffers[written]
         aside = self._new_buffer(replace(spec, source=None))
@@ -456,14 +462,24 @@ class _Scheduler:
             pointers[0].store(loop, pointers[1].load(loop)), arg=KernelInfo(f"C_{spec.size}", (0,))
         )
         draft = self.drafts[reader]
-        self.drafts.append(_Draft(draft.value, spec.device, aside, [written], [], ast, draft.nodes))
+        wanted = [
+            value
+            for value in draft.needs
+            if value.op is Ops.ASSIGN and self.memory[value] == written
+        ]
+        self.drafts.append(
+            _Draft(draft.value, spec.device, aside, [written], wanted, ast, draft.nodes)
+        )
         before.append(set())
         copy = len(self.drafts) - 1
         draft.reads = [aside if buffer == written else buffer for buffer in draft.reads]
         before[reader].add(copy)
         for place, other in enumerate(self.drafts):
             if other.value.op is Ops.ASSIGN and other.writes == written:
-                before[place].add(copy)
+                if self._reads_old(copy, place):
+                    before[place].add(copy)
+                else:
+                    before[copy].add(place)
 
     def _edges(self, order: Sequence[_Draft]) -> list[Edge]:
         """For each pair of kernels joined by a stored value, why they are two."""
@@ -483,6 +499,12 @@ class _Scheduler:
                     saved = 2 * self.buffers[self.memory[value]].nbytes
                 edges.append(Edge(maker[value], place[id(draft)], reason, saved, flops))
         return edges
+
+
+def _may_meet(read: UOp, written: UOp) -> bool:
+    """Whether an element may be read in one iteration and written in another."""
+    apart = read.vmax < written.vmin or written.vmax < read.vmin
+    return read is not written and not apart
 
 
 def _join(order: list[_Draft]) -> list[_Draft]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 
-__all__ = ["keep_old_versions", "overwritten_by"]
+__all__ = ["keep_old_versions", "overwritten_by", "writer_of"]
 
 
 def overwritten_by(assign: UOp) -> UOp:
@@ -21,7 +21,12 @@ def overwritten_by(assign: UOp) -> UOp:
     place = assign.src[0]
     while place.op.is_movement:
         place = place.src[0]
-    return place
+    return writer_of(place)
+
+
+def writer_of(version: UOp) -> UOp:
+    """What made a version of some memory: for an AFTER its ASSIGN, else the version itself."""
+    return version.src[1] if version.op is Ops.AFTER else version
 
 
 def keep_old_versions(sink: UOp) -> tuple[UOp, dict[UOp, UOp]]:
@@ -50,7 +55,7 @@ def keep_old_versions(sink: UOp) -> tuple[UOp, dict[UOp, UOp]]:
         for place, source in enumerate(node.src):
             kept = made[source]
             newer = all_needs & assigned & ~needs[source] & ~bit.get(node, 0)
-            is_target = node.op is Ops.ASSIGN and place == 0
+            is_target = node.op in (Ops.ASSIGN, Ops.AFTER) and place == 0
             if newer and node.op is not Ops.SINK and not is_target:
                 if any(newer & bit[other] and needs[source] & old for other, old in older.items()):
                     kept = UOp(Ops.CONTIGUOUS, kept.dtype, (kept,))

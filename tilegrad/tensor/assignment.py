@@ -20,13 +20,16 @@ from tilegrad.tensor.core import check_devices, compute, describe, live
 from tilegrad.tensor.index import has_tensor
 from tilegrad.tensor.products import Products
 from tilegrad.tensor.realized import owners
-from tilegrad.tensor.sizes import here, is_one, merge, same_shape, show_shape
+from tilegrad.tensor.sizes import Variables, here, is_one, merge, same_shape, show_shape
 
 __all__ = ["Assignment", "all_or_nothing"]
 
 
 # What another tensor can be seen through.
 _REORDERING = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK, Ops.DETACH})
+_MEMORY = (Ops.BUFFER, Ops.ASSIGN, Ops.AFTER)
+# Assignments to parts of one memory that wait: with more, their graph would be slow to schedule.
+_MOST_WAITING = 32
 
 
 class _Log(threading.local):
@@ -54,9 +57,18 @@ def all_or_nothing() -> Iterator[None]:
         for tensor, node, variables, previous, is_shared in reversed(entries):
             tensor.uop, tensor._variables = node, variables
             tensor._previous, tensor._is_shared = previous, is_shared
+            memory.supersede(memory.version_of(node), is_so=False)
         raise
     finally:
         _log.entries = None
+
+
+def _note(tensor: Any) -> None:
+    """Remember a tensor as it is before it is assigned to."""
+    if _log.entries is not None:
+        _log.entries.append(
+            (tensor, tensor.uop, tensor._variables, tensor._previous, tensor._is_shared)
+        )
 
 
 class Assignment(Products):
@@ -65,7 +77,12 @@ class Assignment(Products):
     __slots__ = ()
 
     def replace(self, other: Self) -> Self:
-        """Be `other` from now on: its graph, whatever its shape; nothing is written."""
+        """Be `other` from now on: its graph, whatever its shape; nothing is written.
+
+        >>> x = Tensor([1, 2])
+        >>> x.replace(Tensor([3, 4])).tolist()
+        [3, 4]
+        """
         self.uop, self.device, self._variables = other.uop, other.device, other._variables
         self._previous, self._is_shared = (), other._is_shared
         return self
@@ -74,14 +91,14 @@ class Assignment(Products):
         """Take the value of `value`; gives this tensor.
 
         A tensor that is memory is written in place when it is realized, after everything that still
-        needs its old value. A view of another realized tensor, whole or a window
-        (`x.reshape(2, 3).assign(v)`, `x[1:3].assign(v)`), is written at once, and changes that
-        tensor and all that look at it. Any other tensor has no memory yet, and takes the value as
-        its own. A tensor in a file is written at once, by a value from any device.
+        needs its old value. A view of another tensor in memory, whole or a window
+        (`x.reshape(2, 3).assign(v)`, `x[1:3].assign(v)`), is written when any of those that look at
+        that memory is realized, and changes all of them. Any other tensor has no memory yet, and
+        takes the value as its own. A tensor in a file is written at once, by a value from any
+        device.
 
         Raises ShapeError, DTypeError or DeviceError unless `value` has this tensor's shape, dtype
-        and device; ShapeError for a view of a tensor that waits for an assignment or has no memory
-        yet.
+        and device; ShapeError for a view of a tensor that has no memory yet.
 
         >>> x = Tensor([1, 2, 3, 4]).realize()
         >>> x.reshape(2, 2)[1].assign(Tensor([7, 8])).tolist(), x.tolist()
@@ -95,29 +112,30 @@ class Assignment(Products):
             if self._has_elements():
                 files.write(self, ..., other)
             return self
-        if _log.entries is not None:
-            _log.entries.append((self, node, self._variables, self._previous, self._is_shared))
-        self._variables = merge(self._variables, other._variables)
-        self._previous = ()
+        variables = merge(self._variables, other._variables)
         if not self._has_elements():
             return self
-        if self._is_shared or not memory.is_view(node):
+        if self._has_no_memory():
             self._refuse_view_of_nothing(node)
-            self.uop = other.contiguous().uop
-            self._is_shared = False
-        elif memory.is_whole(node) and self._owns(memory.base_of(node)):
+            self._become(other.contiguous().uop, variables)
+        elif (
+            memory.is_whole(node) and memory.is_in_order(node) and self._owns(memory.base_of(node))
+        ):
             place = memory.place_of(node)
-            self.uop = compute(Ops.ASSIGN, node.dtype, (place, other.uop))
-        elif node.op is Ops.ASSIGN or memory.has_assignment(node):
-            raise ShapeError(
-                "assign: this is a view of a tensor that waits for an assignment",
-                tensor=describe(node),
-                line=here(),
-                remedy="realize that tensor first",
-            )
+            self._become(compute(Ops.ASSIGN, node.dtype, (place, other.uop)), variables)
+            memory.supersede(memory.version_of(node))
         else:
-            self._write_through(node, other.uop)
+            self._write_through(node, other.uop, variables)
         return self
+
+    def _has_no_memory(self) -> bool:
+        """Whether no other tensor would see what is written to this one."""
+        node = self.uop
+        return self._is_shared or not memory.is_view(node) or memory.is_superseded(node)
+
+    def _become(self, node: UOp, variables: Variables) -> None:
+        _note(self)
+        self.uop, self._variables, self._previous, self._is_shared = node, variables, (), False
 
     def _owns(self, base: UOp) -> bool:
         """Whether no other tensor that someone holds has the memory `base` as its value."""
@@ -166,31 +184,33 @@ class Assignment(Products):
             check_devices("assign", [self, value])
         return value
 
-    def _write_through(self, window: UOp, value: UOp) -> None:
-        """Write `value` to `window` of memory now; tensors that look at that memory look at it as
-        it is then.
+    def _write_through(self, window: UOp, value: UOp, variables: Variables) -> None:
+        """Let `value` be written to `window` of memory; tensors that look at that memory look at it
+        as it is then.
         """
-        old = memory.base_of(window)
+        old = memory.version_of(window)
         lookers = [
             tensor
             for tensor in live()
             if not tensor._is_shared and memory.looks_at(tensor.uop, old)
         ]
-        if value is old:
+        if value.op in _MEMORY and memory.base_of(value) is memory.base_of(old):
             # The memory itself in another order: copied before it is written to.
             value = compute(Ops.CONTIGUOUS, value.dtype, (value,))
         written = compute(Ops.ASSIGN, window.dtype, (memory.place_of(window), value))
-        (result,) = memory.run([written], self._variables, but=lookers)
-        fresh = memory.base_of(result)
+        fresh = UOp(Ops.AFTER, old.dtype, (old, written))
+        memory.put_off(fresh, variables)
         for tensor in lookers:
+            _note(tensor)
             tensor.uop = tensor.uop.substitute({old: fresh})
             tensor._previous = ()
-        if old in owners:
-            owners[fresh] = owners[old]
+        memory.supersede(old)
+        if memory.writes_before(fresh) >= _MOST_WAITING:
+            memory.run([fresh], variables)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Write `value` to the elements that `key` picks; the tensor is realized if it was not, and
-        the write runs now.
+        """Write `value` to the elements that `key` picks, when this tensor or one that looks at it
+        is realized.
 
         Raises ShapeError if `value` does not stretch to the picked shape, DTypeError for a tensor
         that requires a gradient.
@@ -207,14 +227,15 @@ class Assignment(Products):
         if is_file(self.device):
             files.write(self, key, self._as_tensor(value).cast(self.dtype))
             return
+        if self._has_no_memory():
+            node, variables = memory.owned(self.uop, self.device), self._variables
+            memory.put_off(node, variables)
+            self._become(node, memory.sizes_in(self.shape, variables))
         if has_tensor(key):
-            with all_or_nothing():
-                self.assign(self._written(key, value)).realize()
-            self._forget_variables()
+            new = self._written(key, value)
+            variables = merge(self._variables, new._variables)
+            self._write_through(self.uop, new.uop, variables)
             return
-        if self._is_shared or not memory.is_view(self.uop):
-            self.uop, self._is_shared = memory.owned(self.uop, self.device), False
-        self.realize()
         window = self[key]
         new = self._as_tensor(value).cast(self.dtype)
         # Axes of size 1 in front of the picked ones are no matter.
@@ -222,20 +243,9 @@ class Assignment(Products):
             new = new.reshape(new.shape[1:])
         new = new.expand(window.shape)
         check_devices("setitem", [self, new])
-        self._variables = merge(window._variables, new._variables)
         if window._has_elements():
-            self._write_through(window.uop, new.uop)
-        self._forget_variables()
-
-    def _forget_variables(self) -> None:
-        """Keep the values of variables that sizes of this tensor, which is in memory, have in them:
-        a later write may be at another value of the others.
-        """
-        sizes = [size for size in self.shape if isinstance(size, UOp)]
-        known = {part for size in sizes for part in size.toposort()}
-        self._variables = {
-            variable: value for variable, value in self._variables.items() if variable in known
-        }
+            variables = merge(window._variables, new._variables)
+            self._write_through(window.uop, new.uop, variables)
 
     def __iadd__(self, other: Any) -> Self:
         return self.assign(self + other)

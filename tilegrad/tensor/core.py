@@ -215,11 +215,19 @@ class Core:
         """
         return [node for reference in self._previous if (node := reference()) is not None]
 
+    def _earlier_references(self) -> list[weakref.ref[UOp]]:
+        """The last references to such nodes."""
+        return [reference for reference in self._previous if reference() is not None][-2:]
+
     # what is known without computing
 
     @property
     def shape(self) -> tuple[sint, ...]:
-        """The sizes: integers, or index nodes where a `Variable` takes part."""
+        """The sizes: integers, or index nodes where a `Variable` takes part.
+
+        >>> Tensor.zeros(2, 3).shape
+        (2, 3)
+        """
         return self.uop.shape
 
     @property
@@ -231,7 +239,11 @@ class Core:
         return len(self.uop.shape)
 
     def numel(self) -> sint:
-        """The number of elements."""
+        """The number of elements.
+
+        >>> Tensor.zeros(2, 3).nelement()
+        6
+        """
         return multiply(self.uop.shape)
 
     @property
@@ -246,11 +258,19 @@ class Core:
         return tuple(size if isinstance(size, int) else int(size.vmax) for size in sizes)
 
     def max_numel(self) -> int:
-        """The number of elements where each symbolic size is at its largest."""
+        """The number of elements where each symbolic size is at its largest.
+
+        >>> Tensor.zeros(2, 3).max_numel()
+        6
+        """
         return math.prod(self.max_shape)
 
     def element_size(self) -> int:
-        """Bytes of one element."""
+        """Bytes of one element.
+
+        >>> Tensor([1.0]).element_size()
+        4
+        """
         return self.dtype.itemsize
 
     def nbytes(self) -> sint:
@@ -262,7 +282,11 @@ class Core:
         return self.shape if dim is None else self.shape[as_axis("size", dim, self.ndim)]
 
     def dim(self) -> int:
-        """The number of axes."""
+        """The number of axes.
+
+        >>> Tensor.zeros(2, 3).dim()
+        2
+        """
         return self.ndim
 
     def is_floating_point(self) -> bool:

@@ -5,6 +5,7 @@ A tensor with a symbolic size has memory for the Variable's maximum, and is a wi
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -17,13 +18,23 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import address_of
 from tilegrad.tensor.core import compute, live
-from tilegrad.tensor.sizes import Variables, simple
+from tilegrad.tensor.sizes import NO_VARIABLES, Variables, simple
 
 __all__ = [
-    "base_of", "bound", "empty", "fixed", "from_host", "has_assignment", "is_row_major",
-    "is_shared", "is_stored", "is_view", "is_whole", "lend",
-    "looks_at", "over", "owned", "place_of", "read", "run", "share", "stored_below",
+    "base_of", "bound", "empty", "fixed", "follow", "from_host", "has_assignment", "is_in_order",
+    "is_row_major", "is_shared", "is_stored", "is_superseded", "is_view", "is_whole",
+    "is_written", "lend", "looks_at", "over", "owned", "owners", "place_of", "put_off", "read",
+    "run", "share", "sizes_in", "stored_below", "supersede", "version_of", "writes_before",
 ]  # fmt: skip
+
+# Which tensor the memory of a leaf was computed for; another one of equal value only borrows it.
+owners: weakref.WeakKeyDictionary[UOp, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+# Versions of memory that an assignment, run or not, goes on from.
+_superseded: weakref.WeakSet[UOp] = weakref.WeakSet()
+# The values of variables in the graphs of assignments that wait to run, by their outcome.
+_waiting: weakref.WeakKeyDictionary[UOp, Variables] = weakref.WeakKeyDictionary()
+# An ASSIGN is its target once that was written; AFTER is memory once a part of it was.
+_WRITTEN = (Ops.ASSIGN, Ops.AFTER)
 
 
 def _largest(shape: Sequence[sint]) -> tuple[int, ...]:
@@ -80,9 +91,47 @@ def owned(node: UOp, device: str) -> UOp:
 
 def base_of(node: UOp) -> UOp:
     """What a chain of movement ops, and of assignments that wait to run, is a view of."""
-    while node.op.is_movement or node.op in (Ops.DETACH, Ops.ASSIGN):
+    while node.op.is_movement or node.op is Ops.DETACH or node.op in _WRITTEN:
         node = node.src[0]
     return node
+
+
+def version_of(view: UOp) -> UOp:
+    """What the view `view` of memory looks at: a BUFFER, or what is one once it was written to."""
+    while view.op.is_movement or view.op is Ops.DETACH:
+        view = view.src[0]
+    return view
+
+
+def supersede(version: UOp, *, is_so: bool = True) -> None:
+    """Say that an assignment goes on from `version`: who still looks at it will be given a copy,
+    and is not seen by others any more.
+    """
+    if is_so:
+        _superseded.add(version)
+    else:
+        _superseded.discard(version)
+
+
+def is_superseded(view: UOp) -> bool:
+    """Whether `view` looks at a version of memory that an assignment goes on from."""
+    return version_of(view) in _superseded
+
+
+def put_off(version: UOp, variables: Variables) -> None:
+    """Keep the values of variables in the graph of an assignment, of which `version` is the
+    outcome, for when it runs.
+    """
+    if variables:
+        _waiting[version] = variables
+
+
+def writes_before(version: UOp) -> int:
+    """How many assignments to parts of the memory have yet to run for `version`."""
+    count = 0
+    while version.op is Ops.AFTER and engine.realized(version) is None:
+        version, count = version_of(version.src[0]), count + 1
+    return count
 
 
 def place_of(view: UOp) -> UOp:
@@ -114,29 +163,34 @@ def is_whole(node: UOp) -> bool:
     return _elements(_largest(node.shape)) == size
 
 
-_ONE_TO_ONE = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK, Ops.DETACH, Ops.ASSIGN})
+_ONE_TO_ONE = frozenset({
+    Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK, Ops.DETACH, Ops.ASSIGN, Ops.AFTER
+})  # fmt: skip
 
 
 def run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> list[UOp]:
     """Compute `roots` now; each result is [a view of] a buffer that holds its value.
 
-    Live tensors that still need what is overwritten get its old value, except the tensors `but`.
+    Live tensors that still need what is overwritten get its old value. Those whose memory is
+    overwritten look at it as it is then, except the tensors `but`, whose caller sees to that.
     """
+    values = _values(roots, dict(variables))
     excluded = {id(tensor) for tensor in but}
     lookers: list[tuple[Any, UOp]] = []
+    is_writing = False
 
     def others() -> Iterable[UOp]:
         """Called if a buffer is about to be overwritten: what the tensors alive may still need."""
+        nonlocal is_writing
+        is_writing = True
         for tensor in live():
-            if id(tensor) in excluded:
-                continue
             node = tensor.uop
             if is_stored(node):
                 node = UOp(Ops.CONTIGUOUS, node.dtype, (node,)) if node.op is Ops.BUFFER else node
                 lookers.append((tensor, node))
             yield node
 
-    results = engine.realize(roots, dict(variables), others)
+    results = engine.realize(roots, values, others)
     for tensor, node in lookers:
         # Who looked at memory that was overwritten looks at the copy of what it held.
         kept = engine.realized(node)
@@ -144,13 +198,80 @@ def run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> li
             is_detached = any(part.op is Ops.DETACH for part in node.toposort())
             tensor.uop = UOp(Ops.DETACH, kept.dtype, (kept,)) if is_detached else kept
             tensor._is_shared = False
+    if is_writing:
+        for tensor in live():
+            if id(tensor) not in excluded:
+                follow(tensor)
     return results
+
+
+def _values(roots: list[UOp], values: dict[UOp, int]) -> dict[UOp, int]:
+    """`values`, and those of the variables in what has to run for `roots`. What has other values of
+    the same variables runs on its own, before.
+    """
+    for version in engine.pending(roots) if _waiting else ():
+        found = _waiting.get(version, NO_VARIABLES)
+        if _agree(found, values):
+            values.update(found)
+        elif engine.realized(version) is None:
+            run([version], found)
+    holders = [tensor for tensor in live() if tensor._variables]
+    nodes = [tensor.uop for tensor in holders]
+    late = set(engine.late_readers(roots, nodes)) if holders else ()
+    for tensor, node in zip(holders, nodes):
+        if node not in late:
+            continue
+        if _agree(tensor._variables, values):
+            values.update(tensor._variables)
+        elif engine.realized(node) is None:
+            run([node], tensor._variables)
+    return values
+
+
+def _agree(first: Variables, second: Variables) -> bool:
+    return all(second.get(variable, value) == value for variable, value in first.items())
+
+
+def is_written(node: UOp) -> bool:
+    """Whether `node` looks at memory as an assignment that may not have run leaves it."""
+    return version_of(node).op in _WRITTEN
+
+
+def follow(tensor: Any) -> None:
+    """Let a tensor whose memory was written to look at it as it is now, where that is known."""
+    node = tensor.uop
+    version = version_of(node)
+    if version.op not in _WRITTEN:
+        return
+    stored = engine.realized(node)
+    if stored is None:
+        found = engine.realized(version)
+        if found is None:
+            return
+        stored = node.substitute({version: found})
+    old, fresh = base_of(node), base_of(stored)
+    if old in owners and store.is_same(old, fresh):
+        owners.setdefault(fresh, owners[old])
+    elif node is version or not store.is_same(old, fresh):
+        owners.setdefault(fresh, weakref.ref(tensor))
+    tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
+    tensor.uop = stored
+    if is_row_major(stored):
+        tensor._variables = sizes_in(tensor.shape, tensor._variables)
+
+
+def sizes_in(shape: Sequence[sint], variables: Variables) -> Variables:
+    """The values of the variables in `shape`: of a tensor in memory, all that it needs."""
+    if not variables:
+        return variables
+    known = {part for size in shape if isinstance(size, UOp) for part in size.toposort()}
+    return {key: value for key, value in variables.items() if key in known}
 
 
 def has_assignment(node: UOp) -> bool:
     """Whether an assignment in the chain down to memory has yet to run."""
     while node.op is not Ops.BUFFER:
-        if node.op is Ops.ASSIGN:
+        if node.op in _WRITTEN:
             return True
         node = node.src[0]
     return False
@@ -168,6 +289,15 @@ def looks_at(node: UOp, buffer: UOp) -> bool:
     while node.op.is_movement or node.op is Ops.DETACH:
         node = node.src[0]
     return node is buffer
+
+
+def is_in_order(node: UOp) -> bool:
+    """Whether the view `node` has the elements of what it looks at in their order."""
+    while node.op.is_movement or node.op is Ops.DETACH:
+        if node.op in (Ops.PERMUTE, Ops.FLIP):
+            return False
+        node = node.src[0]
+    return True
 
 
 def is_row_major(node: UOp) -> bool:
@@ -212,7 +342,10 @@ def stored_below(node: UOp, device: str) -> UOp:
     base = node
     while base.op.is_movement or base.op is Ops.DETACH:
         base = base.src[0]
-    return base if base.op in (Ops.COPY, Ops.CONTIGUOUS, Ops.ASSIGN) else node
+    if base in _superseded and base is not node:
+        # Of what is about to be overwritten, no more is kept than is looked at.
+        return node
+    return base if base.op in (Ops.COPY, Ops.CONTIGUOUS, *_WRITTEN) else node
 
 
 def read(node: UOp) -> memoryview:

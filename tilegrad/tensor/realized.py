@@ -18,13 +18,11 @@ from tilegrad.tensor.attention import Attention
 from tilegrad.tensor.core import Core, as_dtype, compute, describe
 from tilegrad.tensor.device import canonical
 from tilegrad.tensor.graphs import graphs
+from tilegrad.tensor.memory import owners
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, show_shape
 from tilegrad.tensor.tracing import has_stand_ins, needs_value, waits
 
 __all__ = ["Realized", "owners"]
-
-# Which tensor the memory of a leaf was computed for; another one of equal value only borrows it.
-owners: weakref.WeakKeyDictionary[UOp, weakref.ref[Any]] = weakref.WeakKeyDictionary()
 
 
 class Realized(Attention):
@@ -35,12 +33,20 @@ class Realized(Attention):
     # values
 
     def realize(self, *others: Self) -> Self:
-        """Compute this tensor, and `others` with it, now; gives this tensor."""
+        """Compute this tensor, and `others` with it, now; gives this tensor.
+
+        >>> Tensor([1, 2]).add(1).realize().tolist()
+        [2, 3]
+        """
         _realize([self, *others])
         return self
 
     def contiguous(self) -> Self:
-        """The same value in memory of its own, in row-major order, once it is realized."""
+        """The same value in memory of its own, in row-major order, once it is realized.
+
+        >>> Tensor([[1, 2], [3, 4]]).T.contiguous().tolist()
+        [[1, 3], [2, 4]]
+        """
         node = self.uop
         if node.op in (Ops.BUFFER, Ops.CONTIGUOUS):
             return self
@@ -51,7 +57,14 @@ class Realized(Attention):
         return self._like(compute(Ops.CONTIGUOUS, node.dtype, (node,)))
 
     def clone(self) -> Self:
-        """A copy in memory of its own, which no assignment to this tensor changes."""
+        """A copy in memory of its own, which no assignment to this tensor changes.
+
+        >>> x = Tensor([1, 2])
+        >>> y = x.clone()
+        >>> y[0] = 5
+        >>> x.tolist(), y.tolist()
+        ([1, 2], [5, 2])
+        """
         return self._like(memory.owned(self.uop, self.device)) if self._has_elements() else self
 
     def to(self, device: str | DType | Core | None) -> Self:
@@ -250,21 +263,21 @@ def _realize(tensors: Sequence[Realized]) -> None:
                 line=here(),
                 fix=f"move it first: .to({Device.DEFAULT!r})",
             )
-    for tensor, root, stored in zip(pending, roots, memory.run(roots, variables)):
+    for tensor, root, stored in zip(pending, roots, memory.run(roots, variables, pending)):
         node, base = tensor.uop, memory.base_of(stored)
         # A constant graph was wrapped to say its device: then it is not below the node.
         result = stored if root is node or node.is_constant else node.substitute({root: stored})
+        if memory.is_written(node):
+            memory.follow(tensor)
+            continue
         owner = owners.get(base)
-        if node.op is not Ops.ASSIGN and owner is not None and owner() is not tensor:
+        if owner is not None and owner() is not tensor:
             tensor._is_shared = True
         else:
             owners[base] = weakref.ref(tensor)
-        tensor._previous = (
-            *[ref for ref in tensor._previous if ref() is not None][-2:],
-            weakref.ref(node),
-        )
+        tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
         # A value that was looked at can still be differentiated, and so can what is made of it.
-        if tensor._requires_grad and node.op is not Ops.ASSIGN and not tensor._is_leaf:
+        if tensor._requires_grad and not tensor._is_leaf:
             if stored.op is Ops.BUFFER or (stored.op is Ops.RESHAPE and stored.src[0] is base):
                 graphs[base] = root
         tensor.uop = result
