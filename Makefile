@@ -5,6 +5,8 @@
 #   make lint      style, types, who may import whom
 #   make nightly   the tests again, with the slow ones and many more random cases
 #   make bench     tilegrad beside its peers, for hours; goes on where it was stopped. ROWS=softmax: some rows
+#   make docs      the documentation site, into build/site
+#   make conformance   all conformance cases, for minutes, and docs/conformance.md
 #   make clean     remove what these commands made
 
 PYTHON ?= python3
@@ -12,7 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint nightly bench bench-diff status clean
+.PHONY: demo test lint nightly bench bench-diff status docs conformance clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -42,6 +44,13 @@ bench-diff: | $(BIN)/python
 status: $(VENV)/.test
 	$(BIN)/python -m tilegrad.tools.status
 
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# docs/conformance.md from running every conformance case.
+conformance: $(VENV)/.test
+	TILEGRAD_THREADS=1 $(BIN)/python -m tests.conformance.report
+
 clean:
 	rm -rf $(VENV) build *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
@@ -51,6 +60,6 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # One stamp an extra: installed again when pyproject.toml changes.
-$(VENV)/.demo $(VENV)/.test $(VENV)/.dev $(VENV)/.peers: $(VENV)/.%: pyproject.toml | $(BIN)/python
+$(VENV)/.demo $(VENV)/.test $(VENV)/.dev $(VENV)/.docs $(VENV)/.peers: $(VENV)/.%: pyproject.toml | $(BIN)/python
 	$(PIP) install --editable ".[$*]"
 	@touch $@

@@ -20,6 +20,7 @@ class Case:
         check: computes it on the default device; raises AssertionError if the result is wrong.
         often: whether it belongs to every run, or to the nightly one.
         small: whether it has so few elements that the emulator can run it.
+        is_loose: whether its bound is not one of units in the last place of the result.
     """
 
     group: str
@@ -29,7 +30,9 @@ class Case:
     check: Callable[[], None]
     often: bool = True
     small: bool = False
+    is_loose: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.op}-{self.pattern}-{self.dtype.name}"
+        lead = "gradient-" if self.group == "gradients" else ""
+        return f"{lead}{self.op}-{self.pattern}-{self.dtype.name}"

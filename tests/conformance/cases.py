@@ -8,7 +8,9 @@ import itertools
 import sys
 
 from tests.conformance.case import Case
+from tests.conformance.composed import composed_cases
 from tests.conformance.folds import fold_cases
+from tests.conformance.gradients import gradient_cases
 from tests.conformance.moves import cast_cases, creation_cases, move_cases
 from tests.conformance.patterns import elementwise_cases
 from tests.conformance.products import product_cases
@@ -22,6 +24,8 @@ CASES: list[Case] = [
     *move_cases(),
     *cast_cases(),
     *creation_cases(),
+    *composed_cases(),
+    *gradient_cases(),
 ]
 
 

@@ -80,6 +80,11 @@ class Elementwise:
     signed_zeros: bool = False
     widens: bool = False
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether it is a function to try on all values of the half types."""
+        return (self.group == "functions" and self.arity == 1) or self.name == "sqrt"
+
 
 def each(function: Callable[..., Any]) -> Callable[..., Any]:
     """A Python function of numbers on arrays of exact values."""
@@ -242,11 +247,11 @@ def exact_ops() -> list[Elementwise]:
        2, **integers)  # fmt: skip
     op("logical_not", lambda x: x.logical_not(), lambda x: x == 0, every, result=truth)
     bits = (dtypes.bool, *INTEGERS)
-    op("bitwise_not", lambda x: ~x, np.invert, bits)
-    op("bitwise_and", lambda x, y: x & y, np.bitwise_and, bits, 2)
-    op("bitwise_or", lambda x, y: x | y, np.bitwise_or, bits, 2)
-    op("bitwise_xor", lambda x, y: x ^ y, np.bitwise_xor, bits, 2)
-    shifted: dict[str, Any] = {"arity": 2, "second": shift_limits}
+    op("bitwise_not", lambda x: ~x, np.invert, bits, group="bits")
+    op("bitwise_and", lambda x, y: x & y, np.bitwise_and, bits, 2, group="bits")
+    op("bitwise_or", lambda x, y: x | y, np.bitwise_or, bits, 2, group="bits")
+    op("bitwise_xor", lambda x, y: x ^ y, np.bitwise_xor, bits, 2, group="bits")
+    shifted: dict[str, Any] = {"arity": 2, "second": shift_limits, "group": "bits"}
     op("lshift", lambda x, y: x << y, np.left_shift, INTEGERS, **shifted)
     op("rshift", lambda x, y: x >> y, np.right_shift, INTEGERS, **shifted)
     op("floordiv", lambda x, y: x // y, each(floor_divide), INTEGERS, 2)
@@ -314,7 +319,7 @@ def function_ops() -> list[Elementwise]:
     op("hardsigmoid", lambda x: np.clip(x / 6 + 0.5, 0, 1), 1, magnitude=of_one)
     op("hardswish", lambda x: x * np.clip(x + 3, 0, 6) / 6, 2.5, keep=moderate,
        magnitude=of_one)  # fmt: skip
-    op("mish", lambda x: x * np.tanh(softplus(x)), 1.5, keep=moderate,
+    op("mish", lambda x: x * np.tanh(softplus(x)), 2.5, keep=moderate,
        magnitude=of_one)  # fmt: skip
     op("celu", lambda x: np.where(x > 0, x, 1.5 * np.expm1(np.minimum(x, 0) / 1.5)), 4,
        ours=lambda x: x.celu(1.5), half_ulp=1.1, **exponential)  # fmt: skip

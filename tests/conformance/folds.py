@@ -26,7 +26,7 @@ from tests.conformance.values import (
 from tilegrad import Tensor
 from tilegrad.base.dtype import DType, dtypes
 
-__all__ = ["fold_cases"]
+__all__ = ["FOLDS", "LAYOUTS", "fold_cases"]
 
 Axes = int | tuple[int, ...] | None
 # (values, axes) -> what the error of a result is measured in, if that is more than the result.
@@ -235,6 +235,9 @@ def folds() -> list[Fold]:
     return found
 
 
+FOLDS = folds()
+
+
 def special_rows(dtype: DType) -> np.ndarray:
     """Each special value beside each other, and beside ordinary ones."""
     values = extremes(dtype)
@@ -281,7 +284,7 @@ def run(fold: Fold, layout: Layout, dtype: DType) -> None:
 
 
 def fold_cases() -> Iterator[Case]:
-    for number, fold in enumerate(folds()):
+    for number, fold in enumerate(FOLDS):
         fitting = [
             layout
             for layout in LAYOUTS

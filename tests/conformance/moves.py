@@ -24,7 +24,7 @@ from tests.conformance.values import (
 from tilegrad import Tensor
 from tilegrad.base.dtype import DType, dtypes
 
-__all__ = ["cast_cases", "creation_cases", "move_cases"]
+__all__ = ["MOVES", "cast_cases", "creation_cases", "move_cases"]
 
 ROWS = np.array([2, 0, -1, 5, 2])
 TABLE = np.array([[0, 3, 2, 1, 0], [5, 5, 0, 1, 2]])

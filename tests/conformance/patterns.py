@@ -15,10 +15,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.conformance.case import Case
 from tests.conformance.elementwise import ELEMENTWISE, Elementwise
 from tests.conformance.values import (
+    EVERY,
     INTEGERS,
     check,
     exact,
@@ -29,6 +31,7 @@ from tests.conformance.values import (
     tensor,
 )
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import DTypeError
 
 __all__ = ["elementwise_cases"]
 
@@ -164,6 +167,13 @@ def run(op: Elementwise, pattern: Pattern, dtype: DType) -> None:
           magnitude=size)  # fmt: skip
 
 
+def refuse(op: Elementwise, dtype: DType) -> None:
+    """The dtype is refused with both a reason and what to do."""
+    arguments = [tensor(quantize(np.ones(2), dtype), dtype) for _ in range(op.arity)]
+    with pytest.raises(DTypeError, match=f"{dtype.name}|{dtype}"):
+        op.ours(*arguments)
+
+
 WHOLE = (dtypes.bool, *INTEGERS)
 
 
@@ -180,12 +190,16 @@ def elementwise_cases() -> Iterator[Case]:
                 yield Case(
                     op.group, op.name, pattern.name, dtype, check_it, often=often, small=True
                 )
+        if op.group == "bits":
+            for dtype in [dtype for dtype in EVERY if dtype not in op.dtypes]:
+                check_it = partial(refuse, op, dtype)
+                yield Case(op.group, op.name, "refused", dtype, check_it, small=False)
         if op.widens:
             for turn, dtype in enumerate(WHOLE):
                 often = turn == number % len(WHOLE)
                 check_it = partial(run, op, WIDENED, dtype)
                 yield Case(op.group, op.name, WIDENED.name, dtype, check_it, often, small=True)
-        if (op.group == "functions" and op.arity == 1) or op.name == "sqrt":
+        if op.is_dense:
             for dtype in (dtypes.float32, dtypes.float16, dtypes.bfloat16):
                 check_it = partial(run, op, DENSE, dtype)
                 yield Case(op.group, op.name, DENSE.name, dtype, check_it, often=False)

@@ -27,7 +27,7 @@ from tests.conformance.values import (
 from tilegrad import Tensor
 from tilegrad.base.dtype import DType, dtypes
 
-__all__ = ["product_cases"]
+__all__ = ["PRODUCTS", "product_cases"]
 
 Shape = tuple[int, ...]
 Compute = Callable[..., Any]
