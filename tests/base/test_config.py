@@ -10,7 +10,7 @@ from dataclasses import fields
 
 import pytest
 
-from tilegrad.base.config import Config, Context, config, getenv
+from tilegrad.base.config import Config, Context, config, getenv, training
 from tilegrad.base.errors import ConfigError
 
 
@@ -132,3 +132,25 @@ def test_getenv(monkeypatch: pytest.MonkeyPatch) -> None:
     assert getenv("OTHER_STEPS", 10) == 10
     monkeypatch.setenv("STEPS", "")
     assert getenv("STEPS", 10) == 10
+
+
+def test_a_context_before_a_function_holds_for_each_call() -> None:
+    @Context(DEBUG=2, TRAINING=1)
+    def look(depth: int) -> list[tuple[int, bool]]:
+        """What it sees."""
+        seen = [(config.DEBUG, training.get())]
+        return seen + look(depth - 1) if depth else seen
+
+    assert look(1) == [(2, True)] * 2
+    assert (config.DEBUG, training.get(), look.__doc__) == (0, False, "What it sees.")
+
+
+def test_training_is_a_switch_of_contexts() -> None:
+    with Context(TRAINING=1):
+        assert training.get()
+        with Context(DEBUG=1), Context(TRAINING=0):
+            assert not training.get()
+        assert training.get()
+    assert not training.get()
+    with pytest.raises(ConfigError, match="TRAINING: unknown value 2"):
+        Context(TRAINING=2)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from tilegrad import Tensor, TinyJit, nn
+from tilegrad import Context, Tensor, TinyJit, nn
 from tilegrad.nn.datasets import digits
 
 
@@ -76,3 +78,23 @@ def test_a_captured_step_gives_the_same_losses() -> None:
     ours, theirs = (nn.state.get_state_dict(each.net) for each in (captured, plain))
     for name, tensor in ours.items():
         np.testing.assert_array_equal(tensor.numpy(), theirs[name].numpy(), err_msg=name)
+
+
+@pytest.mark.parametrize("mode", [Tensor.train(), Context(TRAINING=1)])
+def test_a_mode_before_a_function_or_around_a_block(mode: Any) -> None:
+    """Either spelling, either use: dropout drops, and a step is taken."""
+    weight = Tensor([1.0])
+    optimizer = nn.optim.SGD([weight], lr=0.5)
+
+    @mode
+    def step() -> bool:
+        """A step."""
+        (weight * 2).sum().backward()
+        optimizer.step()
+        return Tensor.training
+
+    assert step() and not Tensor.training
+    assert weight.item() == 0.0 and step.__doc__ == "A step."
+    with mode:
+        assert Tensor.training
+    assert not Tensor.training

@@ -8,15 +8,19 @@ unknown `TILEGRAD_*` variable.
 from __future__ import annotations
 
 import contextvars
+import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import TracebackType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from tilegrad.base.errors import ConfigError
 
-__all__ = ["Config", "Context", "config", "getenv"]
+__all__ = ["Config", "Context", "config", "getenv", "training"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def _switch(
@@ -137,6 +141,10 @@ _current: contextvars.ContextVar[Config] = contextvars.ContextVar(
     "tilegrad_config", default=_DEFAULT
 )
 
+# Whether the running thread trains. No switch of the machine's: `Tensor.training` writes it, and
+# `Context(TRAINING=1)` sets it for a block.
+training: contextvars.ContextVar[bool] = contextvars.ContextVar("tilegrad_training", default=False)
+
 
 class _Reader:
     """Attribute access to the running thread's switches: `config.DEBUG`."""
@@ -178,20 +186,41 @@ config = _Reader()
 
 
 class Context:
-    """Set switches for a block, in this thread: `with Context(DEBUG=2, NOOPT=1): ...`.
+    """Set switches for a block, in this thread: `with Context(DEBUG=2, NOOPT=1): ...`. Before a
+    function, `@Context(NOOPT=1)`, it sets them for each call. `TRAINING=1` is `Tensor.train()`.
 
     Raises ConfigError for an unknown name or value.
     """
 
     def __init__(self, **values: object):
         for name in values:
-            if name not in _FIELDS:
-                raise ConfigError(f"Context: unknown switch {name!r}", known=", ".join(_FIELDS))
-        self._values = {name: _parse(name, value) for name, value in values.items()}
-        self._tokens: list[contextvars.Token[Config]] = []
+            if name not in _FIELDS and name != "TRAINING":
+                known = ", ".join([*_FIELDS, "TRAINING"])
+                raise ConfigError(f"Context: unknown switch {name!r}", known=known)
+        given = dict(values)
+        self._training = given.pop("TRAINING", None)
+        if self._training not in (None, 0, 1):
+            raise ConfigError(f"TRAINING: unknown value {self._training!r}", allowed="0 or 1")
+        self._values = {name: _parse(name, value) for name, value in given.items()}
+        self._tokens: list[tuple[contextvars.Token[Config], contextvars.Token[bool]]] = []
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """`function`, each call of which runs under these switches."""
+        values = dict(self._values)
+        if self._training is not None:
+            values["TRAINING"] = self._training
+
+        @functools.wraps(function)
+        def under(*args: P.args, **kwargs: P.kwargs) -> R:
+            with Context(**values):
+                return function(*args, **kwargs)
+
+        return under
 
     def __enter__(self) -> Context:
-        self._tokens.append(_current.set(replace(_current.get(), **self._values)))
+        mode = training.get() if self._training is None else bool(self._training)
+        switches = _current.set(replace(_current.get(), **self._values))
+        self._tokens.append((switches, training.set(mode)))
         return self
 
     def __exit__(
@@ -200,7 +229,10 @@ class Context:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        _current.reset(self._tokens.pop())
+        switches, mode = self._tokens.pop()
+        _current.reset(switches)
+        if self._training is not None:
+            training.reset(mode)
 
 
 def getenv(name: str, default: int | str = 0) -> int | str:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
+from tilegrad.base.config import training
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
@@ -63,16 +64,15 @@ generator = Generator()
 _noted: contextvars.ContextVar[tuple[set[UOp], ...]] = contextvars.ContextVar(
     "tilegrad_draws", default=()
 )
-_training: contextvars.ContextVar[bool] = contextvars.ContextVar("tilegrad_training", default=False)
 
 
 def is_training() -> bool:
     """Whether this thread trains: inside `Tensor.train()`, or since `Tensor.training = True`."""
-    return _training.get()
+    return training.get()
 
 
 def set_training(mode: bool) -> None:
-    _training.set(mode)
+    training.set(mode)
 
 
 @contextmanager
@@ -104,7 +104,14 @@ class Random(Loss):
 
     @staticmethod
     def manual_seed(seed: int = 0) -> None:
-        """Begin the stream of random numbers that `seed` names."""
+        """Begin the stream of random numbers that `seed` names.
+
+        >>> Tensor.manual_seed(3)
+        >>> a = Tensor.rand(2).tolist()
+        >>> Tensor.manual_seed(3)
+        >>> a == Tensor.rand(2).tolist()
+        True
+        """
         generator.restart(seed)
 
     @classmethod
@@ -257,6 +264,9 @@ class Random(Loss):
     def glorot_uniform(cls, *shape: Any, **options: Any) -> Self:
         """Uniform within sqrt(6 / (inputs + outputs)) (Glorot and Bengio, 2010); `shape` is
         (outputs, inputs, ...).
+
+        >>> Tensor.glorot_uniform(2, 3).shape
+        (2, 3)
         """
         sizes = flat_arguments(shape)
         if not sizes:
@@ -303,6 +313,9 @@ class Random(Loss):
         divided by 1 - p.
 
         Raises ShapeError unless 0 <= p <= 1.
+
+        >>> Tensor([1.0, 2.0]).dropout(0.5).tolist()
+        [1.0, 2.0]
         """
         if not 0 <= p <= 1:
             raise ShapeError(f"dropout: {p} is no probability", line=here())
