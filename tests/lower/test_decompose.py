@@ -205,3 +205,17 @@ def test_doubles_cannot_be_held_in_less() -> None:
     assert "cast to float32" in str(caught.value)
     narrow = given(dtypes.float32)
     assert decompose(narrow + narrow, target) is narrow + narrow
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_value_without_its_sign_takes_its_bits(dtype: Any) -> None:
+    """No comparison is left, and zeros, infinities and subnormal numbers are right."""
+    kind = dtypes.from_name(np.dtype(dtype).name)
+    x = given(kind)
+    sign = (x < 0.0).where(UOp.const(kind, -1.0), (UOp.const(kind, 0.0) < x).where(1.0, x))
+    made = decompose(x * sign, Target("any"))
+    assert not any(node.op in (Ops.WHERE, Ops.CMPLT, Ops.MUL) for node in made.toposort())
+    values = np.array([0.0, -0.0, 1.5, -1.5, np.inf, -np.inf, np.nan, -1e-7], dtype)
+    found = Tensor(values).abs().numpy()
+    np.testing.assert_array_equal(found, np.abs(values))
+    assert not np.signbit(found[~np.isnan(found)]).any()

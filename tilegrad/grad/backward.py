@@ -73,7 +73,7 @@ def pullback(
                 continue
             fitting = _fit(part, source)
             known = flow.get(source)
-            total = fitting if known is None else known + fitting
+            total = fitting if known is None else _sum(known, fitting, node)
             if node.origin:
                 inherit_origin(total, node, order, {gradient})
             flow[source] = total
@@ -220,6 +220,13 @@ def _nodes_between(order: dict[UOp, None], targets: Set[UOp], computed: Computed
 def _fill(seed: UOp, loss: UOp) -> UOp:
     ones = filled(loss.shape, 1.0, loss.dtype)
     return filled(loss.shape, seed.arg, loss.dtype) if seed.op is Ops.CONST else ones * seed
+
+
+def _sum(known: UOp, part: UOp, node: UOp) -> UOp:
+    """What two users of a node pass down to it; of a multiply-add it is one again."""
+    if node.op is Ops.MULACC and part.op is Ops.MUL and part.shape == known.shape:
+        return UOp(Ops.MULACC, part.dtype, (*part.src, known))
+    return known + part
 
 
 def _fit(gradient: UOp, source: UOp) -> UOp:

@@ -34,6 +34,40 @@ FORMS = PatternMatcher("forms", [
 ])  # fmt: skip
 
 
+@FORMS.rule(
+    "to-magnitude",
+    UPat(
+        Ops.MUL,
+        name="product",
+        src=(
+            x,
+            UPat(
+                Ops.WHERE,
+                src=(
+                    UPat(Ops.CMPLT, src=(x, UPat(Ops.CONST, arg=0.0))),
+                    UPat(Ops.CONST, arg=-1.0),
+                    UPat(
+                        Ops.WHERE,
+                        src=(
+                            UPat(Ops.CMPLT, src=(UPat(Ops.CONST, arg=0.0), x)),
+                            UPat(Ops.CONST, arg=1.0),
+                            x,
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    ),
+)
+def to_magnitude(product: UOp, x: UOp) -> UOp | None:
+    """A float times its sign has all its bits but that of the sign."""
+    if not x.dtype.is_float or x.dtype.scalar in dtypes.fp8s:
+        return None
+    kinds = {2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
+    bits = x.bitcast(kinds[x.dtype.itemsize].vec(x.dtype.lanes))
+    return (bits & ((1 << (8 * x.dtype.itemsize - 1)) - 1)).bitcast(product.dtype)
+
+
 @FORMS.rule("to-shift", UPat(Ops.MUL, dtype=_INTEGERS, src=(x, UPat(Ops.CONST, name="c"))))
 def to_shift(x: UOp, c: UOp) -> UOp | None:
     """A multiple by a power of two is a shift."""

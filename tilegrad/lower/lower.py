@@ -20,6 +20,7 @@ from tilegrad.lower.integers import choose_integers, order_sums
 from tilegrad.lower.join import join_accesses
 from tilegrad.lower.lanes import use_lanes
 from tilegrad.lower.linearize import linearize
+from tilegrad.lower.peel import peel
 from tilegrad.lower.reduce import place_accumulators
 from tilegrad.lower.transpose import turn_tiles
 from tilegrad.target import Target
@@ -70,4 +71,5 @@ def lower(ast: UOp, target: Target, check: Callable[[UOp, str], None] | None = N
             record.append(PassRecord(name, before, ast))
         if check is not None:
             check(ast, name)
-    return linearize(ast)
+    # Of a list, as a graph has no place for a loop's last turn.
+    return peel(linearize(ast), target)

@@ -469,10 +469,10 @@ class _Shaper:
         for node in self.ast.toposort():
             if node.op in (Ops.LOAD, Ops.STORE):
                 cost = _ON_MEMORY
-            elif (node.op.is_alu or node.op is Ops.REDUCE) and node.dtype.scalar is not dtypes.index:
-                cost = _FUNCTION if node.op in _FUNCTIONS else 1
-            else:
+            elif node.dtype.scalar is dtypes.index or not (node.op.is_alu or node.op is Ops.REDUCE):
                 continue
+            else:
+                cost = _FUNCTION if node.op in _FUNCTIONS else 1
             ranges = node.src[0].ranges if node.op is Ops.REDUCE else node.ranges
             if ranges not in times:
                 times[ranges] = int(prod(part.vmax + 1 for part in ranges))

@@ -274,8 +274,9 @@ def _padto(ast: UOp, opt: Opt, target: Target) -> UOp:
         raise OptError(f"padto: {opt.arg} divides axis {opt.axis} of {largest} already", opt=opt)
     if padded > 4 * largest:
         raise OptError(f"padto: {padded} iterations for {largest} elements", opt=opt)
-    if any(node.op is Ops.END and loop in node.src for node in ast.toposort()):
-        raise OptError("padto: the axis belongs to a nest that fills scratch", opt=opt)
+    nests = (node for node in ast.toposort() if node.op is Ops.END and loop in node.src)
+    if any(node.src[0].op is not Ops.STORE for node in nests):
+        raise OptError("padto: the axis belongs to a nest that holds others", opt=opt)
     new = UOp.range(padded, next_number(ast), loop.arg[1])
     order = [new.arg[0] if number == loop.arg[0] else number for number in ast.arg.order]
     return reorder(pad_range(ast, loop, new), order)

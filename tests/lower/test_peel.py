@@ -1,0 +1,69 @@
+"""The last turn of a loop stands apart where it alone needs a mask, and means the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tilegrad import Context, Device, Tensor
+from tilegrad.base.dtype import dtypes
+from tilegrad.engine.kernel import Kernel, Opt, OptOps
+from tilegrad.ir.args import KernelInfo
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.target import Target
+
+TARGET = replace(Device["CPU"].target, vector_bytes=32, has_mask=True)
+
+
+def doubled(count: int) -> UOp:
+    made, given = (UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(count), (), n) for n in (0, 1))
+    loop = UOp.range(count, 0, Axis.LOOP)
+    store = made.store(loop, given.load(loop) * 2.0)
+    return UOp(Ops.SINK, dtypes.void, (store,), KernelInfo("E", (0,)))
+
+
+def program(count: int, target: Target) -> list[UOp]:
+    kernel = Kernel(doubled(count), target)
+    return kernel.apply_opts([Opt(OptOps.PADTO, 0, 8), Opt(OptOps.UPCAST, 0, 8)]).linearize()
+
+
+def test_only_the_last_turn_has_gates() -> None:
+    found = program(29, TARGET)
+    (loop,) = [node for node in found if node.op is Ops.RANGE]
+    assert loop.src[0].arg == 3
+    inside, behind = found[: found.index(end := found_end(found))], found[found.index(end) :]
+    assert [len(node.src) for node in inside if node.op in (Ops.LOAD, Ops.STORE)] == [2, 3]
+    assert [len(node.src) for node in behind if node.op in (Ops.LOAD, Ops.STORE)] == [4, 4]
+    # Both have happened at the end.
+    assert [node.op for node in found[-1].src] == [Ops.STORE, Ops.STORE]
+
+
+def found_end(found: list[UOp]) -> UOp:
+    (end,) = [node for node in found if node.op is Ops.END]
+    return end
+
+
+@pytest.mark.parametrize(("count", "has_mask"), [(13, True), (29, False)])
+def test_short_loops_and_targets_without_masks_stay(count: int, has_mask: bool) -> None:
+    found = program(count, replace(TARGET, has_mask=has_mask))
+    assert [node.src[0].arg for node in found if node.op is Ops.RANGE] == [-(-count // 8)]
+
+
+@pytest.mark.parametrize("device", ["CPU", "EMU:CPU"])
+def test_rows_that_no_vector_divides(device: str) -> None:
+    x = np.random.default_rng(3).normal(size=(3, 53)).astype(np.float32)
+    wide = x.astype(np.float64)
+    power = np.exp(wide - wide.max(1, keepdims=True))
+    with Context(DEVICE=device):
+        t = Tensor(x)
+        found = [t.softmax(1), t.max(1), t.sum(1), t * 2 + 1, t.cumsum(1), t.layernorm()]
+        deviation = np.sqrt(wide.var(1, keepdims=True) + 1e-5)
+        wanted = [
+            power / power.sum(1, keepdims=True), wide.max(1), wide.sum(1), wide * 2 + 1,
+            wide.cumsum(1), (wide - wide.mean(1, keepdims=True)) / deviation,
+        ]  # fmt: skip
+        for result, exact in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(result.numpy(), exact, rtol=2e-5, atol=1e-5)
