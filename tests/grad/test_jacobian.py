@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
+
 import numpy as np
 import pytest
 
@@ -183,3 +186,18 @@ def test_errors() -> None:
             mode(lambda x: x * 2)(x[:n])
         with pytest.raises(TypeError, match=f"{mode.__name__}: the output is int32"):
             mode(lambda x: x.cast("int32"))(x)
+
+
+@pytest.mark.parametrize("module", ["derivatives", "mapping", "modules", "recompute"])
+def test_examples_in_docstrings_run(module: str) -> None:
+    found = importlib.import_module(f"tilegrad.func.{module}")
+    runner = doctest.DocTestRunner()
+    for each in doctest.DocTestFinder(recurse=False).find(found):
+        runner.run(each)
+    for name in found.__all__:
+        (example,) = doctest.DocTestFinder(recurse=False).find(
+            getattr(found, name), name, globs={"Tensor": Tensor}
+        )
+        assert example.examples, name
+        runner.run(example)
+    assert not runner.failures

@@ -11,7 +11,15 @@ from tests.grad.numeric import Array, evaluate
 from tests.grad.programs import PROGRAMS, SECOND
 from tilegrad import Tensor, Variable, dtypes, jit, nn
 from tilegrad.base.errors import DTypeError, ShapeError, TilegradError, TransformError
-from tilegrad.func import grad, hessian, jacrev, jvp, vmap
+from tilegrad.func import (
+    functional_call,
+    grad,
+    hessian,
+    jacrev,
+    jvp,
+    stack_module_state,
+    vmap,
+)
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
@@ -272,6 +280,31 @@ def test_per_sample_gradients_of_layers() -> None:
             np.testing.assert_allclose(
                 found[name][number].numpy(), part.numpy(), rtol=1e-4, atol=1e-6
             )
+
+
+def test_models_of_many_weights() -> None:
+    """Per sample and per model, by weights given from outside; the model stays as it was."""
+    Tensor.manual_seed(2)
+    models = [nn.Linear(2, 2) for _ in range(3)]
+    kept = models[0].weight.uop
+    x = Tensor([[1.0, -1.0], [0.5, 2.0]])
+    weights = stack_module_state(models)
+    found = vmap(functional_call, in_dims=(None, 0, None))(models[0], weights, x)
+    np.testing.assert_allclose(
+        found.numpy(), np.stack([model(x).numpy() for model in models]), rtol=1e-5, atol=1e-6
+    )
+    assert models[0].weight.uop is kept
+    for message, wrong in (
+        ("the model has no tensor 'w'", {"w": x}),
+        (r"'weight' has shape \(2, 2\), not \(3, 2, 2\)", weights),
+        ("'bias' is float32, not int32", {"bias": Tensor([1, 2])}),
+    ):
+        with pytest.raises(TilegradError, match=message):
+            functional_call(models[0], wrong, x)
+    assert models[0].weight.uop is kept
+    for message, several in (("there is no model", []), ("different", [models[0], nn.ReLU()])):
+        with pytest.raises(TilegradError, match=message):
+            stack_module_state(several)
 
 
 def test_in_a_capture() -> None:

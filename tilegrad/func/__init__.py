@@ -15,9 +15,10 @@ from tilegrad.func.derivatives import (
     vjp,
 )
 from tilegrad.func.mapping import vmap
+from tilegrad.func.modules import functional_call, stack_module_state
 from tilegrad.func.recompute import checkpoint
 
 __all__ = [
-    "checkpoint", "grad", "grad_and_value", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "vjp",
-    "vmap",
+    "checkpoint", "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacobian",
+    "jacrev", "jvp", "stack_module_state", "vjp", "vmap",
 ]  # fmt: skip
