@@ -157,16 +157,14 @@ def use_dot_unit(ast: UOp, opt: Opt, unit: MatrixUnit, mode: int) -> UOp:
         steps = [UOp.range(extent // unit.k, number, Axis.REDUCE)]
     order[place : place + 1] = [step.arg[0] for step in steps]
     loops = [each for part in dot.fold.src[1:] for each in (steps if part is depth else [part])]
-    total = _total(dot, unit, steps, loops, number + 1, opt)
+    total = _total(dot, unit, steps, loops, number + 1)
     shaped = simplify(ast.substitute({dot.fold: total}))
     # The name shows what the unit runs, though it is no axis any more.
     name = f"{ast.arg.name}#{unit.k}"
     return shaped.replace(arg=KernelInfo(name, tuple(order), ast.arg.opts))
 
 
-def _total(
-    dot: Dot, unit: MatrixUnit, steps: list[UOp], loops: list[UOp], number: int, opt: Opt
-) -> UOp:
+def _total(dot: Dot, unit: MatrixUnit, steps: list[UOp], loops: list[UOp], number: int) -> UOp:
     """The fold by the unit, over `loops`."""
     left, right = (_taken(side, dot.depth, steps, unit.k) for side in (dot.left, dot.right))
     if unit.dtype_right is None:
@@ -179,23 +177,30 @@ def _total(
     is_signed = dot.right.dtype is dtypes.int8
     flipped = [_flipped(each) for each in left]
     # The sum of the other side has loops of its own: it does not change with what moves the left
-    # one.
+    # one. A loop in which the other side is copied is around both.
+    copied = {
+        part
+        for each in right
+        for node in each.toposort()
+        if node.op is Ops.DEFINE_LOCAL
+        for part in node.src
+    }
+    around = [part for part in loops if part in copied]
+    own = [part for part in loops if part not in copied]
     fresh = {
         part: part.replace(arg=(number + place, part.arg[1]))
-        for place, part in enumerate(loops)
+        for place, part in enumerate(own)
         if part.arg[1] is Axis.REDUCE
     }
-    if any(node.op is Ops.DEFINE_LOCAL and fresh.keys() & set(node.src)
-           for each in right for node in each.toposort()):  # fmt: skip
-        raise OptError("tc: the operand is copied inside the fold", opt=opt)
     alone = [each.substitute(fresh) for each in right]
-    over = [fresh.get(part, part) for part in loops]
+    over = [fresh.get(part, part) for part in own]
     ones = [UOp.const(dtypes.uint8 if is_signed else dtypes.int8, 1)] * unit.k
     if is_signed:
-        total, rest = _folded(unit, flipped, right, loops), _folded(unit, ones, alone, over)
-        return total + rest * -128
-    total, rest = _folded(unit, right, flipped, loops), _folded(unit, alone, ones, over)
-    return total + rest * 128
+        total, rest = _folded(unit, flipped, right, own), _folded(unit, ones, alone, over)
+    else:
+        total, rest = _folded(unit, right, flipped, own), _folded(unit, alone, ones, over)
+    whole = total + rest * (-128 if is_signed else 128)
+    return UOp(Ops.REDUCE, whole.dtype, (whole, *around), Ops.ADD) if around else whole
 
 
 def _taken(side: UOp, depth: UOp, steps: list[UOp], k: int) -> list[UOp]:
