@@ -27,6 +27,11 @@ UPCAST, STAGE, SWAP, TILE, UNROLL = (
     OptOps.TILE,
     OptOps.UNROLL,
 )
+# The same wherever the tests run.
+WIDE = Target(
+    "wide", vector_bytes=64, registers=32, threads=2, has_mask=True,
+    cache_bytes=(32 << 10, 1 << 20, 32 << 20),
+)  # fmt: skip
 
 
 def kernel_of(result: Tensor) -> UOp:
@@ -153,15 +158,27 @@ def test_seven_neighbours_are_better_rows_than_eight_pictures() -> None:
     """They share lines and windows; and the weights of a block of channels are packed as a whole,
     where most of the second cache holds them.
     """
-    target = Target(
-        "wide", vector_bytes=64, registers=32, threads=2, has_mask=True,
-        cache_bytes=(32 << 10, 1 << 20, 32 << 20),
-    )  # fmt: skip
     x, w = Tensor.empty(8, 512, 7, 7).realize(), Tensor.empty(512, 512, 3, 3).realize()
-    opts = heuristic(kernel_of(x.conv2d(w, padding=1)), target)
+    opts = heuristic(kernel_of(x.conv2d(w, padding=1)), WIDE)
     assert [opt.arg for opt in opts if opt.op is UPCAST] == [32, 7]
     assert [opt.arg for opt in opts if opt.op is STAGE] == [2, 1]
     assert not any(opt.op is TILE for opt in opts)
+
+
+def test_a_fold_along_columns_is_cut() -> None:
+    """Each of its steps takes another line of a matrix whose rows are results: all rows see a part
+    of the steps while their lines are near.
+    """
+    a = SEED.standard_normal((2, 384, 1024), np.float32)
+    b = SEED.standard_normal((2, 384, 32), np.float32)
+    product = Tensor(a).realize().transpose(1, 2) @ Tensor(b).realize()
+    ast = kernel_of(product.relu())
+    opts = heuristic(ast, WIDE)
+    assert [opt.arg for opt in opts if opt.op is TILE] == [128, 1]
+    expected = np.maximum(a.transpose(0, 2, 1).astype(np.float64) @ b, 0)
+    np.testing.assert_allclose(run(ast, opts, expected.shape, a, b), expected, rtol=1e-4, atol=1e-4)
+    straight = kernel_of(Tensor(a).realize() @ Tensor(b).realize().repeat(1, 3, 1)[:, :1024])
+    assert not any(opt.op is TILE for opt in heuristic(straight, WIDE))
 
 
 @pytest.mark.parametrize(("size", "stride"), [(3, 2), (5, 3)])

@@ -54,6 +54,8 @@ _LEAST_TURNED = 4
 _OFTEN = 64
 # The share of the second cache that a panel may take.
 _PANEL = 5 / 8
+# The steps of a fold from which on its results may go through memory.
+_WORTH_GATHERING = 32
 # A row of this share of its vectors is taken as one.
 _WORTH_MASKING = 0.6
 # How many vectors of results a fold gathers, and the share of them that must be results.
@@ -92,12 +94,14 @@ class _Reuse:
     Attributes:
         stages: the parameter that the lanes move, if it can be packed.
         windows: a padded parameter of which overlapping parts are read, if it is not `stages`.
+        cuts: loops to run outside of all, and how much of each stays inside.
     """
 
     lanes: UOp
     rows: list[UOp]
     stages: int | None
     windows: int | None
+    cuts: list[tuple[UOp, int]]
 
 
 class _Shaper:
@@ -165,6 +169,9 @@ class _Shaper:
         self.write_rows(reuse.rows, max(step // width, 1))
         if work < _WORTH_STAGING:
             return
+        for loop, inside in reuse.cuts:
+            if self.move(OptOps.TILE, loop, inside) and loop.arg[1] is Axis.REDUCE:
+                depth = depth * inside // loop.src[0].arg
         if reuse.stages is not None:
             # Several short axes of rows are all there is to reuse it for.
             least = 4 if len(reuse.rows) == 1 else 1
@@ -605,7 +612,8 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
         if dear and window is None:
             quality *= _GATED
         if best is None or quality > best[0] * 1.01:
-            best = (quality, _Reuse(lanes, rows, stage, window))
+            cuts = _cuts(fold, stays, rows[0], outputs, target) if len(rows) == 1 else []
+            best = (quality, _Reuse(lanes, rows, stage, window, cuts))
     return best[1] if best is not None else None
 
 
@@ -622,6 +630,31 @@ def _strided_window(folds: list[UOp], store: UOp) -> int | None:
         other is not load and other.src[0] is load.src[0] for other in loads
     ):
         return None
+def _cuts(
+    fold: UOp, loads: list[UOp], row: UOp, outputs: list[UOp], target: Target
+) -> list[tuple[UOp, int]]:
+    """How to cut a fold whose steps are far apart in an operand of which rows are neighbours, as in
+    `a.T @ b`: each step takes a line of memory for few of its elements, and before the next rows
+    want the others, the caches have lost it. A part of the fold, for all rows, is read as it lies.
+    """
+    if len(loads) != 1 or _stride(loads[0].src[1], row) != 1 or len(target.cache_bytes) < 2:
+        return []
+    (load,) = loads
+    cache = target.cache_bytes[1] // load.dtype.itemsize
+    steps = {part: _stride(load.src[1], part) for part in fold.src[1:]}
+    far = max(fold.src[1:], key=lambda part: steps[part] or 0)
+    step, extent = steps[far], far.src[0]
+    if not step or extent.op is not Ops.CONST or step * extent.arg <= cache:
+        return []
+    parts = (count for count in range(extent.arg - 1, 0, -1) if extent.arg % count == 0)
+    inside = next((count for count in parts if count * step <= cache // 2), 0)
+    deep = int(prod(part.vmax + 1 for part in fold.src[1:])) // extent.arg * inside
+    if deep < _WORTH_GATHERING:
+        return []
+    around = [part for part in outputs if part is not row and part in load.ranges]
+    return [(far, inside), *((part, 1) for part in reversed(around))]
+
+
     strides = [
         _stride(load.src[1], part) for part in load.ranges if _stride(store.src[1], part) == 1
     ]
