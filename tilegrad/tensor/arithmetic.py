@@ -70,11 +70,19 @@ class Arithmetic(Windows):
     # sums and products
 
     def add(self, other: Operand) -> Self:
-        """self + other."""
+        """self + other.
+
+        >>> Tensor([1, 2]).add(10).tolist()
+        [11, 12]
+        """
         return self._binary("add", Ops.ADD, other)
 
     def sub(self, other: Operand) -> Self:
-        """self - other."""
+        """self - other.
+
+        >>> Tensor([1, 2]).sub(10).tolist()
+        [-9, -8]
+        """
         return self._subtract(other)
 
     def _subtract(self, other: Operand, *, swap: bool = False) -> Self:
@@ -91,11 +99,19 @@ class Arithmetic(Windows):
         return self._joined(compute(Ops.ADD, left.dtype, (left, right)), other)
 
     def mul(self, other: Operand) -> Self:
-        """self * other."""
+        """self * other.
+
+        >>> Tensor([1, 2]).mul(10).tolist()
+        [10, 20]
+        """
         return self._binary("mul", Ops.MUL, other)
 
     def neg(self) -> Self:
-        """-self; unsigned integers wrap around, a bool is inverted."""
+        """-self; unsigned integers wrap around, a bool is inverted.
+
+        >>> Tensor([1, -2]).neg().tolist()
+        [-1, 2]
+        """
         return self.logical_not() if self.dtype is dtypes.bool else self._unary(Ops.MUL, -1)
 
     def div(self, other: Operand, rounding_mode: str | None = None) -> Self:
@@ -103,6 +119,9 @@ class Arithmetic(Windows):
         "floor".
 
         Raises DTypeError for another mode.
+
+        >>> Tensor([7, -7]).div(2, rounding_mode="trunc").tolist()
+        [3, -3]
         """
         if rounding_mode == "floor":
             return self._floor_divide(other)
@@ -129,11 +148,19 @@ class Arithmetic(Windows):
         return quotient + is_rounded_down.cast(quotient.dtype)
 
     def trunc(self) -> Self:
-        """Rounded toward zero."""
+        """Rounded toward zero.
+
+        >>> Tensor([1.7, -1.7]).trunc().tolist()
+        [1.0, -1.0]
+        """
         return self._unary(Ops.TRUNC) if self.dtype.is_float else self
 
     def floor(self) -> Self:
-        """Rounded down."""
+        """Rounded down.
+
+        >>> Tensor([1.2, -1.2]).floor().tolist()
+        [1.0, -2.0]
+        """
         if not self.dtype.is_float:
             return self
         whole = self.trunc()
@@ -163,42 +190,78 @@ class Arithmetic(Windows):
         return (pair[1], pair[0]) if swap else pair
 
     def mod(self, other: Operand) -> Self:
-        """The remainder of floor division; it has the sign of `other`."""
+        """The remainder of floor division; it has the sign of `other`.
+
+        >>> Tensor([7, -7]).mod(3).tolist()
+        [1, 2]
+        """
         return self._floor_modulo(other)
 
     def fmod(self, other: Operand) -> Self:
-        """The remainder of division rounded toward zero; it has the sign of this tensor."""
+        """The remainder of division rounded toward zero; it has the sign of this tensor.
+
+        >>> Tensor([7, -7]).fmod(3).tolist()
+        [1, -1]
+        """
         left, right = self._pair("fmod", other)
         return left - left._divide_toward_zero(right) * right
 
     def floor_divide(self, other: Operand) -> Self:
-        """self // other."""
+        """self // other.
+
+        >>> Tensor([7, -7]).floor_divide(2).tolist()
+        [3, -4]
+        """
         return self._floor_divide(other)
 
     # comparisons
 
     def eq(self, other: Operand) -> Self:
-        """Where the two are equal."""
+        """Where the two are equal.
+
+        >>> Tensor([1, 2]).eq(Tensor([1, 3])).tolist()
+        [True, False]
+        """
         return self._compared("eq", Ops.CMPEQ, other)
 
     def ne(self, other: Operand) -> Self:
-        """Where the two differ; NaN differs from all."""
+        """Where the two differ; NaN differs from all.
+
+        >>> Tensor([1, 2]).ne(Tensor([1, 3])).tolist()
+        [False, True]
+        """
         return self._compared("ne", Ops.CMPNE, other)
 
     def lt(self, other: Operand) -> Self:
-        """Where self < other."""
+        """Where self < other.
+
+        >>> Tensor([1, 2]).lt(2).tolist()
+        [True, False]
+        """
         return self._compared("lt", Ops.CMPLT, other)
 
     def gt(self, other: Operand) -> Self:
-        """Where self > other."""
+        """Where self > other.
+
+        >>> Tensor([1, 2]).gt(1).tolist()
+        [False, True]
+        """
         return self._compared("gt", Ops.CMPLT, other, swap=True)
 
     def le(self, other: Operand) -> Self:
-        """Where self <= other."""
+        """Where self <= other.
+
+        >>> Tensor([1, 2]).le(1).tolist()
+        [True, False]
+        """
         return self._at_most("le", other)
 
     def ge(self, other: Operand) -> Self:
-        """Where self >= other."""
+        """Where self >= other.
+
+        >>> Tensor([1, 2]).ge(2).tolist()
+        [False, True]
+        """
         return self._at_most("ge", other, swap=True)
 
     def _compared(self, name: str, op: Ops, other: Operand, *, swap: bool = False) -> Self:
@@ -227,24 +290,44 @@ class Arithmetic(Windows):
     # logic and bits
 
     def logical_not(self) -> Self:
-        """Where the value is zero."""
+        """Where the value is zero.
+
+        >>> Tensor([0, 2]).logical_not().tolist()
+        [True, False]
+        """
         return self.cast(dtypes.bool)._unary(Ops.XOR, True)
 
     def bitwise_not(self) -> Self:
-        """All bits inverted; a bool is negated."""
+        """All bits inverted; a bool is negated.
+
+        >>> Tensor([0, 5]).bitwise_not().tolist()
+        [-1, -6]
+        """
         self._integers("bitwise_not")
         return self._unary(Ops.XOR, True if self.dtype is dtypes.bool else -1)
 
     def bitwise_and(self, other: Operand) -> Self:
-        """self & other."""
+        """self & other.
+
+        >>> Tensor([6]).bitwise_and(3).tolist()
+        [2]
+        """
         return self._bits("bitwise_and", Ops.AND, other)
 
     def bitwise_or(self, other: Operand) -> Self:
-        """self | other."""
+        """self | other.
+
+        >>> Tensor([6]).bitwise_or(3).tolist()
+        [7]
+        """
         return self._bits("bitwise_or", Ops.OR, other)
 
     def bitwise_xor(self, other: Operand) -> Self:
-        """self ^ other."""
+        """self ^ other.
+
+        >>> Tensor([6]).bitwise_xor(3).tolist()
+        [5]
+        """
         return self._bits("bitwise_xor", Ops.XOR, other)
 
     def _bits(self, name: str, op: Ops, other: Operand) -> Self:
@@ -260,6 +343,9 @@ class Arithmetic(Windows):
         """self * 2**other, wrapped around.
 
         Raises DTypeError for floats and bools.
+
+        >>> Tensor([1, 3]).lshift(2).tolist()
+        [4, 12]
         """
         return self._shifted("lshift", Ops.SHL, other)
 
@@ -267,6 +353,9 @@ class Arithmetic(Windows):
         """self // 2**other.
 
         Raises DTypeError for floats and bools.
+
+        >>> Tensor([8, -8]).rshift(2).tolist()
+        [2, -2]
         """
         return self._shifted("rshift", Ops.SHR, other)
 

@@ -37,6 +37,11 @@ class Attention(Random):
         from the end) of key and value.
 
         Raises ShapeError if both a mask and `is_causal` are given, or shapes do not fit.
+
+        >>> q = k = Tensor.zeros(1, 2, 4)
+        >>> v = Tensor([[[1.0, 2.0], [3.0, 6.0]]])
+        >>> q.scaled_dot_product_attention(k, v, is_causal=True).tolist()
+        [[[1.0, 2.0], [2.0, 4.0]]]
         """
         if is_causal and attn_mask is not None:
             raise ShapeError(

@@ -148,39 +148,75 @@ class Casts(Incoming):
         return unpacked
 
     def type(self, dtype: DType | str) -> Self:
-        """As `cast`."""
+        """As `cast`.
+
+        >>> Tensor([1, 2]).type(dtypes.float32).tolist()
+        [1.0, 2.0]
+        """
         return self.cast(dtype)
 
     def float(self) -> Self:
-        """As float32."""
+        """As float32.
+
+        >>> Tensor([1, 2]).float().tolist()
+        [1.0, 2.0]
+        """
         return self.cast(dtypes.float32)
 
     def double(self) -> Self:
-        """As float64."""
+        """As float64.
+
+        >>> Tensor([1.0]).double().dtype
+        dtypes.double
+        """
         return self.cast(dtypes.float64)
 
     def half(self) -> Self:
-        """As float16."""
+        """As float16.
+
+        >>> Tensor([1.0]).half().dtype
+        dtypes.half
+        """
         return self.cast(dtypes.float16)
 
     def bfloat16(self) -> Self:
-        """As bfloat16."""
+        """As bfloat16.
+
+        >>> Tensor([1.0]).bfloat16().dtype
+        dtypes.bfloat16
+        """
         return self.cast(dtypes.bfloat16)
 
     def int(self) -> Self:
-        """As int32."""
+        """As int32.
+
+        >>> Tensor([1.7, -1.7]).int().tolist()
+        [1, -1]
+        """
         return self.cast(dtypes.int32)
 
     def long(self) -> Self:
-        """As int64."""
+        """As int64.
+
+        >>> Tensor([1.7]).long().tolist()
+        [1]
+        """
         return self.cast(dtypes.int64)
 
     def short(self) -> Self:
-        """As int16."""
+        """As int16.
+
+        >>> Tensor([1.7]).short().dtype
+        dtypes.short
+        """
         return self.cast(dtypes.int16)
 
     def bool(self) -> Self:
-        """As bool: true where the value is not zero."""
+        """As bool: true where the value is not zero.
+
+        >>> Tensor([0.0, 2.0]).bool().tolist()
+        [False, True]
+        """
         return self.cast(dtypes.bool)
 
     def _floating(self) -> Self:

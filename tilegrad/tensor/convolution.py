@@ -139,6 +139,9 @@ class Convolution(Linear):
         *kernel).
 
         Raises as `conv2d`.
+
+        >>> Tensor.ones(1, 1, 1, 2).conv_transpose2d(Tensor.ones(1, 1, 1, 2)).tolist()
+        [[[[1.0, 2.0, 1.0]]]]
         """
         check_tensors("conv_transpose2d", weight)
         name = f"conv_transpose{weight.ndim - 2}d"
@@ -285,7 +288,11 @@ class Convolution(Linear):
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ) -> Self:
-        """The mean of each window over the last axes; the border counts as zeros, or not at all."""
+        """The mean of each window over the last axes; the border counts as zeros, or not at all.
+
+        >>> Tensor([[[[1.0, 2.0], [3.0, 6.0]]]]).avg_pool2d(2).tolist()
+        [[[[3.0]]]]
+        """
         x = self._floating()
         is_plain = not ceil_mode and (
             count_include_pad
@@ -314,6 +321,9 @@ class Convolution(Linear):
         """The mean of equal windows, as many along each of the last two axes as `output_size` says.
 
         Raises ShapeError unless the sizes divide.
+
+        >>> Tensor([[[[1.0, 2.0], [3.0, 6.0]]]]).adaptive_avg_pool2d(1).tolist()
+        [[[[3.0]]]]
         """
         wanted = _each("adaptive_avg_pool2d", "size", output_size, 2)
         sizes = self._sizes[-2:]

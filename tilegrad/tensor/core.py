@@ -274,11 +274,19 @@ class Core:
         return self.dtype.itemsize
 
     def nbytes(self) -> sint:
-        """Bytes of all elements; a property of the shape, whether or not memory is allocated."""
+        """Bytes of all elements; a property of the shape, whether or not memory is allocated.
+
+        >>> Tensor.zeros(2, 3).nbytes()
+        24
+        """
         return multiply((*self.uop.shape, self.dtype.itemsize))
 
     def size(self, dim: int | None = None) -> Any:
-        """The shape, or the size of one axis."""
+        """The shape, or the size of one axis.
+
+        >>> Tensor.zeros(2, 3).size(), Tensor.zeros(2, 3).size(1)
+        ((2, 3), 3)
+        """
         return self.shape if dim is None else self.shape[as_axis("size", dim, self.ndim)]
 
     def dim(self) -> int:

@@ -46,7 +46,11 @@ class Creation(Scan):
         dtype: DTypeLike = None,
         requires_grad: bool | None = None,
     ) -> Self:
-        """Memory of `shape` with whatever values it holds; nothing is computed."""
+        """Memory of `shape` with whatever values it holds; nothing is computed.
+
+        >>> Tensor.empty(2, 3).shape
+        (2, 3)
+        """
         sizes, variables = as_sizes("empty", flat_arguments(shape))
         kind, name = as_dtype(dtype or dtypes.default_float), canonical(device)
         if any(is_zero(size) for size in sizes):
@@ -94,7 +98,11 @@ class Creation(Scan):
         dtype: DTypeLike = None,
         requires_grad: bool | None = None,
     ) -> Self:
-        """Zeros, float32 by default."""
+        """Zeros, float32 by default.
+
+        >>> Tensor.zeros(2).tolist()
+        [0.0, 0.0]
+        """
         return cls.full(
             flat_arguments(shape), 0, device, dtype or dtypes.default_float, requires_grad
         )
@@ -107,7 +115,11 @@ class Creation(Scan):
         dtype: DTypeLike = None,
         requires_grad: bool | None = None,
     ) -> Self:
-        """Ones, float32 by default."""
+        """Ones, float32 by default.
+
+        >>> Tensor.ones(2).tolist()
+        [1.0, 1.0]
+        """
         return cls.full(
             flat_arguments(shape), 1, device, dtype or dtypes.default_float, requires_grad
         )
@@ -119,7 +131,11 @@ class Creation(Scan):
         dtype: DTypeLike = None,
         requires_grad: bool | None = None,
     ) -> Self:
-        """`fill_value` in the shape, dtype and device of this tensor."""
+        """`fill_value` in the shape, dtype and device of this tensor.
+
+        >>> Tensor([1, 2]).full_like(3).tolist()
+        [3, 3]
+        """
         filled = type(self).full(
             self.shape, fill_value, device or self.device, dtype or self.dtype, requires_grad
         )
@@ -128,19 +144,31 @@ class Creation(Scan):
     def zeros_like(
         self, device: str | None = None, dtype: DTypeLike = None, requires_grad: bool | None = None
     ) -> Self:
-        """Zeros in the shape, dtype and device of this tensor."""
+        """Zeros in the shape, dtype and device of this tensor.
+
+        >>> Tensor([5, 6]).zeros_like().tolist()
+        [0, 0]
+        """
         return self.full_like(0, device, dtype, requires_grad)
 
     def ones_like(
         self, device: str | None = None, dtype: DTypeLike = None, requires_grad: bool | None = None
     ) -> Self:
-        """Ones in the shape, dtype and device of this tensor."""
+        """Ones in the shape, dtype and device of this tensor.
+
+        >>> Tensor([5, 6]).ones_like().tolist()
+        [1, 1]
+        """
         return self.full_like(1, device, dtype, requires_grad)
 
     def empty_like(
         self, device: str | None = None, dtype: DTypeLike = None, requires_grad: bool | None = None
     ) -> Self:
-        """Memory in the shape, dtype and device of this tensor."""
+        """Memory in the shape, dtype and device of this tensor.
+
+        >>> Tensor([1, 2]).empty_like().dtype
+        dtypes.int
+        """
         return type(self).empty(
             self.shape,
             device=device or self.device,
@@ -219,6 +247,9 @@ class Creation(Scan):
         """`steps` values from `start` to `stop`, both included, equally far apart.
 
         Raises ShapeError if `steps` is negative.
+
+        >>> Tensor.linspace(0, 1, 5).tolist()
+        [0.0, 0.25, 0.5, 0.75, 1.0]
         """
         ((count,), _) = as_sizes("linspace", (steps,))
         wanted = as_dtype(dtype or dtypes.default_float)
@@ -242,7 +273,11 @@ class Creation(Scan):
         dtype: DTypeLike = None,
         requires_grad: bool | None = None,
     ) -> Self:
-        """Ones on the diagonal of an n x m matrix (n x n by default), else zeros."""
+        """Ones on the diagonal of an n x m matrix (n x n by default), else zeros.
+
+        >>> Tensor.eye(2).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+        """
         (rows, columns), _ = as_sizes("eye", (n, n if m is None else m))
         size = min(rows, columns)  # type: ignore[type-var]
         square = cls.full((size,), 1, device, dtype or dtypes.default_float).diag()
@@ -281,6 +316,9 @@ class Creation(Scan):
     def tril(self, diagonal: int = 0) -> Self:
         """The last two axes with zeros above the diagonal (or the one `diagonal` places to its
         right).
+
+        >>> Tensor([[1, 2], [3, 4]]).tril().tolist()
+        [[1, 0], [3, 4]]
         """
         return self._below(diagonal).where(self, False)
 
@@ -288,6 +326,9 @@ class Creation(Scan):
     def triu(self, diagonal: int = 0) -> Self:
         """The last two axes with zeros below the diagonal (or the one `diagonal` places to its
         right).
+
+        >>> Tensor([[1, 2], [3, 4]]).triu().tolist()
+        [[1, 2], [0, 4]]
         """
         return self._below(diagonal - 1).where(False, self)
 

@@ -70,18 +70,30 @@ class Elementwise(Arithmetic):
         return zero._operand("where", value)
 
     def masked_fill(self, mask: Core, value: Operand) -> Self:
-        """This tensor with `value` wherever `mask` is true."""
+        """This tensor with `value` wherever `mask` is true.
+
+        >>> Tensor([1, 2]).masked_fill(Tensor([True, False]), 0).tolist()
+        [0, 2]
+        """
         test: Any = mask
         filled: Self = test.where(value, self)
         return filled
 
     def maximum(self, other: Operand) -> Self:
-        """The larger of the two; NaN if either is."""
+        """The larger of the two; NaN if either is.
+
+        >>> Tensor([1, 5]).maximum(3).tolist()
+        [3, 5]
+        """
         return self._binary("maximum", Ops.MAX, other)
 
     @composed
     def minimum(self, other: Operand) -> Self:
-        """The smaller of the two; NaN if either is."""
+        """The smaller of the two; NaN if either is.
+
+        >>> Tensor([1, 5]).minimum(3).tolist()
+        [1, 3]
+        """
         left, right = self._same_dtype("minimum", other)
         return left._mirrored()._binary("minimum", Ops.MAX, right._mirrored())._mirrored()
 
@@ -101,6 +113,9 @@ class Elementwise(Arithmetic):
         """Limited to `min` from below and `max` from above; None is no limit.
 
         Raises DTypeError if both are None.
+
+        >>> Tensor([-3, 0, 5]).clip(-1, 2).tolist()
+        [-1, 0, 2]
         """
         if min is None and max is None:
             raise DTypeError("clip: neither min nor max is given", line=here())
@@ -108,17 +123,29 @@ class Elementwise(Arithmetic):
         return x if max is None else x.minimum(max)
 
     def clamp(self, min: Operand = None, max: Operand = None) -> Self:
-        """As `clip`."""
+        """As `clip`.
+
+        >>> Tensor([-3, 5]).clamp(max=2).tolist()
+        [-3, 2]
+        """
         return self.clip(min, max)
 
     # what a value is
 
     def isnan(self) -> Self:
-        """Where the value is NaN."""
+        """Where the value is NaN.
+
+        >>> Tensor([1.0, float("nan")]).isnan().tolist()
+        [False, True]
+        """
         return self.ne(self)
 
     def isinf(self, detect_positive: bool = True, detect_negative: bool = True) -> Self:
-        """Where the value is infinite, of the signs asked for."""
+        """Where the value is infinite, of the signs asked for.
+
+        >>> Tensor([1.0, float("-inf")]).isinf().tolist()
+        [False, True]
+        """
         if not self.dtype.is_float:
             return self.ne(self)
         positive, negative = self.eq(float("inf")), self.eq(float("-inf"))
@@ -129,7 +156,11 @@ class Elementwise(Arithmetic):
         )
 
     def isfinite(self) -> Self:
-        """Where the value is neither infinite nor NaN."""
+        """Where the value is neither infinite nor NaN.
+
+        >>> Tensor([1.0, float("inf")]).isfinite().tolist()
+        [True, False]
+        """
         if not self.dtype.is_float:
             return self.eq(self)
         return (self < float("inf")) & (self > float("-inf"))
@@ -138,7 +169,11 @@ class Elementwise(Arithmetic):
     def isclose(
         self, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
     ) -> Self:
-        """Where the two differ by at most `atol + rtol * |other|`."""
+        """Where the two differ by at most `atol + rtol * |other|`.
+
+        >>> Tensor([1.0, 2.0]).isclose(Tensor([1.0, 2.1])).tolist()
+        [True, False]
+        """
         left, right = self._same_dtype("isclose", other)
         left, right = left._floating(), right._floating()
         is_close = (left - right).abs() <= right.abs() * rtol + atol
@@ -148,7 +183,11 @@ class Elementwise(Arithmetic):
     # rounding and signs
 
     def ceil(self) -> Self:
-        """Rounded up."""
+        """Rounded up.
+
+        >>> Tensor([1.2, -1.2]).ceil().tolist()
+        [2.0, -1.0]
+        """
         if not self.dtype.is_float:
             return self
         whole = self.trunc()
@@ -172,7 +211,11 @@ class Elementwise(Arithmetic):
 
     @composed
     def sign(self) -> Self:
-        """-1, 0 or 1; NaN stays NaN."""
+        """-1, 0 or 1; NaN stays NaN.
+
+        >>> Tensor([-3, 0, 2]).sign().tolist()
+        [-1, 0, 1]
+        """
         x = self.detach()
         if x.dtype is dtypes.bool or x.dtype.kind == "uint":
             return x.ne(0).cast(x.dtype)
@@ -180,30 +223,50 @@ class Elementwise(Arithmetic):
 
     @composed
     def abs(self) -> Self:
-        """The value without its sign; the derivative at 0 is 0."""
+        """The value without its sign; the derivative at 0 is 0.
+
+        >>> Tensor([-1.5, 2.0]).abs().tolist()
+        [1.5, 2.0]
+        """
         if self.dtype.is_float:
             return self * self.sign()
         return self if self.dtype.kind in ("uint", "bool") else (self < 0).where(-self, self)
 
     @composed
     def copysign(self, other: Operand) -> Self:
-        """The magnitude of this tensor with the sign of `other`, that of -0.0 included."""
+        """The magnitude of this tensor with the sign of `other`, that of -0.0 included.
+
+        >>> Tensor([1.0, -2.0]).copysign(-0.0).tolist()
+        [-1.0, -2.0]
+        """
         left, right = self._same_dtype("copysign", other)
         left, right = left._floating(), right._floating()
         is_negative = (right < 0) | (right.eq(0) & (right.reciprocal() < 0))
         return is_negative.where(-left.abs(), left.abs())
 
     def square(self) -> Self:
-        """self * self."""
+        """self * self.
+
+        >>> Tensor([2, -3]).square().tolist()
+        [4, 9]
+        """
         return self * self
 
     def reciprocal(self) -> Self:
-        """1 / self."""
+        """1 / self.
+
+        >>> Tensor([2.0, 4.0]).reciprocal().tolist()
+        [0.5, 0.25]
+        """
         return self._floating()._unary(Ops.RECIP)
 
     @composed
     def lerp(self, end: Operand, weight: Operand) -> Self:
-        """self + (end - self) * weight, of half types computed in float32."""
+        """self + (end - self) * weight, of half types computed in float32.
+
+        >>> Tensor([0.0, 10.0]).lerp(Tensor([4.0, 20.0]), 0.25).tolist()
+        [1.0, 12.5]
+        """
         dtype = promote(self.dtype, self._operand("lerp", end).dtype)
         if isinstance(weight, Elementwise):
             dtype = promote(dtype, weight.dtype)
@@ -213,7 +276,14 @@ class Elementwise(Arithmetic):
         return start.add(stop.sub(start).mul(weight)).cast(dtype)
 
     def detach(self) -> Self:
-        """The same value, through which no gradient flows."""
+        """The same value, through which no gradient flows.
+
+        >>> x = Tensor([2.0], requires_grad=True)
+        >>> (x * x.detach()).sum().backward()
+        <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+        >>> x.grad.tolist()
+        [2.0]
+        """
         node = self.uop
         if node.op in (Ops.DETACH, Ops.CONST) or not node.dtype.is_float:
             tensor = self._like(node)

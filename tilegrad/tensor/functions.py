@@ -54,15 +54,27 @@ class Functions(Elementwise):
     # exponentials and logarithms
 
     def exp2(self) -> Self:
-        """2 to the power of self."""
+        """2 to the power of self.
+
+        >>> Tensor([3.0]).exp2().tolist()
+        [8.0]
+        """
         return self._in_float(lambda x: x._unary(Ops.EXP2))
 
     def exp(self) -> Self:
-        """e to the power of self."""
+        """e to the power of self.
+
+        >>> Tensor([0.0]).exp().tolist()
+        [1.0]
+        """
         return self._in_float(lambda x: x._unary(Ops.EXP))
 
     def expm1(self) -> Self:
-        """exp(self) - 1, accurate near 0."""
+        """exp(self) - 1, accurate near 0.
+
+        >>> Tensor([0.0]).expm1().tolist()
+        [0.0]
+        """
 
         def near(x: Self) -> Self:
             if x.dtype is dtypes.float64:
@@ -72,19 +84,35 @@ class Functions(Elementwise):
         return self._in_float(lambda x: x._near_zero(0.5, near, lambda y: y.exp() - 1))
 
     def log2(self) -> Self:
-        """The logarithm to base 2; NaN below 0."""
+        """The logarithm to base 2; NaN below 0.
+
+        >>> Tensor([8.0]).log2().tolist()
+        [3.0]
+        """
         return self._in_float(lambda x: x._unary(Ops.LOG2))
 
     def log(self) -> Self:
-        """The natural logarithm; NaN below 0."""
+        """The natural logarithm; NaN below 0.
+
+        >>> Tensor([1.0]).log().tolist()
+        [0.0]
+        """
         return self._in_float(lambda x: x._unary(Ops.LOG2) * LN2)
 
     def log10(self) -> Self:
-        """The logarithm to base 10; NaN below 0."""
+        """The logarithm to base 10; NaN below 0.
+
+        >>> Tensor([100.0]).log10().tolist()
+        [2.0]
+        """
         return self._in_float(lambda x: x._unary(Ops.LOG2) * math.log10(2.0))
 
     def log1p(self) -> Self:
-        """log(1 + self), accurate near 0."""
+        """log(1 + self), accurate near 0.
+
+        >>> Tensor([0.0]).log1p().tolist()
+        [0.0]
+        """
 
         def function(x: Self) -> Self:
             # What rounding took from 1 + x comes back, to first order.
@@ -96,7 +124,11 @@ class Functions(Elementwise):
         return self._in_float(function)
 
     def logaddexp(self, other: Operand) -> Self:
-        """log(exp(self) + exp(other)), without overflow."""
+        """log(exp(self) + exp(other)), without overflow.
+
+        >>> Tensor([1000.0]).logaddexp(0.0).tolist()
+        [1000.0]
+        """
         left, right = self._same_dtype("logaddexp", other)
         left, right = left._floating(), right._floating()
         dtype = left.dtype
@@ -108,11 +140,19 @@ class Functions(Elementwise):
     # roots and powers
 
     def sqrt(self) -> Self:
-        """The square root; NaN below 0."""
+        """The square root; NaN below 0.
+
+        >>> Tensor([4.0, 9.0]).sqrt().tolist()
+        [2.0, 3.0]
+        """
         return self._in_float(lambda x: x._unary(Ops.SQRT))
 
     def rsqrt(self) -> Self:
-        """1 / sqrt(self)."""
+        """1 / sqrt(self).
+
+        >>> Tensor([4.0]).rsqrt().tolist()
+        [0.5]
+        """
         return self._in_float(lambda x: x._unary(Ops.SQRT).reciprocal())
 
     @composed
@@ -122,6 +162,9 @@ class Functions(Elementwise):
         Integers stay integers, wrapped around; a number as exponent is written out as
         multiplications or a root where it can be. A negative base has a power for whole exponents
         only, else the result is NaN.
+
+        >>> Tensor([2, 3]).pow(3).tolist()
+        [8, 27]
         """
         if isinstance(exponent, (int, float)):
             return self._power_of_number(exponent)
@@ -229,27 +272,51 @@ class Functions(Elementwise):
     # trigonometry
 
     def sin(self) -> Self:
-        """The sine of radians."""
+        """The sine of radians.
+
+        >>> Tensor([0.0]).sin().tolist()
+        [0.0]
+        """
         return self._in_float(lambda x: x._unary(Ops.SIN))
 
     def cos(self) -> Self:
-        """The cosine of radians."""
+        """The cosine of radians.
+
+        >>> Tensor([0.0]).cos().tolist()
+        [1.0]
+        """
         return self._in_float(lambda x: x._unary(Ops.COS))
 
     def tan(self) -> Self:
-        """The tangent of radians."""
+        """The tangent of radians.
+
+        >>> Tensor([0.0]).tan().tolist()
+        [0.0]
+        """
         return self._in_float(lambda x: x.sin() / x.cos())
 
     def asin(self) -> Self:
-        """The arc sine, -pi/2 to pi/2; NaN outside -1..1."""
+        """The arc sine, -pi/2 to pi/2; NaN outside -1..1.
+
+        >>> Tensor([0.0]).asin().tolist()
+        [0.0]
+        """
         return self._in_float(lambda x: (x / ((1 - x) * (1 + x)).sqrt()).atan())
 
     def acos(self) -> Self:
-        """The arc cosine, 0 to pi; NaN outside -1..1."""
+        """The arc cosine, 0 to pi; NaN outside -1..1.
+
+        >>> Tensor([1.0]).acos().tolist()
+        [0.0]
+        """
         return self._in_float(lambda x: ((1 - x) / (1 + x)).sqrt().atan() * 2)
 
     def atan(self) -> Self:
-        """The arc tangent, -pi/2 to pi/2."""
+        """The arc tangent, -pi/2 to pi/2.
+
+        >>> Tensor([0.0]).atan().tolist()
+        [0.0]
+        """
 
         def function(x: Self) -> Self:
             is_large = (x > 1) | (x < -1)
@@ -260,7 +327,11 @@ class Functions(Elementwise):
         return self._in_float(function)
 
     def sinh(self) -> Self:
-        """The hyperbolic sine."""
+        """The hyperbolic sine.
+
+        >>> Tensor([0.0]).sinh().tolist()
+        [0.0]
+        """
         series = _factorials(1, 19)[::2]
         return self._in_float(
             lambda x: x._near_zero(
@@ -271,7 +342,11 @@ class Functions(Elementwise):
         )
 
     def cosh(self) -> Self:
-        """The hyperbolic cosine."""
+        """The hyperbolic cosine.
+
+        >>> Tensor([0.0]).cosh().tolist()
+        [1.0]
+        """
         return self._in_float(lambda x: x._half_power() + (-x)._half_power())
 
     def _half_power(self) -> Self:
@@ -283,7 +358,11 @@ class Functions(Elementwise):
         return power * is_large.where(math.e / 2, 0.5)
 
     def tanh(self) -> Self:
-        """The hyperbolic tangent."""
+        """The hyperbolic tangent.
+
+        >>> Tensor([0.0, 100.0]).tanh().tolist()
+        [0.0, 1.0]
+        """
 
         def beyond(x: Self) -> Self:
             # 1 - 2 / (exp(2 |x|) + 1), by a power that cannot overflow.
@@ -304,7 +383,11 @@ class Functions(Elementwise):
         return self._in_float(function)
 
     def asinh(self) -> Self:
-        """The inverse of sinh."""
+        """The inverse of sinh.
+
+        >>> Tensor([0.0]).asinh().tolist()
+        [0.0]
+        """
 
         def below(x: Self) -> Self:
             return (x + x.square() / ((x.square() + 1).sqrt() + 1)).log1p()
@@ -312,7 +395,11 @@ class Functions(Elementwise):
         return self._in_float(lambda x: x.sign() * x.abs()._log_of_twice_beyond(below))
 
     def acosh(self) -> Self:
-        """The inverse of cosh, accurate near 1; NaN below 1."""
+        """The inverse of cosh, accurate near 1; NaN below 1.
+
+        >>> Tensor([1.0]).acosh().tolist()
+        [0.0]
+        """
 
         def below(x: Self) -> Self:
             above = x - 1
@@ -330,7 +417,11 @@ class Functions(Elementwise):
         )
 
     def atanh(self) -> Self:
-        """The inverse of tanh; NaN outside -1..1."""
+        """The inverse of tanh; NaN outside -1..1.
+
+        >>> Tensor([0.0]).atanh().tolist()
+        [0.0]
+        """
 
         def function(x: Self) -> Self:
             is_negative = x < 0
@@ -341,7 +432,11 @@ class Functions(Elementwise):
         return self._in_float(function)
 
     def erf(self) -> Self:
-        """The error function."""
+        """The error function.
+
+        >>> Tensor([0.0, 9.0]).erf().tolist()
+        [0.0, 1.0]
+        """
 
         def tail_in_double(size: Self) -> Self:
             limited = (size > ERFC_TO_6.high).where(ERFC_TO_6.high, size)
@@ -407,7 +502,11 @@ class Functions(Elementwise):
     # activations
 
     def relu(self) -> Self:
-        """max(self, 0); the derivative at 0 is 0."""
+        """max(self, 0); the derivative at 0 is 0.
+
+        >>> Tensor([-1.0, 2.0]).relu().tolist()
+        [0.0, 2.0]
+        """
         node = self.uop
         zero = UOp.const(node.dtype, 0)
         below = UOp(Ops.CMPLT, dtypes.bool, (node, zero))
@@ -416,29 +515,53 @@ class Functions(Elementwise):
         return self._like(compute(Ops.WHERE, node.dtype, (either, zero, node)))
 
     def relu6(self) -> Self:
-        """Limited to 0..6."""
+        """Limited to 0..6.
+
+        >>> Tensor([-1.0, 8.0]).relu6().tolist()
+        [0.0, 6.0]
+        """
         return self.relu().minimum(6)
 
     def leaky_relu(self, negative_slope: float = 0.01) -> Self:
-        """self where positive, else negative_slope * self."""
+        """self where positive, else negative_slope * self.
+
+        >>> Tensor([-4.0, 2.0]).leaky_relu(0.25).tolist()
+        [-1.0, 2.0]
+        """
         return (self > 0).where(self, self * negative_slope)
 
     def elu(self, alpha: float = 1.0) -> Self:
-        """self where positive, else alpha * (exp(self) - 1)."""
+        """self where positive, else alpha * (exp(self) - 1).
+
+        >>> Tensor([-100.0, 2.0]).elu(0.5).tolist()
+        [-0.5, 2.0]
+        """
         return self._in_float(lambda x: (x > 0).where(x, (x > 0).where(0, x).expm1() * alpha))
 
     def celu(self, alpha: float = 1.0) -> Self:
-        """self where positive, else alpha * (exp(self / alpha) - 1)."""
+        """self where positive, else alpha * (exp(self / alpha) - 1).
+
+        >>> Tensor([-100.0, 2.0]).celu(0.5).tolist()
+        [-0.5, 2.0]
+        """
         return self._in_float(
             lambda x: (x > 0).where(x, ((x > 0).where(0, x) / alpha).expm1() * alpha)
         )
 
     def selu(self, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805) -> Self:
-        """gamma * elu(self, alpha)."""
+        """gamma * elu(self, alpha).
+
+        >>> Tensor([0.0]).selu().tolist()
+        [0.0]
+        """
         return self._in_float(lambda x: x.elu(alpha) * gamma)
 
     def sigmoid(self) -> Self:
-        """1 / (1 + exp(-self))."""
+        """1 / (1 + exp(-self)).
+
+        >>> Tensor([0.0]).sigmoid().tolist()
+        [0.5]
+        """
 
         def function(x: Self) -> Self:
             # Of the two forms the one whose power is at most 1: the other's derivative would be
@@ -450,19 +573,35 @@ class Functions(Elementwise):
         return self._in_float(function)
 
     def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
-        """alpha * self + beta, limited to 0..1."""
+        """alpha * self + beta, limited to 0..1.
+
+        >>> Tensor([-4.0, 0.0, 4.0]).hardsigmoid().tolist()
+        [0.0, 0.5, 1.0]
+        """
         return self._in_float(lambda x: (x * alpha + beta).clip(0, 1))
 
     def logsigmoid(self) -> Self:
-        """log(sigmoid(self))."""
+        """log(sigmoid(self)).
+
+        >>> Tensor([-1000.0]).logsigmoid().tolist()
+        [-1000.0]
+        """
         return self._in_float(lambda x: -((-x).softplus()))
 
     def silu(self) -> Self:
-        """self * sigmoid(self)."""
+        """self * sigmoid(self).
+
+        >>> Tensor([0.0, 100.0]).silu().tolist()
+        [0.0, 100.0]
+        """
         return self._in_float(lambda x: x * x.sigmoid())
 
     def swish(self) -> Self:
-        """As `silu`."""
+        """As `silu`.
+
+        >>> Tensor([0.0, 100.0]).swish().tolist()
+        [0.0, 100.0]
+        """
         return self.silu()
 
     def gelu(self, approximate: str = "none") -> Self:
@@ -470,6 +609,9 @@ class Functions(Elementwise):
         "tanh".
 
         Raises DTypeError for another `approximate`.
+
+        >>> Tensor([-100.0, 100.0]).gelu().tolist()
+        [-0.0, 100.0]
         """
         if approximate not in ("none", "tanh"):
             raise DTypeError(
@@ -485,11 +627,19 @@ class Functions(Elementwise):
         )
 
     def quick_gelu(self) -> Self:
-        """self * sigmoid(1.702 * self)."""
+        """self * sigmoid(1.702 * self).
+
+        >>> Tensor([-100.0, 100.0]).quick_gelu().tolist()
+        [-0.0, 100.0]
+        """
         return self._in_float(lambda x: x * (x * 1.702).sigmoid())
 
     def softplus(self, beta: float = 1.0) -> Self:
-        """log(1 + exp(beta * self)) / beta, without overflow."""
+        """log(1 + exp(beta * self)) / beta, without overflow.
+
+        >>> Tensor([1000.0]).softplus().tolist()
+        [1000.0]
+        """
 
         def function(x: Self) -> Self:
             scaled = x if beta == 1 else x * beta
@@ -505,11 +655,19 @@ class Functions(Elementwise):
         return (self * self)._times_plus(self._powers(LOG1P), self)
 
     def softsign(self) -> Self:
-        """self / (1 + |self|)."""
+        """self / (1 + |self|).
+
+        >>> Tensor([1.0, -3.0]).softsign().tolist()
+        [0.5, -0.75]
+        """
         return self._in_float(lambda x: x / (x.abs() + 1))
 
     def mish(self) -> Self:
-        """self * tanh(softplus(self))."""
+        """self * tanh(softplus(self)).
+
+        >>> Tensor([0.0, 100.0]).mish().tolist()
+        [0.0, 100.0]
+        """
 
         def function(x: Self) -> Self:
             # tanh(log(1 + e)) is e (e + 2) / (e (e + 2) + 2), which is 1 before it overflows.
@@ -520,11 +678,19 @@ class Functions(Elementwise):
         return self._in_float(function)
 
     def hardswish(self) -> Self:
-        """self * relu6(self + 3) / 6."""
+        """self * relu6(self + 3) / 6.
+
+        >>> Tensor([-4.0, 0.0, 4.0]).hardswish().tolist()
+        [-0.0, 0.0, 4.0]
+        """
         return self._in_float(lambda x: x * (x + 3).relu6() * (1 / 6))
 
     def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Self:
-        """Limited to min_val..max_val."""
+        """Limited to min_val..max_val.
+
+        >>> Tensor([-4.0, 0.5, 4.0]).hardtanh().tolist()
+        [-1.0, 0.5, 1.0]
+        """
         return self.clip(min_val, max_val)
 
 

@@ -90,6 +90,9 @@ class Incoming(Core):
         tensor that was made of others becomes a leaf, with memory of its own.
 
         Raises DTypeError for a dtype that has no derivative.
+
+        >>> Tensor([1.0], requires_grad=True).requires_grad
+        True
         """
         return self._requires_grad
 

@@ -359,6 +359,9 @@ class Indexing(Creation):
         `dim`.
 
         Raises as `gather`; and ShapeError unless `source` has at least the sizes of `index`.
+
+        >>> Tensor([1, 2]).scatter_add(0, Tensor([0, 0]), Tensor([10, 20])).tolist()
+        [31, 2]
         """
         axis = self._aligned("scatter_add", dim, index)
         if source.ndim != index.ndim or any(
@@ -386,7 +389,11 @@ class Indexing(Creation):
         return base._joined(node, target, values).cast(self.dtype)
 
     def index_select(self, dim: int, index: Self) -> Self:
-        """The slices along `dim` that a vector of integers names."""
+        """The slices along `dim` that a vector of integers names.
+
+        >>> Tensor([[1, 2], [3, 4]]).index_select(1, Tensor([1])).tolist()
+        [[2], [4]]
+        """
         axis = as_axis("index_select", dim, self.ndim)
         if isinstance(index, Core) and index.ndim > 1:
             raise ShapeError(
@@ -399,11 +406,19 @@ class Indexing(Creation):
         return self[(*[slice(None)] * axis, index)]
 
     def take(self, index: Self) -> Self:
-        """Elements of the flat tensor, in the shape of `index`."""
+        """Elements of the flat tensor, in the shape of `index`.
+
+        >>> Tensor([[1, 2], [3, 4]]).take(Tensor([3, 0])).tolist()
+        [4, 1]
+        """
         return self.flatten()[index]
 
     def embedding(self, index: Self) -> Self:
-        """Rows of this table, for integers of any shape; only those rows are read."""
+        """Rows of this table, for integers of any shape; only those rows are read.
+
+        >>> Tensor([[1, 2], [3, 4]]).embedding(Tensor([1, 1])).tolist()
+        [[3, 4], [3, 4]]
+        """
         return self[index]
 
     # writing

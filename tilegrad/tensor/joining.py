@@ -296,6 +296,9 @@ class Joining(Movement):
         """Pieces along axis `dim`: of one size (the last may be smaller), or of the sizes listed.
 
         Raises ShapeError if listed sizes do not add up to the axis.
+
+        >>> [part.tolist() for part in Tensor([1, 2, 3]).split([1, 2])]
+        [[1], [2, 3]]
         """
         axis = as_axis("split", dim, self.ndim)
         size = self._sizes[axis]
@@ -314,14 +317,22 @@ class Joining(Movement):
         )
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
-        """At most `chunks` pieces of equal size along axis `dim`; the last may be smaller."""
+        """At most `chunks` pieces of equal size along axis `dim`; the last may be smaller.
+
+        >>> [part.tolist() for part in Tensor([1, 2, 3]).chunk(2)]
+        [[1, 2], [3]]
+        """
         axis = as_axis("chunk", dim, self.ndim)
         if chunks <= 0:
             raise ShapeError(f"chunk: {chunks} pieces", line=here())
         return self.split(max(1, -(-self._sizes[axis] // chunks)), axis)
 
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:
-        """The slices along axis `dim`, without it."""
+        """The slices along axis `dim`, without it.
+
+        >>> [row.tolist() for row in Tensor([[1, 2], [3, 4]]).unbind()]
+        [[1, 2], [3, 4]]
+        """
         axis = as_axis("unbind", dim, self.ndim)
         rest = (*self.shape[:axis], *self.shape[axis + 1 :])
         return tuple(
@@ -331,7 +342,11 @@ class Joining(Movement):
     # repetition
 
     def repeat(self, *repeats: Any) -> Self:
-        """The whole tensor `repeats[i]` times along axis i; new axes may stand in front."""
+        """The whole tensor `repeats[i]` times along axis i; new axes may stand in front.
+
+        >>> Tensor([1, 2]).repeat(2, 2).tolist()
+        [[1, 2, 1, 2], [1, 2, 1, 2]]
+        """
         counts, variables = as_sizes("repeat", flat_arguments(repeats))
         lead = len(counts) - self.ndim
         if lead < 0:
@@ -343,7 +358,11 @@ class Joining(Movement):
         return self.reshape(split).expand(wide).reshape(whole)._holding(variables)
 
     def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
-        """Each element `repeats` times in a row along axis `dim`, or along the flat tensor."""
+        """Each element `repeats` times in a row along axis `dim`, or along the flat tensor.
+
+        >>> Tensor([1, 2]).repeat_interleave(2).tolist()
+        [1, 1, 2, 2]
+        """
         x = self.flatten() if dim is None else self
         axis = as_axis("repeat_interleave", 0 if dim is None else dim, x.ndim)
         before, size, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
@@ -353,6 +372,9 @@ class Joining(Movement):
     def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
         """Elements moved `shifts` places along `dims`, or along the flat tensor; what leaves at the
         end enters in front.
+
+        >>> Tensor([1, 2, 3]).roll(1, 0).tolist()
+        [3, 1, 2]
         """
         if dims is None:
             return self.flatten().roll(shifts, 0).reshape(self.shape)
@@ -376,6 +398,9 @@ class Joining(Movement):
         """A matrix with this vector on its diagonal, or the diagonal of this matrix.
 
         Raises ShapeError for more than two axes.
+
+        >>> Tensor([1, 2]).diag().tolist()
+        [[1, 0], [0, 2]]
         """
         if self.ndim == 2:
             return self.diagonal()
@@ -390,6 +415,9 @@ class Joining(Movement):
     def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
         """The elements whose index along `dim2` is `offset` more than that along `dim1`, as a new
         last axis.
+
+        >>> Tensor([[1, 2], [3, 4]]).diagonal().tolist()
+        [1, 4]
         """
         rows, columns = as_axis("diagonal", dim1, self.ndim), as_axis("diagonal", dim2, self.ndim)
         if rows == columns:

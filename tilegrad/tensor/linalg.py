@@ -324,7 +324,11 @@ class LinearAlgebra(Factorising):
         return self.eigh()[0]
 
     def svdvals(self) -> Self:
-        """The singular values, the largest first; see `svd`."""
+        """The singular values, the largest first; see `svd`.
+
+        >>> Tensor([[3.0, 0.0], [0.0, 4.0]]).svdvals().tolist()
+        [4.0, 3.0]
+        """
         return self.svd(full_matrices=False)[1]
 
     # what singular matrices have instead of an inverse

@@ -104,12 +104,19 @@ class Linear(Indexing):
     ) -> Self:
         """self @ weight + bias; `weight` has shape (inputs, outputs), or (inputs,) to scale each
         input.
+
+        >>> Tensor([[1.0, 2.0]]).linear(Tensor([[1.0], [10.0]]), Tensor([0.5])).tolist()
+        [[21.5]]
         """
         x = self * weight if weight.ndim == 1 else self._product("linear", weight, dtype)
         return x if bias is None else x + bias
 
     def sequential(self, layers: Sequence[Callable[[Self], Self]]) -> Self:
-        """The functions of `layers` applied one after another."""
+        """The functions of `layers` applied one after another.
+
+        >>> Tensor([-1.0, 4.0]).sequential([Tensor.relu, Tensor.sqrt]).tolist()
+        [0.0, 2.0]
+        """
         x: Self = self
         for place, layer in enumerate(layers):
             if not callable(layer):
@@ -122,7 +129,11 @@ class Linear(Indexing):
         return x
 
     def outer(self, other: Self) -> Self:
-        """All products of an element of this vector and one of `other`."""
+        """All products of an element of this vector and one of `other`.
+
+        >>> Tensor([1, 2]).outer(Tensor([10, 20])).tolist()
+        [[10, 20], [20, 40]]
+        """
         return self.reshape(-1, 1) * other.reshape(1, -1)
 
     @classmethod

@@ -35,18 +35,29 @@ class Loss(Convolution):
 
     @composed
     def mse_loss(self, target: Self, reduction: str = "mean") -> Self:
-        """The squared difference."""
+        """The squared difference.
+
+        >>> Tensor([1.0, 2.0]).mse_loss(Tensor([2.0, 4.0])).item()
+        2.5
+        """
         return (self - target).square()._reduced("mse_loss", reduction)
 
     @composed
     def l1_loss(self, target: Self, reduction: str = "mean") -> Self:
-        """The magnitude of the difference."""
+        """The magnitude of the difference.
+
+        >>> Tensor([1.0, 2.0]).l1_loss(Tensor([2.0, 4.0])).item()
+        1.5
+        """
         return (self - target).abs()._reduced("l1_loss", reduction)
 
     @composed
     def binary_crossentropy(self, target: Self, reduction: str = "mean") -> Self:
         """-(t log p + (1 - t) log(1 - p)) for probabilities p. No logarithm counts as less than
         about -100, so that the loss is finite where p is 0 or 1; there the gradient is 0.
+
+        >>> Tensor([0.5, 0.5]).binary_crossentropy(Tensor([0.0, 1.0]), "none").shape
+        (2,)
         """
 
         def logarithm(p: Self) -> Self:
@@ -62,6 +73,9 @@ class Loss(Convolution):
     ) -> Self:
         """As `binary_crossentropy` of sigmoid(self), without overflow; positives count `pos_weight`
         times.
+
+        >>> Tensor([100.0]).binary_crossentropy_logits(Tensor([0.0])).item()
+        100.0
         """
         negative, positive = (-self).logsigmoid(), self.logsigmoid()
         weighted = positive if pos_weight is None else positive * pos_weight
@@ -85,6 +99,9 @@ class Loss(Convolution):
 
         Raises ShapeError unless `target` has this tensor's shape without the axis of classes;
         DTypeError unless integer.
+
+        >>> Tensor([[-0.5, -1.0]]).nll_loss(Tensor([1])).item()
+        1.0
         """
         axis = 1 if self.ndim > 1 else 0
         shape = (*self.shape[:axis], *self.shape[axis + 1 :])
@@ -140,6 +157,9 @@ class Loss(Convolution):
 
         Raises as `nll_loss`; ShapeError for probabilities of another shape; DTypeError unless
         0 <= label_smoothing <= 1.
+
+        >>> Tensor([[100.0, 0.0]]).cross_entropy(Tensor([1])).item()
+        100.0
         """
         if not 0 <= label_smoothing <= 1:
             raise DTypeError(
@@ -190,6 +210,9 @@ class Loss(Convolution):
         it.
 
         Raises as `nll_loss`.
+
+        >>> Tensor([[100.0, 0.0]]).sparse_categorical_crossentropy(Tensor([1])).item()
+        100.0
         """
         if not same_shape(target.shape, self.shape[:-1]):
             raise ShapeError(

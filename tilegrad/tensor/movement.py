@@ -110,11 +110,19 @@ class Movement(Casts):
         )
 
     def view(self, *shape: Any) -> Self:
-        """As `reshape`."""
+        """As `reshape`.
+
+        >>> Tensor([1, 2, 3, 4]).view(2, 2).tolist()
+        [[1, 2], [3, 4]]
+        """
         return self.reshape(*shape)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
-        """Axes `start_dim` to `end_dim` as one; a tensor without axes gets one."""
+        """Axes `start_dim` to `end_dim` as one; a tensor without axes gets one.
+
+        >>> Tensor([[1, 2], [3, 4]]).flatten().tolist()
+        [1, 2, 3, 4]
+        """
         if not self.ndim:
             return self.reshape(1)
         first, last = (
@@ -129,12 +137,20 @@ class Movement(Casts):
         return self.reshape(*shape[:first], multiply(shape[first : last + 1]), *shape[last + 1 :])
 
     def unflatten(self, dim: int, sizes: Sequence[sint]) -> Self:
-        """Axis `dim` as several axes of `sizes`, one of which may be -1."""
+        """Axis `dim` as several axes of `sizes`, one of which may be -1.
+
+        >>> Tensor([1, 2, 3, 4]).unflatten(0, (2, 2)).tolist()
+        [[1, 2], [3, 4]]
+        """
         axis = as_axis("unflatten", dim, self.ndim)
         return self.reshape(*self.shape[:axis], *sizes, *self.shape[axis + 1 :])
 
     def squeeze(self, dim: int | tuple[int, ...] | None = None) -> Self:
-        """Without the axes `dim` (all, if None) that have size 1."""
+        """Without the axes `dim` (all, if None) that have size 1.
+
+        >>> Tensor.zeros(1, 3, 1).squeeze().shape
+        (3,)
+        """
         axes = as_axes("squeeze", dim, self.ndim)
         return self.reshape(
             tuple(
@@ -143,7 +159,11 @@ class Movement(Casts):
         )
 
     def unsqueeze(self, dim: int) -> Self:
-        """With a new axis of size 1 at `dim`."""
+        """With a new axis of size 1 at `dim`.
+
+        >>> Tensor([1, 2]).unsqueeze(1).tolist()
+        [[1], [2]]
+        """
         axis = as_axis("unsqueeze", dim, self.ndim + 1)
         return self.reshape(*self.shape[:axis], 1, *self.shape[axis:])
 
@@ -151,6 +171,9 @@ class Movement(Casts):
         """The axes in another order: axis i of the result is axis `order[i]` of this tensor.
 
         Raises ShapeError unless each axis is named once.
+
+        >>> Tensor.zeros(2, 3, 4).permute(2, 0, 1).shape
+        (4, 2, 3)
         """
         wanted = flat_arguments(order)
         axes = tuple(as_axis("permute", axis, self.ndim) for axis in wanted)
@@ -163,7 +186,11 @@ class Movement(Casts):
         return self if axes == tuple(range(self.ndim)) else self._moved(Ops.PERMUTE, axes)
 
     def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
-        """Two axes exchanged."""
+        """Two axes exchanged.
+
+        >>> Tensor([[1, 2], [3, 4]]).transpose(0, 1).tolist()
+        [[1, 3], [2, 4]]
+        """
         first, second = as_axis("transpose", dim0, self.ndim), as_axis("transpose", dim1, self.ndim)
         order = list(range(self.ndim))
         order[first], order[second] = second, first
@@ -171,11 +198,19 @@ class Movement(Casts):
 
     @property
     def T(self) -> Self:
-        """The axes in reverse order."""
+        """The axes in reverse order.
+
+        >>> Tensor([[1, 2], [3, 4]]).T.tolist()
+        [[1, 3], [2, 4]]
+        """
         return self.permute(tuple(reversed(range(self.ndim))))
 
     def movedim(self, source: int, destination: int) -> Self:
-        """Axis `source` moved to the place `destination`; the others keep their order."""
+        """Axis `source` moved to the place `destination`; the others keep their order.
+
+        >>> Tensor.zeros(2, 3, 4).movedim(0, 2).shape
+        (3, 4, 2)
+        """
         axis, place = (
             as_axis("movedim", source, self.ndim),
             as_axis("movedim", destination, self.ndim),
@@ -188,6 +223,9 @@ class Movement(Casts):
         """Axes of size 1 repeated up to `shape`; -1 keeps a size, and new axes may stand in front.
 
         Raises ShapeError if a size that is not 1 would change.
+
+        >>> Tensor([1, 2]).broadcast_to((2, 2)).tolist()
+        [[1, 2], [1, 2]]
         """
         wanted = flat_arguments(shape)
         lead = len(wanted) - self.ndim
@@ -214,11 +252,19 @@ class Movement(Casts):
         )
 
     def expand_as(self, other: Movement) -> Self:
-        """Expanded to the shape of `other`."""
+        """Expanded to the shape of `other`.
+
+        >>> Tensor([[1], [2]]).expand_as(Tensor.zeros(2, 2)).tolist()
+        [[1, 1], [2, 2]]
+        """
         return self.expand(other.shape)
 
     def flip(self, *dims: Any) -> Self:
-        """The axes `dims` in reverse order."""
+        """The axes `dims` in reverse order.
+
+        >>> Tensor([[1, 2], [3, 4]]).flip(1).tolist()
+        [[2, 1], [4, 3]]
+        """
         axes = as_axes("flip", tuple(flat_arguments(dims)), self.ndim)
         flags = tuple(axis in axes and not is_one(size) for axis, size in enumerate(self.shape))
         return self._moved(Ops.FLIP, flags) if any(flags) else self
@@ -229,6 +275,9 @@ class Movement(Casts):
         """A window: `arg[i]` is (start, end) for axis i, or None for all of it.
 
         Raises ShapeError if the window reaches outside.
+
+        >>> Tensor([[1, 2], [3, 4]]).shrink(((0, 2), (1, 2))).tolist()
+        [[2], [4]]
         """
         if len(arg) != self.ndim:
             raise ShapeError(f"shrink: {len(arg)} windows for {self.ndim} axes", line=here())
@@ -263,7 +312,11 @@ class Movement(Casts):
         return self.shrink([(start, end) if other == axis else None for other in range(self.ndim)])
 
     def narrow(self, dim: int, start: sint, length: sint) -> Self:
-        """`length` elements of axis `dim` from `start` on."""
+        """`length` elements of axis `dim` from `start` on.
+
+        >>> Tensor([1, 2, 3, 4]).narrow(0, 1, 2).tolist()
+        [2, 3]
+        """
         axis = as_axis("narrow", dim, self.ndim)
         return self._window(axis, start, start + length)
 

@@ -119,6 +119,9 @@ class Nodes(Distributions):
     def is_param(self) -> bool:
         """Whether this tensor is a parameter: one that an optimizer is to change, which requires a
         gradient.
+
+        >>> Tensor([1.0], requires_grad=True).is_param
+        True
         """
         return bool(self.requires_grad)
 
@@ -143,5 +146,9 @@ class Nodes(Distributions):
         return product if dtype is None else product.cast(dtype)
 
     def image_conv2d(self, weight: Self, *args: Any, **kwargs: Any) -> Self:
-        """As `conv2d`: memory is not kept in images here."""
+        """As `conv2d`: memory is not kept in images here.
+
+        >>> Tensor.ones(1, 1, 2, 2).image_conv2d(Tensor.ones(1, 1, 2, 2)).tolist()
+        [[[[4.0]]]]
+        """
         return self.conv2d(weight, *args, **kwargs)

@@ -116,7 +116,11 @@ class Random(Loss):
 
     @classmethod
     def random_bits(cls, *shape: Any, device: str | None = None) -> Self:
-        """Random words: uint32, every value equally likely."""
+        """Random words: uint32, every value equally likely.
+
+        >>> Tensor.random_bits(4).dtype
+        dtypes.uint
+        """
         sizes, _ = as_sizes("rand", flat_arguments(shape))
         for size in sizes:
             if not isinstance(size, int):
@@ -170,7 +174,11 @@ class Random(Loss):
         dtype: DTypeLike = None,
         requires_grad: bool | None = None,
     ) -> Self:
-        """Normal with mean 0 and variance 1, by Box and Muller: two uniform numbers for each."""
+        """Normal with mean 0 and variance 1, by Box and Muller: two uniform numbers for each.
+
+        >>> Tensor.randn(2, 3).shape
+        (2, 3)
+        """
         sizes, _ = as_sizes("randn", flat_arguments(shape))
         wanted = as_dtype(dtype or dtypes.default_float)
         drawn = cls._uniform(
@@ -199,6 +207,9 @@ class Random(Loss):
         likelier than another.
 
         Raises ShapeError unless low < high <= low + 2**32; DTypeError for a float dtype.
+
+        >>> Tensor.randint(4, low=3, high=4).tolist()
+        [3, 3, 3, 3]
         """
         if size is None and len(args) in (2, 3) and isinstance(args[-1], (tuple, list)):
             *limits, size = args
@@ -236,7 +247,11 @@ class Random(Loss):
         dtype: DTypeLike = None,
         requires_grad: bool | None = None,
     ) -> Self:
-        """Uniform between `low` and `high`."""
+        """Uniform between `low` and `high`.
+
+        >>> Tensor.uniform(2, 3, low=-1.0, high=1.0).shape
+        (2, 3)
+        """
         drawn = cls.rand(*shape, device=device, dtype=dtype)
         return (drawn * (high - low) + low)._wanting(requires_grad)
 
@@ -251,12 +266,20 @@ class Random(Loss):
         dtype: DTypeLike = None,
         requires_grad: bool | None = None,
     ) -> Self:
-        """Normal with the given mean and standard deviation."""
+        """Normal with the given mean and standard deviation.
+
+        >>> Tensor.normal(2, 3, mean=5.0, std=0.1).shape
+        (2, 3)
+        """
         return (cls.randn(*shape, device=device, dtype=dtype) * std + mean)._wanting(requires_grad)
 
     @classmethod
     def scaled_uniform(cls, *shape: Any, **options: Any) -> Self:
-        """Uniform in -1..1, over the square root of the number of elements."""
+        """Uniform in -1..1, over the square root of the number of elements.
+
+        >>> Tensor.scaled_uniform(2, 3).shape
+        (2, 3)
+        """
         sizes = flat_arguments(shape)
         return cls._symmetric(sizes, 1 / math.sqrt(max(1, math.prod(sizes))), options)
 
@@ -277,6 +300,9 @@ class Random(Loss):
     def kaiming_uniform(cls, *shape: Any, a: float = 0.01, **options: Any) -> Self:
         """Uniform within sqrt(6 / ((1 + a^2) inputs)) (He et al., 2015); `shape` is (outputs,
         inputs, ...).
+
+        >>> Tensor.kaiming_uniform(2, 3).shape
+        (2, 3)
         """
         sizes = flat_arguments(shape)
         return cls._symmetric(sizes, math.sqrt(6 / ((1 + a * a) * math.prod(sizes[1:]))), options)
@@ -285,6 +311,9 @@ class Random(Loss):
     def kaiming_normal(cls, *shape: Any, a: float = 0.01, **options: Any) -> Self:
         """Normal with standard deviation sqrt(2 / ((1 + a^2) inputs)); `shape` is (outputs, inputs,
         ...).
+
+        >>> Tensor.kaiming_normal(2, 3).shape
+        (2, 3)
         """
         sizes = flat_arguments(shape)
         return cls.normal(
@@ -296,13 +325,21 @@ class Random(Loss):
         return cls.uniform(*sizes, low=-limit, high=limit, **options)
 
     def rand_like(self, **options: Any) -> Self:
-        """Uniform numbers in the shape, dtype and device of this tensor."""
+        """Uniform numbers in the shape, dtype and device of this tensor.
+
+        >>> Tensor.zeros(2, 3).rand_like().shape
+        (2, 3)
+        """
         return type(self).rand(
             *self.shape, **{"device": self.device, "dtype": self.dtype, **options}
         )
 
     def randn_like(self, **options: Any) -> Self:
-        """Normal numbers in the shape, dtype and device of this tensor."""
+        """Normal numbers in the shape, dtype and device of this tensor.
+
+        >>> Tensor.zeros(2, 3).randn_like().dtype
+        dtypes.float
+        """
         return type(self).randn(
             *self.shape, **{"device": self.device, "dtype": self.dtype, **options}
         )

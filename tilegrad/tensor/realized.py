@@ -93,7 +93,11 @@ class Realized(Attention):
         )
 
     def to_(self, device: str | None) -> Self:
-        """As `to`, for this tensor itself."""
+        """As `to`, for this tensor itself.
+
+        >>> Tensor([1, 2]).to_("CPU").device
+        'CPU'
+        """
         moved = self.to(device)
         self.uop, self.device = moved.uop, moved.device
         return self
@@ -104,6 +108,9 @@ class Realized(Attention):
     def data(self) -> memoryview:
         """The values as a read-only memoryview of this shape; bfloat16 as its 16 bits. As `numpy`,
         it is the tensor's memory itself where that can be.
+
+        >>> Tensor([1, 2]).data().tolist()
+        [1, 2]
         """
         shape = self._bound_shape()
         raw, code = self._bytes(memory.lend).cast("B"), host.format_of(self.dtype)
@@ -178,7 +185,11 @@ class Realized(Attention):
         return self._of(node, self.device, self._variables)
 
     def tolist(self) -> Any:
-        """The values as nested lists of Python numbers; one number for no axes."""
+        """The values as nested lists of Python numbers; one number for no axes.
+
+        >>> Tensor([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+        """
         shape = self._bound_shape()
         count = 1
         for size in shape:
@@ -189,6 +200,9 @@ class Realized(Attention):
         """The value of a tensor with one element, as a Python number.
 
         Raises ShapeError if there are more, or none.
+
+        >>> Tensor([2.5]).item()
+        2.5
         """
         shape = self._bound_shape()
         if any(size != 1 for size in shape):

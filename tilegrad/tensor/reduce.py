@@ -76,7 +76,11 @@ class Reduce(Functions):
     def prod(
         self, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None
     ) -> Self:
-        """The product over `axis`, in dtypes as `sum`."""
+        """The product over `axis`, in dtypes as `sum`.
+
+        >>> Tensor([[1, 2], [3, 4]]).prod(1).tolist()
+        [2, 12]
+        """
         if dtype is not None:
             return self.cast(as_dtype(dtype))._folded("prod", Ops.MUL, axis, keepdim)
         total = self.cast(sum_dtype(self.dtype))._folded("prod", Ops.MUL, axis, keepdim)
@@ -87,6 +91,9 @@ class Reduce(Functions):
         """The largest value over `axis`; NaN if there is one.
 
         Raises ShapeError if there is no value.
+
+        >>> Tensor([[1, 5], [3, 2]]).max(1).tolist()
+        [5, 3]
         """
         self._some("max", axis)
         return self._folded("max", Ops.MAX, axis, keepdim)
@@ -96,6 +103,9 @@ class Reduce(Functions):
         """The smallest value over `axis`; NaN if there is one.
 
         Raises ShapeError if there is no value.
+
+        >>> Tensor([[1, 5], [3, 2]]).min(1).tolist()
+        [1, 2]
         """
         self._some("min", axis)
         return self._mirrored()._folded("min", Ops.MAX, axis, keepdim)._mirrored()
@@ -110,13 +120,21 @@ class Reduce(Functions):
 
     @takes_dim
     def any(self, axis: Axes = None, keepdim: bool = False) -> Self:
-        """Whether any value is not zero."""
+        """Whether any value is not zero.
+
+        >>> Tensor([[True, False], [False, False]]).any(1).tolist()
+        [True, False]
+        """
         return self.cast(dtypes.bool)._folded("any", Ops.MAX, axis, keepdim)
 
     @takes_dim
     @composed
     def all(self, axis: Axes = None, keepdim: bool = False) -> Self:
-        """Whether all values are not zero."""
+        """Whether all values are not zero.
+
+        >>> Tensor([[True, False], [True, True]]).all(1).tolist()
+        [False, True]
+        """
         return self.logical_not()._folded("all", Ops.MAX, axis, keepdim).logical_not()
 
     # moments
@@ -135,7 +153,11 @@ class Reduce(Functions):
     @takes_dim
     @composed
     def mean(self, axis: Axes = None, keepdim: bool = False) -> Self:
-        """The mean over `axis`, as a float."""
+        """The mean over `axis`, as a float.
+
+        >>> Tensor([[1.0, 3.0], [5.0, 7.0]]).mean(0).tolist()
+        [3.0, 5.0]
+        """
         axes = as_axes("mean", axis, self.ndim)
         x = self._floating()
         total = x.cast(sum_dtype(x.dtype)).sum(axes, keepdim)
@@ -170,7 +192,12 @@ class Reduce(Functions):
         correction: int = 1,
         unbiased: bool | None = None,
     ) -> tuple[Self, Self]:
-        """The variance and the mean over `axis`, with arguments as `var`."""
+        """The variance and the mean over `axis`, with arguments as `var`.
+
+        >>> variance, mean = Tensor([1.0, 3.0]).var_mean(correction=0)
+        >>> variance.item(), mean.item()
+        (1.0, 2.0)
+        """
         dtype = self._floating().dtype
         correction = correction if unbiased is None else int(unbiased)
         variance, mean = self._wide_var_mean(axis, keepdim, correction)
@@ -220,7 +247,12 @@ class Reduce(Functions):
         correction: int = 1,
         unbiased: bool | None = None,
     ) -> tuple[Self, Self]:
-        """The standard deviation and the mean over `axis`, with arguments as `var`."""
+        """The standard deviation and the mean over `axis`, with arguments as `var`.
+
+        >>> deviation, mean = Tensor([1.0, 3.0]).std_mean(correction=0)
+        >>> deviation.item(), mean.item()
+        (1.0, 2.0)
+        """
         dtype = self._floating().dtype
         correction = correction if unbiased is None else int(unbiased)
         variance, mean = self._wide_var_mean(axis, keepdim, correction)
@@ -229,7 +261,11 @@ class Reduce(Functions):
     @takes_dim
     @composed
     def norm(self, p: float = 2.0, axis: Axes = None, keepdim: bool = False) -> Self:
-        """The p-norm over `axis`: 2 is Euclid's, 1 the sum of magnitudes, inf the largest."""
+        """The p-norm over `axis`: 2 is Euclid's, 1 the sum of magnitudes, inf the largest.
+
+        >>> Tensor([3.0, 4.0]).norm().item()
+        5.0
+        """
         x = self._floating()
         if p == math.inf:
             return x.abs().max(axis, keepdim)
@@ -268,7 +304,11 @@ class Reduce(Functions):
 
     @takes_dim
     def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
-        """The index of the smallest value along `axis`, as `argmax`."""
+        """The index of the smallest value along `axis`, as `argmax`.
+
+        >>> Tensor([3, 1, 2]).argmin().item()
+        1
+        """
         return self._mirrored().argmax(axis, keepdim)
 
     def _size_number(self, size: Any) -> Any:
@@ -297,7 +337,11 @@ class Reduce(Functions):
 
     @takes_dim
     def logsumexp(self, axis: Axes = None, keepdim: bool = False) -> Self:
-        """log(sum(exp(self))) over `axis`, without overflow."""
+        """log(sum(exp(self))) over `axis`, without overflow.
+
+        >>> Tensor([0.0, 1000.0]).logsumexp().item()
+        1000.0
+        """
 
         axes = as_axes("logsumexp", axis, self.ndim)
 
@@ -328,6 +372,9 @@ class Reduce(Functions):
     def softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
         """exp(self) over its sum along `axis`, without overflow; half types are computed in
         float32.
+
+        >>> Tensor([0.0, 0.0]).softmax().tolist()
+        [0.5, 0.5]
         """
 
         axis = as_axis("softmax", axis, self.ndim)
@@ -341,7 +388,11 @@ class Reduce(Functions):
 
     @takes_dim
     def log_softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
-        """The logarithm of `softmax`, accurate where that is nearly 0."""
+        """The logarithm of `softmax`, accurate where that is nearly 0.
+
+        >>> Tensor([0.0, 1000.0]).log_softmax().tolist()
+        [-1000.0, 0.0]
+        """
 
         axis = as_axis("log_softmax", axis, self.ndim)
 
@@ -353,12 +404,20 @@ class Reduce(Functions):
         return x._in_float(function)
 
     def normalize(self, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Self:
-        """This tensor over its p-norm along `dim`, which counts as at least `eps`."""
+        """This tensor over its p-norm along `dim`, which counts as at least `eps`.
+
+        >>> Tensor([[3.0, 4.0]]).normalize().numpy().round(3).tolist()
+        [[0.6000000238418579, 0.800000011920929]]
+        """
         return self / self.norm(p, dim, keepdim=True).maximum(eps)
 
     @takes_dim
     def layernorm(self, axis: Axes = -1, eps: float = 1e-5) -> Self:
-        """Shifted and scaled to mean 0 and variance 1 over `axis`."""
+        """Shifted and scaled to mean 0 and variance 1 over `axis`.
+
+        >>> Tensor([[1.0, 3.0]]).layernorm(eps=0.0).tolist()
+        [[-1.0, 1.0]]
+        """
 
         def function(x: Self) -> Self:
             centred = x - x.mean(axis, keepdim=True)
@@ -378,6 +437,10 @@ class Reduce(Functions):
         """(self - mean) * invstd * weight + bias, each given per element of `axis`.
 
         Raises ShapeError if their sizes differ from those of `axis`.
+
+        >>> x = Tensor([[1.0, 2.0], [3.0, 6.0]])
+        >>> x.batchnorm(None, None, Tensor([2.0, 4.0]), Tensor([1.0, 0.5])).tolist()
+        [[-1.0, -1.0], [1.0, 1.0]]
         """
         axes = as_axes("batchnorm", axis, self.ndim)
         shape = tuple(size if place in axes else 1 for place, size in enumerate(self.shape))
@@ -391,5 +454,9 @@ class Reduce(Functions):
     def allclose(
         self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
     ) -> bool:
-        """Whether all elements are close (see `isclose`); this computes."""
+        """Whether all elements are close (see `isclose`); this computes.
+
+        >>> Tensor([1.0]).allclose(Tensor([1.0000001]))
+        True
+        """
         return bool(self.isclose(other, rtol, atol, equal_nan).all())

@@ -37,18 +37,30 @@ class Scan(Reduce):
 
     @takes_dim
     def cumprod(self, axis: int = 0) -> Self:
-        """The products of all prefixes along `axis`, in dtypes as `prod`."""
+        """The products of all prefixes along `axis`, in dtypes as `prod`.
+
+        >>> Tensor([1, 2, 3]).cumprod(0).tolist()
+        [1, 2, 6]
+        """
         total = self.cast(sum_dtype(self.dtype))._scanned("cumprod", axis, Ops.MUL)
         return total.cast(self.dtype) if self.dtype.is_float else total
 
     @takes_dim
     def cummax(self, axis: int = 0) -> Self:
-        """The largest value of all prefixes along `axis`."""
+        """The largest value of all prefixes along `axis`.
+
+        >>> Tensor([1, 3, 2]).cummax(0).tolist()
+        [1, 3, 3]
+        """
         return self._scanned("cummax", axis, Ops.MAX)
 
     @takes_dim
     def cummin(self, axis: int = 0) -> Self:
-        """The smallest value of all prefixes along `axis`."""
+        """The smallest value of all prefixes along `axis`.
+
+        >>> Tensor([2, 1, 3]).cummin(0).tolist()
+        [2, 1, 1]
+        """
         return self._mirrored()._scanned("cummin", axis, Ops.MAX)._mirrored()
 
     @composed
@@ -90,7 +102,11 @@ class Scan(Reduce):
     @takes_dim
     @composed
     def logcumsumexp(self, axis: int = 0) -> Self:
-        """log of the running sums of exp(self) along `axis`, without overflow."""
+        """log of the running sums of exp(self) along `axis`, without overflow.
+
+        >>> Tensor([0.0, 1000.0]).logcumsumexp(0).tolist()
+        [0.0, 1000.0]
+        """
 
         def function(x: Self) -> Self:
             place = as_axis("logcumsumexp", axis, x.ndim)

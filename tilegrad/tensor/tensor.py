@@ -92,7 +92,11 @@ class Tensor(Interchange, metaclass=_Kind):
     # gradients
 
     def requires_grad_(self, wanted: bool | None = True) -> Self:
-        """Set `requires_grad`; gives this tensor."""
+        """Set `requires_grad`; gives this tensor.
+
+        >>> Tensor([1.0]).requires_grad_().requires_grad
+        True
+        """
         self.requires_grad = wanted
         return self
 
@@ -131,6 +135,12 @@ class Tensor(Interchange, metaclass=_Kind):
         accepted for other libraries' sake.
 
         Raises as `gradient`; and TilegradError if no leaf below requires a gradient.
+
+        >>> x = Tensor([1.0, 2.0], requires_grad=True)
+        >>> (x * x).sum().backward()
+        <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+        >>> x.grad.tolist()
+        [2.0, 4.0]
         """
         nodes = below(self.uop, graphs)
         leaves = [
@@ -204,6 +214,10 @@ class Tensor(Interchange, metaclass=_Kind):
     def train(mode: bool = True) -> TrainingMode:
         """A context, or a decorator, in which `Tensor.training` is `mode`: `with Tensor.train():
         ...`.
+
+        >>> with Tensor.train():
+        ...     Tensor.training
+        True
         """
         return TrainingMode(mode)
 
