@@ -6,7 +6,6 @@ import doctest
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,6 @@ import pytest
 import tilegrad.nn
 from tilegrad import Tensor, TinyJit, dtypes, nn
 from tilegrad.base.errors import ConfigError, ShapeError
-from tilegrad.nn import module as module_of_modes
-
-
-@pytest.fixture(autouse=True)
-def _modes_of_this_file() -> Iterator[None]:
-    """What a test says of modes is not said for the tests after it."""
-    yield
-    module_of_modes._has_modes.set(False)
-
 
 MODULES = [
     item.name

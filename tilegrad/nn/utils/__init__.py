@@ -1,0 +1,27 @@
+"""What is done to models as they are: to all gradients or parameters at once, to one weight, to
+sequences of several lengths.
+"""
+
+from tilegrad.nn.utils import parametrizations, parametrize, rnn
+from tilegrad.nn.utils.average import EMA
+from tilegrad.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
+from tilegrad.nn.utils.gradients import (
+    clip_grad_norm_,
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    get_total_norm,
+)
+from tilegrad.nn.utils.reparametrized import (
+    remove_spectral_norm,
+    remove_weight_norm,
+    spectral_norm,
+    weight_norm,
+)
+from tilegrad.nn.utils.vectors import parameters_to_vector, vector_to_parameters
+
+__all__ = [
+    "EMA", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "fuse_conv_bn_eval",
+    "fuse_linear_bn_eval", "get_total_norm", "parameters_to_vector", "parametrizations",
+    "parametrize", "remove_spectral_norm", "remove_weight_norm", "rnn", "spectral_norm",
+    "vector_to_parameters", "weight_norm",
+]  # fmt: skip

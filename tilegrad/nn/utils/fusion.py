@@ -1,0 +1,51 @@
+"""A layer and the normalisation behind it as one layer, for evaluation."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from tilegrad.base.errors import ConfigError
+from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["fuse_conv_bn_eval", "fuse_linear_bn_eval"]
+
+
+def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
+    """A convolution that computes what `bn`, by its running statistics, makes of that of `conv`.
+
+    Raises ConfigError for a normalisation without running statistics.
+
+    >>> conv, bn = nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2).eval()
+    >>> type(nn.utils.fuse_conv_bn_eval(conv, bn)).__name__
+    'Conv2d'
+    """
+    return _fused("fuse_conv_bn_eval", conv, bn, 1 if transpose else 0)
+
+
+def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
+    """A linear layer that computes what `bn`, by its running statistics, makes of that of `linear`.
+
+    Raises ConfigError for a normalisation without running statistics.
+    """
+    return _fused("fuse_linear_bn_eval", linear, bn, 0)
+
+
+def _fused(name: str, layer: Any, bn: Any, axis: int) -> Any:
+    if bn.running_mean is None:
+        raise ConfigError(f"{name}: the normalisation has no running statistics", line=here())
+    scale: Tensor = (bn.running_var + bn.eps).rsqrt()
+    scale = scale if bn.weight is None else scale * bn.weight
+    around = [-1 if at == axis else 1 for at in range(layer.weight.ndim)]
+    bias = (
+        -bn.running_mean * scale if layer.bias is None else (layer.bias - bn.running_mean) * scale
+    )
+    fused = copy.copy(layer)
+    parts = {
+        "weight": layer.weight * scale.reshape(around),
+        "bias": bias if bn.bias is None else bias + bn.bias,
+    }
+    for attribute, value in parts.items():
+        setattr(fused, attribute, value.detach().cast(layer.weight.dtype).clone().requires_grad_())
+    return fused

@@ -1,0 +1,83 @@
+"""What is done to all gradients at once: their norm, and limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from tilegrad.base.errors import ConfigError
+from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm"]
+
+
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0
+) -> Tensor:
+    """Scale all gradients so that their norm, taken together, is at most `max_norm`; gives the norm
+    that they had.
+
+    As in PyTorch the factor is min(1, max_norm / (norm + 1e-6)). Nothing is computed until the
+    gradients are: a step of an optimizer takes the factor in.
+
+    >>> p = Tensor([3.0, 4.0], requires_grad=True); (p * p).sum().backward().item()
+    25.0
+    >>> nn.utils.clip_grad_norm_([p], 1.0).item()
+    10.0
+    """
+    if not max_norm > 0:
+        raise ConfigError(f"clip_grad_norm_: max_norm must be above 0, not {max_norm}", line=here())
+    tensors = _with_gradients(parameters)
+    norm = get_total_norm([_gradient(tensor) for tensor in tensors], norm_type)
+    clip_grads_with_norm_(tensors, max_norm, norm)
+    return norm
+
+
+def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0) -> Tensor:
+    """The norm of all tensors taken together, one number; 0 for none.
+
+    >>> nn.utils.get_total_norm([Tensor([3.0]), Tensor([4.0])]).item()
+    5.0
+    """
+    parts = [
+        each.detach().abs() for each in ([tensors] if isinstance(tensors, Tensor) else tensors)
+    ]
+    if not parts:
+        return Tensor(0.0)
+    first = parts[0].device
+    if norm_type == math.inf:
+        return Tensor.stack(*[part.max().to(first) for part in parts]).max()
+    sums = [part.pow(norm_type).sum().to(first) for part in parts]
+    return Tensor.stack(*sums).sum().pow(1 / norm_type)
+
+
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor
+) -> None:
+    """Scale all gradients, of norm `total_norm`, by min(1, max_norm / (total_norm + 1e-6))."""
+    factor = (max_norm / (total_norm + 1e-6)).minimum(1.0)
+    for tensor in _with_gradients(parameters):
+        gradient = _gradient(tensor)
+        tensor.grad = gradient * factor.cast(gradient.dtype).to(gradient.device)
+
+
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+    """Hold every element of every gradient between -clip_value and clip_value.
+
+    >>> p = Tensor([3.0], requires_grad=True); loss = (p * p).sum().backward()
+    >>> nn.utils.clip_grad_value_([p], 0.5); p.grad.tolist()
+    [0.5]
+    """
+    for tensor in _with_gradients(parameters):
+        tensor.grad = _gradient(tensor).clip(-clip_value, clip_value)
+
+
+def _with_gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    found = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [tensor for tensor in found if tensor.grad is not None]
+
+
+def _gradient(tensor: Tensor) -> Tensor:
+    assert tensor.grad is not None
+    return tensor.grad

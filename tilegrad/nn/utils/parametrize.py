@@ -1,0 +1,156 @@
+"""Weights that are computed from others: what a module reads as `weight` is a function of what is
+trained.
+
+A parametrized module is of a class of its own, on which the attribute is a property; the trained
+tensors are below `module.parametrizations`, by PyTorch's names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tilegrad.base.errors import ConfigError
+from tilegrad.nn.containers import ModuleDict
+from tilegrad.nn.module import Module
+from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = [
+    "ParametrizationList", "computed", "is_parametrized", "register_parametrization",
+    "remove_parametrizations", "stored",
+]  # fmt: skip
+
+
+class ParametrizationList(Module):
+    """The functions that make one tensor, applied in order to `original`, or to `original0`,
+    `original1`, ... where the first function takes several.
+    """
+
+    def __init__(self, original: Tensor, first: Any):
+        self._functions: list[Any] = []
+        inverse = getattr(first, "right_inverse", None)
+        begin = original if inverse is None else inverse(original)
+        self._is_one = isinstance(begin, Tensor)
+        parts = {"original": begin} if self._is_one else dict(_numbered("original", begin))
+        for name, tensor in parts.items():
+            kept = tensor.detach().clone().requires_grad_(original.requires_grad is not False)
+            setattr(self, name, kept)
+        self._count = len(parts)
+
+    def add(self, function: Any) -> None:
+        """Apply `function` behind the others."""
+        self._functions.append(function)
+
+    def _parts(self) -> Iterator[tuple[str, Any]]:
+        for name in self._names():
+            yield name, getattr(self, name)
+        for at, function in enumerate(self._functions):
+            yield str(at), function
+
+    def _names(self) -> list[str]:
+        return ["original"] if self._is_one else [f"original{at}" for at in range(self._count)]
+
+    def __call__(self) -> Tensor:
+        value: Any = tuple(getattr(self, name) for name in self._names())
+        for function in self._functions:
+            value = function(*value) if isinstance(value, tuple) else function(value)
+        made: Tensor = value
+        return made
+
+
+def _numbered(name: str, tensors: Any) -> list[tuple[str, Tensor]]:
+    return [(f"{name}{at}", tensor) for at, tensor in enumerate(tensors)]
+
+
+def register_parametrization(
+    module: Any, tensor_name: str, parametrization: Any, *, unsafe: bool = False
+) -> Any:
+    """Let `module` read its tensor `tensor_name` as `parametrization` makes it of what is trained;
+    gives the module. With a method `right_inverse` the parametrization says what is trained at
+    first, one tensor or a tuple, otherwise that is the tensor as it was. Further ones are applied
+    behind. `unsafe`, of PyTorch, is taken and does nothing: a result may have any shape.
+
+    Raises ConfigError where there is no such tensor.
+
+    >>> from tilegrad.nn.utils import parametrize
+    >>> layer = parametrize.register_parametrization(nn.Linear(2, 2), "bias", Tensor.square)
+    >>> list(layer.state_dict())
+    ['weight', 'parametrizations.bias.original']
+    """
+    if is_parametrized(module, tensor_name):
+        module.parametrizations[tensor_name].add(parametrization)
+        return module
+    tensor = _tensor("register_parametrization", module, tensor_name)
+    functions = ParametrizationList(tensor, parametrization)
+    functions.add(parametrization)
+    if not hasattr(module, "parametrizations"):
+        module.parametrizations = ModuleDict()
+    module.parametrizations[tensor_name] = functions
+    computed(module, tensor_name, lambda self: self.parametrizations[tensor_name]())
+    return module
+
+
+def is_parametrized(module: Any, tensor_name: str | None = None) -> bool:
+    """Whether a tensor of `module`, or some tensor of it, is parametrized."""
+    made = module.__dict__.get("parametrizations", {})
+    return bool(made) if tensor_name is None else tensor_name in made
+
+
+def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: bool = True) -> Any:
+    """Hold the tensor itself again: as it was computed last, or what was trained; gives the module.
+
+    Raises ConfigError where nothing is parametrized, or where several tensors were trained and
+    none of them can be left.
+    """
+    if not is_parametrized(module, tensor_name):
+        raise ConfigError(
+            f"remove_parametrizations: {type(module).__name__}.{tensor_name} is not parametrized",
+            line=here(),
+        )
+    functions = module.parametrizations[tensor_name]
+    if not leave_parametrized and not functions._is_one:
+        raise ConfigError(
+            "remove_parametrizations: several tensors are trained, none of them can be left",
+            fix="leave_parametrized=True",
+            line=here(),
+        )
+    value = functions() if leave_parametrized else functions.original
+    del module.parametrizations[tensor_name]
+    if not module.parametrizations:
+        del module.parametrizations
+    stored(module, tensor_name, value)
+    return module
+
+
+def computed(module: Any, name: str, function: Any) -> None:
+    """Make the attribute `name` of this module alone what `function` of the module gives."""
+    kind = type(module)
+    module.__dict__.pop(name, None)
+    label = kind.__name__ if getattr(kind, "_made_of", None) else f"Parametrized{kind.__name__}"
+    space = {name: property(function), "_made_of": kind, "__module__": kind.__module__}
+    module.__class__ = type(label, (kind,), space)
+
+
+def stored(module: Any, name: str, value: Tensor) -> None:
+    """Undo `computed`, which was the last or not: the attribute is `value` again."""
+    others = []
+    while name not in type(module).__dict__:
+        own = type(module)
+        others += [(at, item.fget) for at, item in vars(own).items() if isinstance(item, property)]
+        module.__class__ = own._made_of
+    module.__class__ = type(module)._made_of
+    for other, function in reversed(others):
+        computed(module, other, function)
+    setattr(module, name, value.detach().clone().requires_grad_())
+
+
+def _tensor(caller: str, module: Any, name: str) -> Tensor:
+    tensor = module.__dict__.get(name)
+    if not isinstance(tensor, Tensor):
+        raise ConfigError(
+            f"{caller}: {type(module).__name__} has no tensor {name!r}",
+            known=", ".join(at for at, item in vars(module).items() if isinstance(item, Tensor)),
+            line=here(),
+        )
+    return tensor

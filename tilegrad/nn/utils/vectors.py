@@ -1,0 +1,45 @@
+"""All parameters of a model as one vector, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tilegrad.base.errors import ShapeError
+from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["parameters_to_vector", "vector_to_parameters"]
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """The elements of all parameters, one after another: (the sum of their numbers,).
+
+    >>> nn.utils.parameters_to_vector([Tensor([[1.0], [2.0]]), Tensor(3.0)]).tolist()
+    [1.0, 2.0, 3.0]
+    """
+    first, *rest = [tensor.reshape(-1) for tensor in parameters]
+    return first.cat(*rest) if rest else first
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Write the elements of `vec` into the parameters, which keep their shapes and dtypes.
+
+    Raises ShapeError unless it has as many as they; nothing is written then.
+
+    >>> weight = Tensor.zeros(2, 1)
+    >>> nn.utils.vector_to_parameters(Tensor([5.0, 6.0]), [weight]); weight.tolist()
+    [[5.0], [6.0]]
+    """
+    tensors = list(parameters)
+    sizes = [int(tensor.numel()) for tensor in tensors]  # type: ignore[arg-type]
+    if vec.shape != (sum(sizes),):
+        raise ShapeError(
+            f"vector_to_parameters: {show_shape(vec.shape)} for {sum(sizes)} elements", line=here()
+        )
+    parts = vec.detach().split(sizes)
+    new = [
+        part.reshape(tensor.shape).cast(tensor.dtype).to(tensor.device).clone()
+        for part, tensor in zip(parts, tensors, strict=True)
+    ]
+    Tensor.realize(*new)
+    Tensor.realize(*[tensor.assign(value) for tensor, value in zip(tensors, new, strict=True)])
