@@ -236,6 +236,11 @@ class Core:
 
     @property
     def ndim(self) -> int:
+        """The number of axes.
+
+        >>> Tensor.zeros(2, 3).ndim
+        2
+        """
         return len(self.uop.shape)
 
     def numel(self) -> sint:
@@ -298,6 +303,11 @@ class Core:
         return self.ndim
 
     def is_floating_point(self) -> bool:
+        """Whether the elements are floats.
+
+        >>> Tensor([1.0]).is_floating_point(), Tensor([1]).is_floating_point()
+        (True, False)
+        """
         return self.dtype.is_float
 
     @property
