@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = [
     "Context", "Device", "GlobalCounters", "Tensor", "TinyJit", "UOp", "Variable",
-    "dtypes", "func", "getenv", "jit", "nn",
+    "dtypes", "func", "getenv", "jit", "nn", "scan",
 ]  # fmt: skip
 
 __version__ = "0.1.0"
@@ -27,6 +27,7 @@ _HOME = {
     "dtypes": "tilegrad.base.dtype",
     "getenv": "tilegrad.base.config",
     "jit": "tilegrad.capture",
+    "scan": "tilegrad.tensor.loops",
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.grad.numeric import Array, check, evaluate, leaf, ones, total
 from tilegrad.base.dtype import dtypes
 from tilegrad.grad import gradients
+from tilegrad.grad.loops import LOOPS
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE
 from tilegrad.ir.op import Ops, Stage
 from tilegrad.ir.uop import UOp
@@ -37,7 +38,7 @@ def test_every_op_of_the_tensor_graph_is_decided_upon() -> None:
     """An op is differentiable, or it is said that it is not."""
     ops = {op for op in Ops if Stage.TENSOR in op.definition.stages}
     assert {op.name for op in ops} - set(f"{CODE} VECTORIZE WMMA".split()) == {
-        op.name for op in {*DERIVATIVES, *NO_DERIVATIVE}
+        op.name for op in {*DERIVATIVES, *NO_DERIVATIVE, *LOOPS}
     }
     assert not set(DERIVATIVES) & NO_DERIVATIVE
 

@@ -16,8 +16,8 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from tilegrad.base import cache
 from tilegrad.base.config import config
@@ -36,14 +36,17 @@ from tilegrad.ir.args import BufferArg, RandArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 
-__all__ = ["Graph", "Plan", "Step", "normalise", "plan_for"]
+if TYPE_CHECKING:
+    from tilegrad.schedule.schedule import Schedule
+
+__all__ = ["Graph", "Plan", "Step", "Turns", "normalise", "plan_for"]
 
 
 @dataclass(frozen=True)
 class Step:
     """A launch, or where `kernel` is None a copy, or with `is_custom` the Python function of the
-    first of `nodes`, which are positions in the graph's order. `names` are those of the values that
-    the kernel's variables take.
+    first of `nodes`, which are positions in the graph's order, or with `turns` a plan run many
+    times. `names` are those of the values that the kernel's variables take.
     """
 
     device: str
@@ -52,6 +55,24 @@ class Step:
     nodes: tuple[int, ...]
     is_custom: bool = False
     names: tuple[str, ...] = ()
+    turns: Turns | None = None
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The plan of a loop's step, run `length` times, with the number of the step as the variable
+    `STEP`, from the last down if it `is_reversed`.
+
+    `places` are, of each of the plan's inputs, the positions in the loop's buffers: in the first
+    turn, in later ones that an even number of turns follow, and an odd number. `blocks` are those
+    of the memory that the plan's temporaries share on a device.
+    """
+
+    plan: Plan
+    length: int
+    is_reversed: bool
+    places: tuple[tuple[int, ...], ...]
+    blocks: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -149,7 +170,7 @@ def plan_for(graph: Graph, sink: UOp, keep: Sequence[int] = ()) -> Plan:
     if found is None:
         with _no_collection():
             found = _make(graph, sink)
-        cache.put("plans", key, _to_text(found))
+        cache.put("plans", key, json.dumps(_fields_of(found)).encode())
     with _lock:
         return _plans.setdefault(key, found)
 
@@ -198,17 +219,41 @@ def _make(graph: Graph, sink: UOp) -> Plan:
         kernels = iter(
             compile_kernels(asts, helpers, lambda place: graph.origin_of(compiled[place][1].nodes))
         )
+    loops = [place for place, item in enumerate(schedule.items) if item.loop is not None]
+    turns = {place: _turns(schedule, place) for place in loops}
     memory = plan_memory(schedule, schedule.outputs)
     steps = []
-    for item in schedule.items:
+    for place, item in enumerate(schedule.items):
         kernel = None if item.ast is None else next(kernels)
         given = () if kernel is None else _names_in_graph(kernel.variables, item.draws)
-        steps.append(Step(item.device, item.buffers, kernel, item.nodes, item.custom, given))
+        loop = turns.get(place)
+        steps.append(Step(item.device, item.buffers, kernel, item.nodes, item.custom, given, loop))
     buffers = [
         Memory(spec.device, spec.dtype, spec.size, spec.source, memory.offsets.get(number))
         for number, spec in enumerate(schedule.buffers)
     ]
     return Plan(tuple(steps), tuple(buffers), tuple(schedule.outputs), memory.blocks)
+
+
+def _turns(schedule: Schedule, place: int) -> Turns:
+    """The plan of a loop's step. Its temporaries get a buffer of the schedule, one per device: they
+    live as long as the loop runs.
+    """
+    from tilegrad.schedule.schedule import BufferSpec
+
+    item = schedule.items[place]
+    loop = item.loop
+    assert loop is not None
+    graph = normalise(loop.body)
+    plan = plan_for(graph, loop.body)
+    blocks: dict[str, int] = {}
+    for device, size in plan.blocks.items():
+        blocks[device] = len(item.buffers)
+        item = replace(item, buffers=(*item.buffers, len(schedule.buffers)))
+        schedule.buffers.append(BufferSpec(device, dtypes.uint8, size))
+    schedule.items[place] = item
+    inputs = [loop.places[-1 - leaf.arg.slot] for leaf in graph.leaves]
+    return Turns(plan, loop.length, loop.is_reversed, tuple(inputs), blocks)
 
 
 def _helpers(graph: Graph, devices: Iterable[str]) -> AbstractContextManager[Helpers | None]:
@@ -236,30 +281,42 @@ def _names_in_graph(variables: Sequence[str], draws: Sequence[int]) -> tuple[str
     return tuple(names)
 
 
-def _to_text(plan: Plan) -> bytes:
-    steps = [
-        [s.device, s.buffers, s.kernel.key if s.kernel else None, s.nodes, s.is_custom, s.names]
-        for s in plan.steps
-    ]
+def _fields_of(plan: Plan) -> dict[str, Any]:
+    steps = []
+    for s in plan.steps:
+        kernel = s.kernel.key if s.kernel else None
+        turns = None
+        if s.turns is not None:
+            turns = {**vars(s.turns), "plan": _fields_of(s.turns.plan)}
+        steps.append([s.device, s.buffers, kernel, s.nodes, s.is_custom, s.names, turns])
     buffers = [{**asdict(m), "dtype": m.dtype.name} for m in plan.buffers]
-    return json.dumps(
-        {"steps": steps, "buffers": buffers, "outputs": plan.outputs, "blocks": plan.blocks}
-    ).encode()
+    return {"steps": steps, "buffers": buffers, "outputs": plan.outputs, "blocks": plan.blocks}
 
 
 def _recall(key: str) -> Plan | None:
     kept = cache.get("plans", key)
     if kept is None:
         return None
-    fields = json.loads(kept)
+    return _plan_of(json.loads(kept))
+
+
+def _plan_of(fields: dict[str, Any]) -> Plan | None:
     steps: list[Step] = []
-    for device, buffers, kernel_key, nodes, is_custom, names in fields["steps"]:
-        kernel = None
+    for device, buffers, kernel_key, nodes, is_custom, names, kept in fields["steps"]:
+        kernel, turns = None, None
         if kernel_key is not None:
             kernel = recall_kernel(kernel_key)
             if kernel is None:
                 return None
-        steps.append(Step(device, tuple(buffers), kernel, tuple(nodes), is_custom, tuple(names)))
+        if kept is not None:
+            plan = _plan_of(kept["plan"])
+            if plan is None:
+                return None
+            places = tuple([tuple(each) for each in kept["places"]])
+            turns = Turns(plan, kept["length"], kept["is_reversed"], places, kept["blocks"])
+        steps.append(
+            Step(device, tuple(buffers), kernel, tuple(nodes), is_custom, tuple(names), turns)
+        )
     memory = [
         Memory(m["device"], dtypes.from_name(m["dtype"]), m["size"], m["source"], m["offset"])
         for m in fields["buffers"]

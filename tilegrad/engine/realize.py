@@ -22,7 +22,7 @@ from tilegrad.engine.memory import buffer_of, leaf, overwrite
 from tilegrad.engine.plans import Graph, normalise, plan_for
 from tilegrad.engine.run import current_recording, run_plan, show_copy
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp, alive, toposort
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
 
 _known = Known()
 _lock = threading.RLock()
-_REMEMBERED = (Ops.COPY, Ops.ASSIGN, Ops.AFTER)
+_REMEMBERED = (Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.PART)
 # What memory is once it was written to, whole or in part.
 _WRITTEN = (Ops.ASSIGN, Ops.AFTER)
 _PAGE = 4096
@@ -134,11 +134,13 @@ def _run(
     nodes = toposort(sources)
     overwritten = {base_of(node.src[0]) for node in nodes if node.op is Ops.ASSIGN}
     requested = [_request(node, overwritten) for node in sources]
+    below = toposort(requested)
     inner = [
         node
-        for node in toposort(requested)
+        for node in below
         if node.op in _REMEMBERED and node.op is not Ops.AFTER and node not in requested
     ]
+    inner += _held_parts(below)
     sink = UOp.sink(*dict.fromkeys([*requested, *inner]))
     graph = normalise(sink)
     plan = plan_for(graph, sink)
@@ -184,6 +186,19 @@ def _run(
         if not _has_device(node):
             _known.forget(node)
     return done
+
+
+def _held_parts(nodes: Iterable[UOp]) -> list[UOp]:
+    """What somebody holds of the loops in a graph, and may ask for later: made as they run
+    anyway.
+    """
+    loops = [node for node in nodes if node.op is Ops.LOOP]
+    found = [
+        alive(Ops.PART, loop.arg.value(number).dtype, (loop,), number)
+        for loop in loops
+        for number in range(loop.arg.outputs)
+    ]
+    return [part for part in found if part is not None]
 
 
 def _renamed(wanted: Sequence[UOp], sources: Sequence[UOp]) -> Iterable[tuple[UOp, UOp]]:

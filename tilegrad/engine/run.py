@@ -1,5 +1,6 @@
 """Plans are run here: memory is taken, steps are launched in order, and each is counted and, if
-asked for, shown.
+asked for, shown. The steps of a loop are launched as if they were written out, turn by turn, so a
+capture of them is one of launches, and has nothing to know of loops.
 
 `recording()` lets a capture see every step with the buffers it used.
 """
@@ -22,7 +23,8 @@ from tilegrad.base.origin import Entry, method_names
 from tilegrad.device.registry import Device
 from tilegrad.engine import report
 from tilegrad.engine.pipeline import CompiledKernel, binary_of
-from tilegrad.engine.plans import Plan, Step
+from tilegrad.engine.plans import Plan, Step, Turns
+from tilegrad.ir.args import STEP
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 
@@ -147,6 +149,18 @@ def run_plan(
     blocks = {
         device: Device[device].buffer(size, dtypes.uint8) for device, size in plan.blocks.items()
     }
+    table = _table(plan, inputs, blocks)
+    failure = _run_steps(plan, table, variables, origin_of, is_writing, nodes)
+    if failure is not None:
+        # The traceback keeps this frame: what the run took goes back now.
+        table.clear()
+        blocks.clear()
+        raise failure
+    return [table[number] for number in plan.outputs]
+
+
+def _table(plan: Plan, inputs: Sequence[Buffer], blocks: Mapping[str, Buffer]) -> list[Buffer]:
+    """The buffers of a plan: its inputs, parts of the blocks, memory of their own."""
     table: list[Buffer] = []
     for memory in plan.buffers:
         if memory.source is not None:
@@ -155,13 +169,32 @@ def run_plan(
             table.append(blocks[memory.device].view(memory.offset, memory.size, memory.dtype))
         else:
             table.append(Device[memory.device].buffer(memory.size, memory.dtype))
-    failure = _run_steps(plan, table, variables, origin_of, is_writing, nodes)
-    if failure is not None:
-        # The traceback keeps this frame: what the run took goes back now.
-        table.clear()
-        blocks.clear()
-        raise failure
-    return [table[number] for number in plan.outputs]
+    return table
+
+
+def _run_turns(
+    turns: Turns,
+    loop: Step,
+    outer: Sequence[Buffer],
+    origin_of: Callable[[Step], tuple[Entry, ...]],
+) -> TilegradError | None:
+    """Run a loop on its buffers; what a step raises is given back."""
+    buffers = [outer[number] for number in loop.buffers]
+    for buffer in buffers:
+        _ = buffer.handle
+    blocks = {device: buffers[place] for device, place in turns.blocks.items()}
+    tables = [
+        _table(turns.plan, [buffers[places[when]] for places in turns.places], blocks)
+        for when in range(3)
+    ]
+    last = turns.length - 1
+    for turn in range(turns.length):
+        table = tables[1 + (last - turn) % 2 if turn else 0]
+        values = {STEP: last - turn if turns.is_reversed else turn}
+        failure = _run_steps(turns.plan, table, values, lambda _: origin_of(loop), False, ())
+        if failure is not None:
+            return failure
+    return None
 
 
 def _run_steps(
@@ -185,6 +218,11 @@ def _run_steps(
         for step in plan.steps:
             if step.is_custom:
                 _run_custom(nodes[step.nodes[0]], step, table, origin_of, record)
+                continue
+            if step.turns is not None:
+                failure = _run_turns(step.turns, step, table, origin_of)
+                if failure is not None:
+                    return failure
                 continue
             launch = _bound(step, table, origin_of(step) if is_told else (), variables)
             if record is not None:

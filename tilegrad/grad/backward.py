@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 
 from tilegrad.base.errors import DTypeError, InternalError, ShapeError
+from tilegrad.grad.loops import LOOPS, loop_gradients
 from tilegrad.grad.regions import Region, moved, region_of, waiting_copy
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, device_of, filled
 from tilegrad.grad.sums import sum_axes
@@ -55,6 +56,8 @@ def pullback(
         whole = seed if seed.shape == root.shape else _fill(seed, root)
         flow[root] = flow[root] + whole if root in flow else whole
     regions = _Regions([node for node in order if node in through], targets, computed)
+    # The gradients of a loop's parts: its turn comes when all of them are known.
+    parts_of: dict[UOp, dict[int, UOp]] = {}
     for node in reversed(order):
         gradient = flow.get(node)
         if node not in through:
@@ -62,7 +65,14 @@ def pullback(
         if regions and (found := region_of(node)) is not None:
             regions.reach(found, gradient, flow, through)
             continue
+        if node.op is Ops.LOOP:
+            for source, part in loop_gradients(node, parts_of.pop(node, {}), through, pullback):
+                flow[source] = flow[source] + part if source in flow else part
+            continue
         if gradient is None or (node.op in NO_DERIVATIVE and node not in computed):
+            continue
+        if node.op is Ops.PART and node not in computed:
+            parts_of.setdefault(node.src[0], {})[node.arg] = gradient
             continue
         sources: Sequence[UOp] = (computed[node],) if node in computed else node.src
         parts: Sequence[UOp | None] = (
@@ -203,7 +213,7 @@ def _nodes_between(order: dict[UOp, None], targets: Set[UOp], computed: Computed
     """The nodes of `order`, sources first, through which a gradient reaches a target."""
     through: set[UOp] = set()
     for node in order:
-        if not node.dtype.is_float:
+        if not node.dtype.is_float and node.op is not Ops.LOOP:
             continue
         if node in targets or (node in computed and computed[node] in through):
             through.add(node)
@@ -211,7 +221,7 @@ def _nodes_between(order: dict[UOp, None], targets: Set[UOp], computed: Computed
             if any(source in through for source in found[0].sources):
                 through.add(node)
         elif node.op not in NO_DERIVATIVE and any(source in through for source in node.src):
-            if node.op not in DERIVATIVES:
+            if node.op not in DERIVATIVES and node.op not in LOOPS:
                 raise InternalError(f"grad: no rule for {node.op}", node=repr(node)[:300])
             through.add(node)
     return through

@@ -8,7 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["BufferArg", "CustomArg", "KernelArg", "KernelInfo", "RandArg"]
+__all__ = ["STEP", "BufferArg", "CustomArg", "KernelArg", "KernelInfo", "LoopArg", "RandArg"]
+
+STEP = "step"
+"""The name of the variable that holds the number of a loop's step."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,42 @@ class KernelArg:
 
     def __repr__(self) -> str:
         return f"KernelArg({self.name!r}, {self.shape!r}, {self.ast.key!r})"
+
+
+@dataclass(frozen=True, repr=False)
+class LoopArg:
+    """A loop over the steps 0 to `length` - 1, or from the last to the first if it `is_reversed`.
+
+    `body` is a SINK of the next value of each carry, then of what each step gives besides. Its
+    leaf BUFFER -1 - i stands for source i of the loop: of `carries` the value that the step finds,
+    of `stacks` the step's row (of the first axis), of all others the whole.
+    """
+
+    body: Any
+    length: int
+    carries: int
+    stacks: int
+    is_reversed: bool = False
+
+    @property
+    def outputs(self) -> int:
+        """How many PARTs there are."""
+        return len(self.body.src) + self.carries
+
+    def value(self, part: int) -> Any:
+        """What a step adds to the part, or for a last value leaves as it."""
+        count = len(self.body.src)
+        return self.body.src[part if part < count else part - count]
+
+    def shape(self, part: int) -> tuple[int, ...]:
+        """The shape of a part: stacked values have an axis of steps in front."""
+        one = tuple(self.value(part).shape)
+        return one if part < self.carries else (self.length, *one)
+
+    def __repr__(self) -> str:
+        way = ", is_reversed=True" if self.is_reversed else ""
+        numbers = f"{self.length}, {self.carries}, {self.stacks}"
+        return f"LoopArg({self.body.key!r}, {numbers}{way})"
 
 
 @dataclass(frozen=True)

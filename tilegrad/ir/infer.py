@@ -43,6 +43,10 @@ def shape_of(node: Any) -> Shape:
         return ()
     if op is Ops.CUSTOM:
         return tuple(node.arg.shape)
+    if op is Ops.LOOP:
+        return ()
+    if op is Ops.PART:
+        return tuple(src[0].arg.shape(arg))
     raise InternalError(f"infer: a {op} node has no shape", node=repr(node)[:200])
 
 

@@ -400,6 +400,20 @@ class Ops(Enum):
         Stage.TENSOR,
     )
 
+    # many times
+    LOOP = op(
+        None,
+        "(*first values, *stacks, *shared): the graph in `arg`, a LoopArg, run once per step. What "
+        "it gives are its PARTs.",
+        Stage.TENSOR,
+    )
+    PART = op(
+        1,
+        "What a LOOP gives under the number `arg`: the last value of each carry, then the stacked "
+        "values of its steps, then each carry as the steps found it, stacked.",
+        Stage.TENSOR,
+    )
+
     def __init__(self, serial: int, definition: Definition):
         self.serial = serial
         self.definition = definition

@@ -19,7 +19,7 @@ from tilegrad.base import cache
 from tilegrad.base.config import config
 from tilegrad.base.dtype import DType, Place, Pointer, dtypes
 from tilegrad.base.errors import InternalError
-from tilegrad.ir.args import BufferArg, CustomArg, KernelArg, RandArg
+from tilegrad.ir.args import BufferArg, CustomArg, KernelArg, LoopArg, RandArg
 from tilegrad.ir.op import Axis, Ops, Stage
 from tilegrad.ir.proof import are_apart, bounds_under, find_collision, find_outside, lane_of
 from tilegrad.ir.text import dump, render
@@ -228,6 +228,29 @@ def _custom(node: UOp) -> str | None:
     if not node.src:
         return "no input says on which device it is"
     return None
+
+
+def _loop(node: UOp) -> str | None:
+    arg = node.arg
+    if not isinstance(arg, LoopArg) or arg.length < 1:
+        return f"its argument is {arg!r}"
+    if len(node.src) < max(arg.carries + arg.stacks, 1):
+        return f"{len(node.src)} sources for {arg.carries} carries and {arg.stacks} stacks"
+    for source, value in zip(node.src[: arg.carries], arg.body.src):
+        if source.dtype is not value.dtype or _shapes_differ(source.shape, value.shape):
+            return f"a carry {source.shape} of {_types((source, value))} becomes {value.shape}"
+    for stack in node.src[arg.carries : arg.carries + arg.stacks]:
+        if stack.shape[:1] != (arg.length,):
+            return f"a stack {stack.shape} for {arg.length} steps"
+    return None
+
+
+def _part(node: UOp) -> str | None:
+    (loop,) = node.src
+    if loop.op is not Ops.LOOP or not 0 <= node.arg < loop.arg.outputs:
+        return f"{node.arg!r} is no part of it"
+    same = node.dtype is loop.arg.value(node.arg).dtype
+    return None if same else f"{_short(node.dtype)} of {_types((loop.arg.value(node.arg),))}"
 
 
 def _folds(op: Any) -> bool:
@@ -483,6 +506,8 @@ _TENSOR_CHECKS: dict[Ops, Check] = {
     Ops.ASSIGN: _tensor_assign,
     Ops.AFTER: _tensor_after,
     Ops.CUSTOM: _custom,
+    Ops.LOOP: _loop,
+    Ops.PART: _part,
     Ops.SINK: _effect,
 }
 _CODE_CHECKS: dict[Ops, Check] = {

@@ -23,7 +23,7 @@ from tilegrad.ir.infer import shape_of
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.show import show
 
-__all__ = ["UOp", "Variable", "element_of", "prod", "sint", "toposort"]
+__all__ = ["UOp", "Variable", "alive", "element_of", "prod", "sint", "toposort"]
 
 Key = tuple[Any, ...]
 _table: dict[Key, weakref.ref[UOp]] = {}
@@ -482,7 +482,7 @@ def _below(root: UOp, done: Mapping[UOp, Any]) -> Iterator[UOp]:
 
 
 def _constant_of(node: UOp) -> bool:
-    if node.op in (Ops.BUFFER, Ops.RAND, Ops.CUSTOM):
+    if node.op in (Ops.BUFFER, Ops.RAND, Ops.CUSTOM, Ops.LOOP):
         return False
     return all(source._is_constant for source in node.src)
 
@@ -511,6 +511,12 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) ->
         seen[node] = None  # type: ignore[index]
     counters.visits += len(seen)
     return seen
+
+
+def alive(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any) -> UOp | None:
+    """The node of these four, if somebody holds it."""
+    found = _table.get((op.serial, dtype, src, arg, arg.__class__))
+    return None if found is None else found()
 
 
 sint = int | UOp

@@ -14,6 +14,7 @@ from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn.checks import check_size, positive
 from tilegrad.nn.module import Module
 from tilegrad.tensor.core import describe
+from tilegrad.tensor.loops import scan
 from tilegrad.tensor.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
@@ -49,6 +50,8 @@ def _gru(gates: Tensor, hidden: Tensor, state: tuple[Tensor, ...], act: str) -> 
 
 _STEP = {"RNN": _rnn, "LSTM": _lstm, "GRU": _gru}
 _GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
+# Steps up to this many are written out, more are a loop.
+_MOST_WRITTEN_OUT = 8
 
 
 class _Cell(Module):
@@ -235,6 +238,14 @@ class RNN(Module):
         bias_ih, bias_hh = (getattr(self, f"bias_{part}{suffix}", None) for part in ("ih", "hh"))
         gates = x.linear(weight_ih.T, bias_ih)
         step = _STEP[self.kind]
+        if x._sizes[0] > _MOST_WRITTEN_OUT:
+
+            def one(state: tuple[Tensor, ...], row: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+                state = step(row, state[0].linear(weight_hh.T, bias_hh), state, self.nonlinearity)
+                return state, state[0]
+
+            state, stacked = scan(one, state, gates, reverse=is_back)
+            return stacked, state
         steps = range(x._sizes[0])
         outputs = []
         for t in reversed(steps) if is_back else steps:

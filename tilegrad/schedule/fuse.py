@@ -19,6 +19,7 @@ from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.cost import elements, extent_product, flops_of, nbytes
 from tilegrad.schedule.index import Held, KernelBuilder, maximum_shape
+from tilegrad.schedule.loop import memory_below
 from tilegrad.schedule.reason import Reason
 from tilegrad.target import Target
 
@@ -54,6 +55,8 @@ _FORCED = {
     Ops.AFTER: Reason.ASSIGNED,
     Ops.SCATTER_ADD: Reason.SCATTERED,
     Ops.CUSTOM: Reason.CUSTOM,
+    Ops.LOOP: Reason.LOOPED,
+    Ops.PART: Reason.LOOPED,
 }
 # These take the bytes of whole values.
 _OF_BYTES = {Ops.COPY: Reason.COPIED, Ops.CUSTOM: Reason.CUSTOM}
@@ -125,6 +128,10 @@ def _forced(sink: UOp, nodes: list[UOp]) -> dict[UOp, Reason]:
                 source = source.src[0]
             if is_whole and source.op is not Ops.BUFFER and source not in stored:
                 stored[source] = _OF_BYTES.get(node.op, Reason.SCATTERED)
+            if node.op is Ops.LOOP:
+                below = memory_below(node, number)
+                if below.op is not Ops.BUFFER:
+                    stored.setdefault(below, Reason.LOOPED)
     for node in sink.src:
         if node.op is not Ops.BUFFER:
             stored.setdefault(node, Reason.REQUESTED)

@@ -18,6 +18,7 @@ class Reason(Enum):
     REQUESTED = "its value was asked for"
     COPIED = "it crosses between devices"
     CUSTOM = "a Python function makes or takes it"
+    LOOPED = "a loop makes or takes it"
     CONTIGUOUS = "contiguous() asks for memory of its own"
     ASSIGNED = "it is written to a buffer that exists"
     SCATTERED = "rows are added to it in place"

@@ -6,6 +6,7 @@
     index      each stored value becomes a kernel graph               index.py
     collapse   reductions with a closed form lose their loop          collapse.py
     axes       equal loops are shared, neighbouring ones merged       axes.py
+    loop       what a loop's step is, and which memory it finds       loop.py
     order      readers of an old value run before it is overwritten   here
     join       updates of equal shape become one kernel               join.py
     memory     lifetimes give temporary buffers shared memory         memory.py
@@ -31,6 +32,7 @@ from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.fuse import Fusion, fuse
 from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
 from tilegrad.schedule.join import Update, is_update, join_updates
+from tilegrad.schedule.loop import Loop, carries_of, memory_below, sources_of, step_of
 from tilegrad.schedule.random import random_variables
 from tilegrad.schedule.reason import Edge, Reason
 from tilegrad.schedule.split import split_folds
@@ -62,7 +64,8 @@ class BufferSpec:
 @dataclass(frozen=True)
 class Item:
     """One step: a kernel (`ast`), or where `ast` is None a copy, or with `custom` a Python
-    function. `buffers` are positions in the schedule's table.
+    function, or with `loop` the steps of another schedule, many times. `buffers` are positions in
+    the schedule's table.
 
     A kernel's buffers stand in the order of its parameters, what it writes first. `nodes` are the
     positions of the graph's nodes that it computes, for messages and profiles. `draws` are the
@@ -75,10 +78,11 @@ class Item:
     nodes: tuple[int, ...] = ()
     custom: bool = False
     draws: tuple[int, ...] = ()
+    loop: Loop | None = None
 
     @property
     def is_copy(self) -> bool:
-        return self.ast is None and not self.custom
+        return self.ast is None and not self.custom and self.loop is None
 
 
 @dataclass
@@ -96,7 +100,7 @@ class Schedule:
 @dataclass
 class _Draft:
     """An item before it is ordered: what it reads, what it writes, and the value it computes;
-    `also` and `values` are the further outputs of a kernel with several, and what they are.
+    `also` and `values` are the further outputs of one with several, and what they are.
     """
 
     value: UOp
@@ -110,6 +114,7 @@ class _Draft:
     in_place: bool = False
     also: list[int] = field(default_factory=list)
     values: list[UOp] = field(default_factory=list)
+    loop: Loop | None = None
 
     @property
     def written(self) -> list[int]:
@@ -198,6 +203,7 @@ class _Scheduler:
                 draft.nodes,
                 draft.value.op is Ops.CUSTOM and draft.ast is None,
                 draft.draws,
+                draft.loop,
             )
             for draft in order
         ]
@@ -218,6 +224,11 @@ class _Scheduler:
             if isinstance(node.arg, KernelArg):
                 draft.ast = node.arg.ast
             self.drafts.append(draft)
+        elif node.op is Ops.LOOP:
+            self._draft_loop(node)
+        elif node.op is Ops.PART:
+            # Its loop makes it.
+            assert node in self.memory
         elif node.op is Ops.ASSIGN:
             self._draft_assign(node)
         elif node.op is Ops.AFTER:
@@ -229,6 +240,41 @@ class _Scheduler:
         else:
             self.memory[node] = self._buffer_for(node)
             self._draft_kernel(node, node, self.memory[node])
+
+    def _draft_loop(self, node: UOp) -> None:
+        """One item for all steps, that writes what the graph asks for of the loop, and its carries.
+
+        The buffers: what is written, a second one for each carry, what is read.
+        """
+        parts = {
+            part.arg: part for part in self.nodes if part.op is Ops.PART and part.src[0] is node
+        }
+        arg = node.arg
+        carries = carries_of(arg, parts)
+        buffers: list[int] = []
+        written: dict[int, int] = {}
+        for number in [*carries, *sorted(parts.keys() - set(carries))]:
+            size = int(prod(arg.shape(number)))
+            spec = BufferSpec(self.device[node], arg.value(number).dtype, size)
+            written[number] = len(buffers)
+            buffers.append(self._new_buffer(spec))
+            if number in parts:
+                self.memory[parts[number]] = buffers[-1]
+        spare: dict[int, int] = {}
+        for carry in carries if arg.length > 1 else ():
+            spare[carry] = len(buffers)
+            buffers.append(self._new_buffer(self.buffers[buffers[written[carry]]]))
+        count = len(buffers)
+        used = (*carries, *sorted(sources_of(arg, written)))
+        needs = list(dict.fromkeys(memory_below(node, number) for number in used))
+        reads = {value: count + place for place, value in enumerate(needs)}
+        loop = step_of(node, self.device[node], written, spare, reads)
+        first, *also = buffers
+        draft = _Draft(node, self.device[node], first, [self.memory[value] for value in needs])
+        draft.also, draft.values, draft.loop = also, list(parts.values()), loop
+        draft.needs = [value for value in needs if value.op is not Ops.BUFFER]
+        draft.nodes = (self.position[node],)
+        self.drafts.append(draft)
 
     def _builder(self, node: UOp | None = None) -> KernelBuilder:
         held = {} if node is None else self.fusion.held.get(node, {})
@@ -400,7 +446,8 @@ class _Scheduler:
         """
         makers: dict[UOp, list[int]] = {}
         for place, draft in enumerate(self.drafts):
-            makers.setdefault(draft.value, []).append(place)
+            for value in (draft.value, *draft.values):
+                makers.setdefault(value, []).append(place)
         before: list[set[int]] = []
         for place, draft in enumerate(self.drafts):
             needed = {

@@ -1,6 +1,7 @@
 """What holds while a transformed function runs, on tensors that stand for others.
 
-While `vmap` runs one, a tensor stands for one example of many and has no value. What is made of it
+While `vmap` runs one, a tensor stands for one example of many and has no value; while `scan` does,
+it stands for what every step finds. What is made of it
 stays a graph, whatever asks for it to be computed now: `realize()` leaves it as it is, and who
 wants to see numbers is told why there are none. A captured function is called, not replayed, as a
 replay builds no graph.
@@ -25,21 +26,30 @@ class _Open(threading.local):
 
     depth = 0
     leaves: frozenset[UOp] = frozenset()
+    name, stands_for = "", ""
 
 
 _open = _Open()
 
 
 @contextmanager
-def transforming(leaves: Sequence[UOp] = ()) -> Iterator[None]:
-    """For the call of a function that is transformed; the BUFFERs `leaves` have no value in it."""
+def transforming(
+    leaves: Sequence[UOp] = (), name: str = "vmap", stands_for: str = "one example of many"
+) -> Iterator[None]:
+    """For the call of a function that is transformed; the BUFFERs `leaves` have no value in it, and
+    `name` and `stands_for` say why to who asks for one.
+    """
     before = _open.leaves
+    names = _open.name, _open.stands_for
+    if leaves:
+        _open.name, _open.stands_for = name, stands_for
     _open.leaves = before | frozenset(leaves)
     _open.depth += 1
     try:
         yield
     finally:
         _open.leaves = before
+        _open.name, _open.stands_for = names
         _open.depth -= 1
 
 
@@ -65,8 +75,8 @@ def needs_value(what: str, node: UOp) -> None:
     """Raise TransformError if `node` has no value."""
     if waits(node):
         raise TransformError(
-            f"vmap: {what} needs the value of a tensor that stands for one example of many",
+            f"{_open.name}: {what} needs the value of a tensor that stands for {_open.stands_for}",
             line=here(),
-            rule="what the mapped function does must not depend on the numbers",
+            rule="what the function does must not depend on the numbers",
             remedy="choose with where() and masks, or give a size to what counts elements",
         )

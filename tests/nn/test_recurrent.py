@@ -1,0 +1,94 @@
+"""Long sequences through recurrent layers are a loop: the same values and gradients, one
+compilation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tilegrad import Context, Tensor, nn
+from tilegrad.base.trace import counters
+from tilegrad.ir.op import Ops
+from tilegrad.nn import recurrent
+
+Array = npt.NDArray[Any]
+LONG = 11
+
+
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+def lstm(layer: nn.LSTM, x: Array, suffix: str = "_l0") -> tuple[Array, Array, Array]:
+    """All states, and the last pair, in float64."""
+    w_ih, w_hh, b_ih, b_hh = (
+        getattr(layer, f"{name}{suffix}").numpy().astype(np.float64)
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    h = c = np.zeros((x.shape[1], layer.hidden_size))
+    states = []
+    for row in x.astype(np.float64):
+        i, f, g, o = np.split(row @ w_ih.T + b_ih + h @ w_hh.T + b_hh, 4, -1)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        states.append(h)
+    return np.stack(states), h, c
+
+
+def test_a_long_sequence_against_numpy() -> None:
+    """Both directions; the backward one reads the rows from the last."""
+    layer = nn.LSTM(3, 4, bidirectional=True)
+    x = np.random.default_rng(0).normal(size=(LONG, 2, 3)).astype(np.float32)
+    y, (h, c) = layer(Tensor(x))
+    assert any(node.op is Ops.LOOP for node in y.uop.toposort())
+    ahead, back = lstm(layer, x), lstm(layer, x[::-1], "_l0_reverse")
+    wanted = np.concatenate([ahead[0], back[0][::-1]], -1)
+    np.testing.assert_allclose(y.numpy(), wanted, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(h.numpy(), np.stack([ahead[1], back[1]]), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(c.numpy(), np.stack([ahead[2], back[2]]), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
+def test_a_loop_gives_what_written_out_steps_give(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values, and the gradients of every weight, of the input, and of the first state."""
+    Tensor.manual_seed(1)
+    layer = getattr(nn, kind)(3, 4, batch_first=True)
+    x = Tensor.randn(2, 3, 3).realize()
+    h = Tensor.randn(1, 2, 4).realize()
+    state: Any = (h, h * 0.5) if kind == "LSTM" else h
+    weights = nn.state.get_parameters(layer)
+    found = []
+    for bound in (3, 2):
+        monkeypatch.setattr(recurrent, "_MOST_WRITTEN_OUT", bound)
+        y, last = layer(x, state)
+        last = last[1] if kind == "LSTM" else last
+        assert any(node.op is Ops.LOOP for node in y.uop.toposort()) == (bound == 2)
+        loss = (y * y).sum() + last.sum()
+        gradients = loss.gradient(*weights, x, h)
+        Tensor.realize(loss, y, *gradients)
+        found.append([part.numpy() for part in (loss, y, *gradients)])
+    for written, looped in zip(*found, strict=True):
+        np.testing.assert_allclose(looped, written, rtol=2e-4, atol=1e-5)
+
+
+def test_compilation_does_not_grow_with_the_sequence() -> None:
+    layer = nn.GRU(2, 3)
+    weights = nn.state.get_parameters(layer)
+    for weight in weights:
+        weight.realize()
+    counts = []
+    with Context(DISABLE_COMPILER_CACHE=1):
+        for steps in (20, 48, 192):
+            x = Tensor.ones(steps, 1, 2).contiguous().realize()
+            before = counters.compiles
+            y, _ = layer(x)
+            Tensor.realize(*y.sum().gradient(*weights))
+            counts.append(counters.compiles - before)
+    # The first compiles what the others share.
+    assert counts[1] == counts[2] <= counts[0]

@@ -1,0 +1,171 @@
+"""A loop of the tensor graph as one item: the graph of a step, and which memory it finds when.
+
+A step is a graph of assignments, scheduled and compiled once, like any other graph. The number of
+the step is a variable in it: the rows of stacks are windows that begin there. A carry is in two
+buffers in turn: a step reads the one and writes the other, so that the last step writes the memory
+of the result, whatever the length, and nothing is copied.
+
+before   PART(LOOP(first, xs), 1)                body of the LOOP: SINK(c + x, c * x)
+after    a Loop of SINK(ASSIGN(next, c + x), ASSIGN(SHRINK(out, ((step, step + 1),)), c * x))
+
+Of a loop's parts only those that the graph asks for are made, and only the carries that these need
+are carried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tilegrad.base.dtype import DType
+from tilegrad.ir.args import STEP, BufferArg, LoopArg
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, prod, toposort
+
+__all__ = ["Loop", "carries_of", "memory_below", "sources_of", "step_of"]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What an item runs `length` times, the last step first if it `is_reversed`.
+
+    Attributes:
+        body: a SINK of assignments.
+        places: of the body's BUFFER -1 - i, the position in the item's buffers in the first turn,
+            in a later one that an even number of turns follow, and an odd number.
+    """
+
+    body: UOp
+    length: int
+    is_reversed: bool
+    places: tuple[tuple[int, int, int], ...]
+
+
+def memory_below(loop: UOp, number: int) -> UOp:
+    """What must be in memory so that a step can read source `number` of a LOOP: the step does the
+    movement. A carry is read from memory of its own, after the first step.
+    """
+    is_carry = number < loop.arg.carries
+    source = loop.src[number]
+    while _is_done_by_step(source) and (source.op is Ops.RESHAPE or not is_carry):
+        source = source.src[0]
+    return source
+
+
+def _is_done_by_step(node: UOp) -> bool:
+    """Whether a node moves what is in memory: the row of an outer loop's step is put there first."""
+    if not (node.op.is_movement or node.op is Ops.DETACH):
+        return False
+    return not any(
+        part.op is Ops.SHRINK and any(isinstance(end, UOp) for window in part.arg for end in window)
+        for part in (node, node.src[0])
+    )
+
+
+def carries_of(arg: LoopArg, parts: Iterable[int]) -> list[int]:
+    """The carries that `parts` need, directly or by way of other carries."""
+    found: set[int] = set()
+    waiting = list(parts)
+    while waiting:
+        part = waiting.pop()
+        needed = {part - len(arg.body.src)}
+        if part < len(arg.body.src):
+            needed = {number for number in sources_of(arg, [part]) if number < arg.carries}
+            needed |= {part} if part < arg.carries else set()
+        waiting += needed - found
+        found |= needed
+    return sorted(found)
+
+
+def sources_of(arg: LoopArg, parts: Iterable[int]) -> set[int]:
+    """The sources whose value a step needs for `parts`."""
+    nodes = toposort([arg.value(part) for part in parts])
+    return {-1 - node.arg.slot for node in nodes if node.op is Ops.BUFFER}
+
+
+class _Memory:
+    """The leaves of a step, each with its places."""
+
+    def __init__(self, device: str):
+        self.device = device
+        self.places: list[tuple[int, int, int]] = []
+
+    def leaf(
+        self, dtype: DType, shape: tuple[int, ...], first: int, even: int = -1, odd: int = -1
+    ) -> UOp:
+        """Memory at the place `first`, or elsewhere in later turns."""
+        self.places.append((first, even, odd) if even >= 0 else (first, first, first))
+        arg = BufferArg(-len(self.places), self.device, int(prod(shape)))
+        return _shaped(UOp(Ops.BUFFER, dtype, (), arg), shape)
+
+
+def step_of(
+    loop: UOp,
+    device: str,
+    written: Mapping[int, int],
+    spare: Mapping[int, int],
+    reads: Mapping[UOp, int],
+) -> Loop:
+    """What the LOOP runs, by positions in the item's buffers: of each part that is `written`, the
+    last values of all its carries among them; of the `spare` buffer of each carry, if there are
+    several steps; and of the memory below each source that it `reads`.
+    """
+    arg: LoopArg = loop.arg
+    step = UOp.variable(STEP, 0, arg.length - 1)
+    memory = _Memory(device)
+    below: dict[UOp, UOp] = {}
+
+    def value_of(number: int) -> UOp:
+        """Source `number`, as a step finds it."""
+        source = loop.src[number]
+        base = memory_below(loop, number)
+        if number < arg.carries:
+            last = written[number]
+            other = spare.get(number, last)
+            return memory.leaf(source.dtype, source.shape, reads[base], other, last)
+        if base not in below:
+            below[base] = memory.leaf(base.dtype, base.shape, reads[base])
+        value = _moved(source, below[base])
+        return _row(value, step) if number < arg.carries + arg.stacks else value
+
+    kept = [part - len(arg.body.src) for part in written if part >= len(arg.body.src)]
+    found = {number: value_of(number) for number in sorted({*sources_of(arg, written), *kept})}
+    mapping: dict[UOp, UOp] = {}
+    for node in arg.body.toposort():
+        if node.op is Ops.BUFFER and -1 - node.arg.slot in found:
+            mapping[node] = _shaped(found[-1 - node.arg.slot], node.shape)
+    effects = []
+    for part, place in written.items():
+        is_kept = part >= len(arg.body.src)
+        value = found[part - len(arg.body.src)] if is_kept else arg.value(part).substitute(mapping)
+        if part < arg.carries:
+            other = spare.get(part, place)
+            first = place if arg.length % 2 else other
+            target = memory.leaf(value.dtype, value.shape, first, place, other)
+        else:
+            target = _row(memory.leaf(value.dtype, arg.shape(part), place), step)
+        effects.append(UOp(Ops.ASSIGN, value.dtype, (target, value)))
+    return Loop(UOp.sink(*effects), arg.length, arg.is_reversed, tuple(memory.places))
+
+
+def _shaped(node: UOp, shape: tuple[int, ...]) -> UOp:
+    return node if node.shape == shape else UOp(Ops.RESHAPE, node.dtype, (node,), shape)
+
+
+def _row(stack: UOp, step: UOp) -> UOp:
+    """The step's row of a stack."""
+    whole = tuple((0, size) for size in stack.shape[1:])
+    window = UOp(Ops.SHRINK, stack.dtype, (stack,), ((step, step + 1), *whole))
+    return UOp(Ops.RESHAPE, stack.dtype, (window,), stack.shape[1:])
+
+
+def _moved(source: UOp, base: UOp) -> UOp:
+    """`base` under the movement ops that `source` has above its own."""
+    chain = []
+    while _is_done_by_step(source):
+        chain.append(source)
+        source = source.src[0]
+    for node in reversed(chain):
+        if node.op is not Ops.DETACH:
+            base = UOp(node.op, node.dtype, (base,), node.arg)
+    return base
