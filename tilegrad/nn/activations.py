@@ -96,7 +96,11 @@ class Sigmoid(_Activation):
 
 
 class LogSigmoid(_Activation):
-    """log(sigmoid(x)), without overflow."""
+    """log(sigmoid(x)), without overflow.
+
+    >>> nn.LogSigmoid()(Tensor([-1000.0])).tolist()
+    [-1000.0]
+    """
 
     def __call__(self, x: Tensor) -> Tensor:
         return x.logsigmoid()
@@ -158,7 +162,11 @@ class QuickGELU(_Activation):
 
 
 class Tanhshrink(_Activation):
-    """x - tanh(x)."""
+    """x - tanh(x).
+
+    >>> nn.Tanhshrink()(Tensor([0.0])).tolist()
+    [0.0]
+    """
 
     def __call__(self, x: Tensor) -> Tensor:
         return x - x.tanh()
@@ -204,6 +212,9 @@ class PReLU(Module):
 class RReLU(Module):
     """x, or a * x below 0: in training a is uniform in [lower, upper] for each element, else the
     middle. Xu et al., "Empirical Evaluation of Rectified Activations" (2015).
+
+    >>> nn.RReLU(0.25, 0.25)(Tensor([-4.0, 2.0])).tolist()
+    [-1.0, 2.0]
     """
 
     def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False):
@@ -217,7 +228,11 @@ class RReLU(Module):
 
 
 class ELU(Module):
-    """x, or alpha * (exp(x) - 1) below 0 (Clevert, Unterthiner and Hochreiter, 2016)."""
+    """x, or alpha * (exp(x) - 1) below 0 (Clevert, Unterthiner and Hochreiter, 2016).
+
+    >>> nn.ELU(0.5)(Tensor([-100.0, 2.0])).tolist()
+    [-0.5, 2.0]
+    """
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False):
         self.alpha = alpha
@@ -227,7 +242,11 @@ class ELU(Module):
 
 
 class CELU(Module):
-    """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1)) (Barron, 2017)."""
+    """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1)) (Barron, 2017).
+
+    >>> nn.CELU(0.5)(Tensor([-100.0, 2.0])).tolist()
+    [-0.5, 2.0]
+    """
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False):
         self.alpha = alpha
@@ -241,6 +260,9 @@ class GELU(Module):
     (Hendrycks and Gimpel, 2016).
 
     Raises ConfigError for another `approximate`.
+
+    >>> nn.GELU()(Tensor([-100.0, 100.0])).tolist()
+    [-0.0, 100.0]
     """
 
     def __init__(self, approximate: str = "none"):
@@ -280,7 +302,11 @@ class GLU(Module):
 
 
 class Hardtanh(Module):
-    """x held between min_val and max_val."""
+    """x held between min_val and max_val.
+
+    >>> nn.Hardtanh()(Tensor([-4.0, 0.5, 4.0])).tolist()
+    [-1.0, 0.5, 1.0]
+    """
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False):
         if not min_val < max_val:
@@ -324,7 +350,11 @@ class Softshrink(Module):
 
 
 class Threshold(Module):
-    """x above `threshold`, else `value`."""
+    """x above `threshold`, else `value`.
+
+    >>> nn.Threshold(1.0, 0.0)(Tensor([0.5, 2.0])).tolist()
+    [0.0, 2.0]
+    """
 
     def __init__(self, threshold: float, value: float, inplace: bool = False):
         self.threshold, self.value = threshold, value
@@ -334,7 +364,11 @@ class Threshold(Module):
 
 
 class Softplus(Module):
-    """log(1 + exp(beta * x)) / beta, without overflow."""
+    """log(1 + exp(beta * x)) / beta, without overflow.
+
+    >>> nn.Softplus()(Tensor([1000.0])).tolist()
+    [1000.0]
+    """
 
     def __init__(self, beta: float = 1.0):
         self.beta = beta
@@ -358,7 +392,11 @@ class Softmax(Module):
 
 
 class Softmin(Module):
-    """Softmax of -x."""
+    """Softmax of -x.
+
+    >>> nn.Softmin(1)(Tensor([[0.0, 0.0]])).tolist()
+    [[0.5, 0.5]]
+    """
 
     def __init__(self, dim: int = -1):
         self.dim = dim
@@ -368,7 +406,11 @@ class Softmin(Module):
 
 
 class LogSoftmax(Module):
-    """The logarithm of Softmax, without overflow."""
+    """The logarithm of Softmax, without overflow.
+
+    >>> nn.LogSoftmax()(Tensor([[0.0, 1000.0]])).tolist()
+    [[-1000.0, 0.0]]
+    """
 
     def __init__(self, dim: int = -1):
         self.dim = dim
@@ -378,7 +420,11 @@ class LogSoftmax(Module):
 
 
 class Softmax2d(Module):
-    """Softmax over the channels of images (N, C, H, W) or (C, H, W)."""
+    """Softmax over the channels of images (N, C, H, W) or (C, H, W).
+
+    >>> nn.Softmax2d()(Tensor.zeros(1, 2, 1, 1)).tolist()
+    [[[[0.5]], [[0.5]]]]
+    """
 
     def __call__(self, x: Tensor) -> Tensor:
         return x.softmax(-3)

@@ -270,6 +270,10 @@ class TransformerDecoderLayer(TransformerEncoderLayer):
 class TransformerEncoder(Module):
     """`num_layers` copies of `encoder_layer` in a row, then `norm` if given. As in PyTorch the
     copies begin with equal weights.
+
+    >>> layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    >>> nn.TransformerEncoder(layer, 2)(Tensor.ones(1, 3, 8)).shape
+    (1, 3, 8)
     """
 
     def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None):
@@ -290,7 +294,12 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """`num_layers` copies of `decoder_layer` in a row, then `norm` if given."""
+    """`num_layers` copies of `decoder_layer` in a row, then `norm` if given.
+
+    >>> layer = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
+    >>> nn.TransformerDecoder(layer, 2)(Tensor.ones(1, 2, 8), Tensor.ones(1, 3, 8)).shape
+    (1, 2, 8)
+    """
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
         positive("TransformerDecoder", num_layers=num_layers)
@@ -306,6 +315,10 @@ class TransformerDecoder(Module):
 class Transformer(Module):
     """An encoder and a decoder: (S, N, d_model) and (T, N, d_model) to (T, N, d_model), with
     `batch_first` N first.
+
+    >>> model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+    >>> model(Tensor.ones(1, 3, 8), Tensor.ones(1, 2, 8)).shape
+    (1, 2, 8)
     """
 
     def __init__(

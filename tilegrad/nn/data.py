@@ -84,6 +84,9 @@ def random_split(dataset: Any, lengths: Sequence[int], seed: int | None = None) 
     """Parts of `lengths`, drawn without repetition: by `seed`, else by `Tensor.manual_seed`'s.
 
     Raises ShapeError unless the lengths add up.
+
+    >>> [len(part) for part in nn.data.random_split(list(range(10)), [7, 3])]
+    [7, 3]
     """
     if sum(lengths) != len(dataset):
         raise ShapeError(

@@ -39,7 +39,11 @@ class Dropout(Module):
 
 
 class Dropout2d(Dropout):
-    """As Dropout, of whole channels of (N, C, ...): one draw for each item and channel."""
+    """As Dropout, of whole channels of (N, C, ...): one draw for each item and channel.
+
+    >>> nn.Dropout1d(0.5).eval()(Tensor.ones(1, 2, 2)).tolist()
+    [[[1.0, 1.0], [1.0, 1.0]]]
+    """
 
     _function = functional.dropout2d
 
@@ -51,12 +55,19 @@ Dropout1d = Dropout3d = Dropout2d
 class AlphaDropout(Dropout):
     """Dropout for SELU: what is left out takes its least value, and all is scaled and shifted so
     that mean 0 and variance 1 stay. Klambauer et al., "Self-Normalizing Neural Networks" (2017).
+
+    >>> nn.AlphaDropout(0.5).eval()(Tensor([1.0, 2.0])).tolist()
+    [1.0, 2.0]
     """
 
     _function = functional.alpha_dropout
 
 
 class FeatureAlphaDropout(Dropout):
-    """As AlphaDropout, of whole channels of (N, C, ...)."""
+    """As AlphaDropout, of whole channels of (N, C, ...).
+
+    >>> nn.FeatureAlphaDropout(0.5).eval()(Tensor([[1.0, 2.0]])).tolist()
+    [[1.0, 2.0]]
+    """
 
     _function = functional.feature_alpha_dropout

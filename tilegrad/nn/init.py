@@ -27,6 +27,9 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     for tanh, sqrt(2) for relu, sqrt(2 / (1 + param^2)) for leaky_relu (0.01), 3/4 for selu.
 
     Raises ConfigError for another name.
+
+    >>> nn.init.calculate_gain("tanh")
+    1.6666666666666667
     """
     if nonlinearity == "leaky_relu":
         return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
@@ -47,12 +50,20 @@ def _write(tensor: Tensor, value: Tensor) -> Tensor:
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
-    """Uniform in [a, b)."""
+    """Uniform in [a, b).
+
+    >>> nn.init.uniform_(Tensor.empty(2, 3), -0.1, 0.1).shape
+    (2, 3)
+    """
     return _write(tensor, Tensor.uniform(*tensor.shape, low=a, high=b, device=tensor.device))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
-    """Normal."""
+    """Normal.
+
+    >>> nn.init.normal_(Tensor.empty(2, 3), mean=1.0, std=0.1).shape
+    (2, 3)
+    """
     return _write(tensor, Tensor.normal(*tensor.shape, mean=mean, std=std, device=tensor.device))
 
 
@@ -63,6 +74,9 @@ def trunc_normal_(
 
     By inversion: mean + std * sqrt(2) * erfinv(u), u uniform between erf of the limits. The inverse
     is found from the distribution by halving.
+
+    >>> nn.init.trunc_normal_(Tensor.empty(2, 3), a=-1.0, b=1.0).shape
+    (2, 3)
     """
     low, high = (math.erf((limit - mean) / (std * math.sqrt(2))) for limit in (a, b))
     u = Tensor.uniform(*tensor.shape, low=low, high=high, device=tensor.device)
@@ -78,22 +92,38 @@ def trunc_normal_(
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """`val` everywhere."""
+    """`val` everywhere.
+
+    >>> nn.init.constant_(Tensor.empty(2), 0.5).tolist()
+    [0.5, 0.5]
+    """
     return _write(tensor, Tensor.full(tensor.shape, val, device=tensor.device))
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """0 everywhere."""
+    """0 everywhere.
+
+    >>> nn.init.zeros_(Tensor.empty(2)).tolist()
+    [0.0, 0.0]
+    """
     return constant_(tensor, 0.0)
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """1 everywhere."""
+    """1 everywhere.
+
+    >>> nn.init.ones_(Tensor.empty(2)).tolist()
+    [1.0, 1.0]
+    """
     return constant_(tensor, 1.0)
 
 
 def eye_(tensor: Tensor) -> Tensor:
-    """1 on the diagonal of a matrix, else 0."""
+    """1 on the diagonal of a matrix, else 0.
+
+    >>> nn.init.eye_(Tensor.empty(2, 2)).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
     if tensor.ndim != 2:
         raise ShapeError(f"eye_: {show_shape(tensor.shape)} is no matrix", line=here())
     rows, columns = tensor._sizes
@@ -101,7 +131,11 @@ def eye_(tensor: Tensor) -> Tensor:
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """The weight of a convolution that gives its input: 1 in the middle of kernel i of input i."""
+    """The weight of a convolution that gives its input: 1 in the middle of kernel i of input i.
+
+    >>> nn.init.dirac_(Tensor.empty(1, 1, 3)).tolist()
+    [[[0.0, 1.0, 0.0]]]
+    """
     if tensor.ndim not in (3, 4, 5) or tensor._sizes[0] % groups:
         raise ShapeError(
             f"dirac_: {show_shape(tensor.shape)} is no weight of a convolution in {groups} groups",
@@ -126,13 +160,21 @@ def _fans(name: str, tensor: Tensor) -> tuple[int, int]:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Uniform within gain * sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010)."""
+    """Uniform within gain * sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010).
+
+    >>> nn.init.xavier_uniform_(Tensor.empty(2, 3), gain=2.0).shape
+    (2, 3)
+    """
     bound = gain * math.sqrt(6 / sum(_fans("xavier_uniform_", tensor)))
     return uniform_(tensor, -bound, bound)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Normal of deviation gain * sqrt(2 / (fan_in + fan_out))."""
+    """Normal of deviation gain * sqrt(2 / (fan_in + fan_out)).
+
+    >>> nn.init.xavier_normal_(Tensor.empty(2, 3)).shape
+    (2, 3)
+    """
     return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_fans("xavier_normal_", tensor))))
 
 
@@ -146,7 +188,11 @@ def _kaiming(name: str, tensor: Tensor, a: float, mode: str, nonlinearity: str) 
 def kaiming_uniform_(
     tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> Tensor:
-    """Uniform within gain * sqrt(3 / fan) (He et al., 2015)."""
+    """Uniform within gain * sqrt(3 / fan) (He et al., 2015).
+
+    >>> nn.init.kaiming_uniform_(Tensor.empty(2, 3)).shape
+    (2, 3)
+    """
     bound = math.sqrt(3) * _kaiming("kaiming_uniform_", tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound)
 
@@ -154,13 +200,21 @@ def kaiming_uniform_(
 def kaiming_normal_(
     tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> Tensor:
-    """Normal of deviation gain / sqrt(fan)."""
+    """Normal of deviation gain / sqrt(fan).
+
+    >>> nn.init.kaiming_normal_(Tensor.empty(2, 3)).shape
+    (2, 3)
+    """
     return normal_(tensor, 0.0, _kaiming("kaiming_normal_", tensor, a, mode, nonlinearity))
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Rows, or columns if they are fewer, at right angles and of length `gain` (Saxe et al., 2014):
     the Q of a normal matrix, found on the host.
+
+    >>> w = nn.init.orthogonal_(Tensor.empty(2, 2))
+    >>> (w @ w.T).numpy().round(4).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
     import numpy as np
 

@@ -46,7 +46,11 @@ def _weight(*shape: int, fan_in: int) -> Tensor:
 
 
 class Linear(Module):
-    """y = x @ weight.T + bias over the last axis; `weight` is (out_features, in_features)."""
+    """y = x @ weight.T + bias over the last axis; `weight` is (out_features, in_features).
+
+    >>> nn.Linear(3, 2)(Tensor.ones(5, 3)).shape
+    (5, 2)
+    """
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, **place: Unpack[Place]
@@ -98,6 +102,9 @@ class Conv2d(Module):
     A `kernel_size` of another length than two convolves that many axes. `padding` is what is added
     on both sides of each axis, or "same" for an output of the input's size, or "valid" for nothing;
     `padding_mode` says what: "zeros", "reflect", "replicate" or "circular".
+
+    >>> nn.Conv2d(3, 8, kernel_size=3, padding=1)(Tensor.ones(2, 3, 10, 10)).shape
+    (2, 8, 10, 10)
     """
 
     axes: ClassVar[int] = 2
@@ -147,13 +154,21 @@ class Conv2d(Module):
 
 
 class Conv1d(Conv2d):
-    """As Conv2d, along one axis: (N, in_channels, L)."""
+    """As Conv2d, along one axis: (N, in_channels, L).
+
+    >>> nn.Conv1d(3, 8, kernel_size=3)(Tensor.ones(2, 3, 10)).shape
+    (2, 8, 8)
+    """
 
     axes = 1
 
 
 class Conv3d(Conv2d):
-    """As Conv2d, along three axes: (N, in_channels, D, H, W)."""
+    """As Conv2d, along three axes: (N, in_channels, D, H, W).
+
+    >>> nn.Conv3d(3, 8, kernel_size=3)(Tensor.ones(2, 3, 5, 5, 5)).shape
+    (2, 8, 3, 3, 3)
+    """
 
     axes = 3
 
@@ -163,6 +178,9 @@ class ConvTranspose2d(Module):
 
     `padding` takes as many elements off each side of the output, `output_padding` adds some at the
     end.
+
+    >>> nn.ConvTranspose2d(3, 8, kernel_size=2, stride=2)(Tensor.ones(2, 3, 5, 5)).shape
+    (2, 8, 10, 10)
     """
 
     axes: ClassVar[int] = 2
@@ -218,13 +236,21 @@ class ConvTranspose2d(Module):
 
 
 class ConvTranspose1d(ConvTranspose2d):
-    """As ConvTranspose2d, along one axis."""
+    """As ConvTranspose2d, along one axis.
+
+    >>> nn.ConvTranspose1d(3, 8, kernel_size=2, stride=2)(Tensor.ones(2, 3, 5)).shape
+    (2, 8, 10)
+    """
 
     axes = 1
 
 
 class ConvTranspose3d(ConvTranspose2d):
-    """As ConvTranspose2d, along three axes."""
+    """As ConvTranspose2d, along three axes.
+
+    >>> nn.ConvTranspose3d(3, 8, kernel_size=2, stride=2)(Tensor.ones(2, 3, 2, 2, 2)).shape
+    (2, 8, 4, 4, 4)
+    """
 
     axes = 3
 

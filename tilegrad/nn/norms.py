@@ -29,6 +29,11 @@ class BatchNorm(Module):
     weights.
 
     Ioffe and Szegedy, "Batch Normalization" (2015).
+
+    >>> layer = nn.BatchNorm(2, eps=0.0)
+    >>> x = Tensor([[1.0, 5.0], [3.0, 9.0]])
+    >>> layer(x).tolist()
+    [[1.0, 5.0], [3.0, 9.0]]
     """
 
     buffer_names = ("running_mean", "running_var", "num_batches_tracked")
@@ -97,6 +102,9 @@ class LayerNorm(Module):
     """The last axes brought to mean 0 and variance 1, then times `weight`, plus `bias`.
 
     Ba, Kiros and Hinton, "Layer Normalization" (2016).
+
+    >>> nn.LayerNorm(2, eps=0.0)(Tensor([[1.0, 3.0]])).tolist()
+    [[-1.0, 1.0]]
     """
 
     def __init__(
@@ -127,7 +135,11 @@ class LayerNorm(Module):
 
 
 class LayerNorm2d(LayerNorm):
-    """LayerNorm over the channels, axis 1, of images (N, C, H, W)."""
+    """LayerNorm over the channels, axis 1, of images (N, C, H, W).
+
+    >>> nn.LayerNorm2d(3)(Tensor.ones(2, 3, 4, 4)).shape
+    (2, 3, 4, 4)
+    """
 
     def __call__(self, x: Tensor) -> Tensor:
         check_size("LayerNorm2d", "channels", x, 1, self.normalized_shape[0])
@@ -139,6 +151,9 @@ class RMSNorm(Module):
     """The last axes brought to a mean square of 1: x / sqrt(mean(x^2) + eps) * weight.
 
     Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
+
+    >>> nn.RMSNorm(2, eps=0.0)(Tensor([[3.0, 3.0]])).tolist()
+    [[1.0, 1.0]]
     """
 
     def __init__(
@@ -166,6 +181,9 @@ class GroupNorm(Module):
     """Each of `num_groups` groups of channels (axis 1) brought to mean 0 and variance 1.
 
     Wu and He, "Group Normalization" (2018).
+
+    >>> nn.GroupNorm(2, 4)(Tensor.ones(3, 4, 5)).shape
+    (3, 4, 5)
     """
 
     def __init__(
@@ -197,6 +215,9 @@ class InstanceNorm(GroupNorm):
     """Each channel (axis 1) of each item brought to mean 0 and variance 1.
 
     Ulyanov, Vedaldi and Lempitsky, "Instance Normalization" (2016).
+
+    >>> nn.InstanceNorm(4)(Tensor.ones(3, 4, 5)).shape
+    (3, 4, 5)
     """
 
     def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = True):
@@ -243,6 +264,9 @@ class LocalResponseNorm(Module):
 
     Krizhevsky, Sutskever and Hinton, "ImageNet Classification with Deep Convolutional Neural
     Networks" (2012).
+
+    >>> nn.LocalResponseNorm(2)(Tensor.ones(1, 3, 2)).shape
+    (1, 3, 2)
     """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):

@@ -91,13 +91,21 @@ class MaxPool2d(_Pool):
 
 
 class MaxPool1d(MaxPool2d):
-    """As MaxPool2d, over the last axis."""
+    """As MaxPool2d, over the last axis.
+
+    >>> nn.MaxPool1d(2)(Tensor([[[1.0, 3.0]]])).tolist()
+    [[[3.0]]]
+    """
 
     axes = 1
 
 
 class MaxPool3d(MaxPool2d):
-    """As MaxPool2d, over the last three axes."""
+    """As MaxPool2d, over the last three axes.
+
+    >>> nn.MaxPool3d(2)(Tensor.ones(1, 2, 4, 4, 4)).shape
+    (1, 2, 2, 2, 2)
+    """
 
     axes = 3
 
@@ -140,13 +148,21 @@ class AvgPool2d(_Pool):
 
 
 class AvgPool1d(AvgPool2d):
-    """As AvgPool2d, over the last axis."""
+    """As AvgPool2d, over the last axis.
+
+    >>> nn.AvgPool1d(2)(Tensor([[[1.0, 3.0]]])).tolist()
+    [[[2.0]]]
+    """
 
     axes = 1
 
 
 class AvgPool3d(AvgPool2d):
-    """As AvgPool2d, over the last three axes."""
+    """As AvgPool2d, over the last three axes.
+
+    >>> nn.AvgPool3d(2)(Tensor.ones(1, 2, 4, 4, 4)).shape
+    (1, 2, 2, 2, 2)
+    """
 
     axes = 3
 
@@ -180,13 +196,21 @@ class LPPool2d(_Pool):
 
 
 class LPPool1d(LPPool2d):
-    """As LPPool2d, over the last axis."""
+    """As LPPool2d, over the last axis.
+
+    >>> nn.LPPool1d(2, 2)(Tensor([[[3.0, 4.0]]])).tolist()
+    [[[5.0]]]
+    """
 
     axes = 1
 
 
 class LPPool3d(LPPool2d):
-    """As LPPool2d, over the last three axes."""
+    """As LPPool2d, over the last three axes.
+
+    >>> nn.LPPool3d(2, 2)(Tensor.ones(1, 1, 2, 2, 2)).shape
+    (1, 1, 1, 1, 1)
+    """
 
     axes = 3
 
@@ -224,13 +248,23 @@ class MaxUnpool2d(Module):
 
 
 class MaxUnpool1d(MaxUnpool2d):
-    """As MaxUnpool2d, over the last axis."""
+    """As MaxUnpool2d, over the last axis.
+
+    >>> values, places = nn.MaxPool1d(2, return_indices=True)(Tensor([[[1.0, 3.0]]]))
+    >>> nn.MaxUnpool1d(2)(values, places).tolist()
+    [[[0.0, 3.0]]]
+    """
 
     axes = 1
 
 
 class MaxUnpool3d(MaxUnpool2d):
-    """As MaxUnpool2d, over the last three axes."""
+    """As MaxUnpool2d, over the last three axes.
+
+    >>> values, places = nn.MaxPool3d(2, return_indices=True)(Tensor.ones(1, 1, 2, 2, 2))
+    >>> nn.MaxUnpool3d(2)(values, places).shape
+    (1, 1, 2, 2, 2)
+    """
 
     axes = 3
 
@@ -289,30 +323,50 @@ class AdaptiveAvgPool2d(Module):
 
 
 class AdaptiveAvgPool1d(AdaptiveAvgPool2d):
-    """As AdaptiveAvgPool2d, over the last axis."""
+    """As AdaptiveAvgPool2d, over the last axis.
+
+    >>> nn.AdaptiveAvgPool1d(1)(Tensor([[[1.0, 3.0]]])).tolist()
+    [[[2.0]]]
+    """
 
     axes = 1
 
 
 class AdaptiveAvgPool3d(AdaptiveAvgPool2d):
-    """As AdaptiveAvgPool2d, over the last three axes."""
+    """As AdaptiveAvgPool2d, over the last three axes.
+
+    >>> nn.AdaptiveAvgPool3d(1)(Tensor.ones(1, 2, 2, 2, 2)).shape
+    (1, 2, 1, 1, 1)
+    """
 
     axes = 3
 
 
 class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
-    """The largest element of windows of (..., H, W), chosen as those of AdaptiveAvgPool2d."""
+    """The largest element of windows of (..., H, W), chosen as those of AdaptiveAvgPool2d.
+
+    >>> nn.AdaptiveMaxPool2d(1)(Tensor([[[[1.0, 3.0]]]])).tolist()
+    [[[[3.0]]]]
+    """
 
     _is_max = True
 
 
 class AdaptiveMaxPool1d(AdaptiveMaxPool2d):
-    """As AdaptiveMaxPool2d, over the last axis."""
+    """As AdaptiveMaxPool2d, over the last axis.
+
+    >>> nn.AdaptiveMaxPool1d(1)(Tensor([[[1.0, 3.0]]])).tolist()
+    [[[3.0]]]
+    """
 
     axes = 1
 
 
 class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
-    """As AdaptiveMaxPool2d, over the last three axes."""
+    """As AdaptiveMaxPool2d, over the last three axes.
+
+    >>> nn.AdaptiveMaxPool3d(1)(Tensor.ones(1, 2, 2, 2, 2)).shape
+    (1, 2, 1, 1, 1)
+    """
 
     axes = 3

@@ -36,7 +36,11 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Upsample with mode="nearest"."""
+    """Upsample with mode="nearest".
+
+    >>> nn.UpsamplingNearest2d(scale_factor=2)(Tensor([[[[1.0, 2.0]]]])).tolist()
+    [[[[1.0, 1.0, 2.0, 2.0], [1.0, 1.0, 2.0, 2.0]]]]
+    """
 
     def __init__(
         self,
@@ -47,7 +51,11 @@ class UpsamplingNearest2d(Upsample):
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Upsample with mode="bilinear" and corners that stay in place."""
+    """Upsample with mode="bilinear" and corners that stay in place.
+
+    >>> nn.UpsamplingBilinear2d(scale_factor=2)(Tensor.ones(1, 1, 2, 2)).shape
+    (1, 1, 4, 4)
+    """
 
     def __init__(
         self,

@@ -78,7 +78,14 @@ class LRScheduler:
 
 
 class StepLR(LRScheduler):
-    """base * gamma^floor(t / step_size)."""
+    """base * gamma^floor(t / step_size).
+
+    >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+    >>> scheduler = nn.schedulers.StepLR(optimizer, step_size=1, gamma=0.5)
+    >>> scheduler.step()
+    >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
+    [0.5]
+    """
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1):
         _at_least_one("StepLR", step_size=step_size)
@@ -90,7 +97,14 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """base * gamma^(how many of `milestones` are at most t)."""
+    """base * gamma^(how many of `milestones` are at most t).
+
+    >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+    >>> scheduler = nn.schedulers.MultiStepLR(optimizer, milestones=[1], gamma=0.5)
+    >>> scheduler.step()
+    >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
+    [0.5]
+    """
 
     def __init__(self, optimizer: Optimizer, milestones: Sequence[int], gamma: float = 0.1):
         self.milestones, self.gamma = sorted(milestones), gamma
@@ -104,7 +118,14 @@ class MultiStepLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """base * factor up to step total_iters, then base."""
+    """base * factor up to step total_iters, then base.
+
+    >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+    >>> scheduler = nn.schedulers.ConstantLR(optimizer, factor=0.5, total_iters=2)
+    >>> scheduler.step()
+    >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
+    [0.5]
+    """
 
     def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5):
         self.factor, self.total_iters = factor, total_iters
@@ -115,7 +136,14 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """base * (start + (end - start) * min(t, total_iters) / total_iters): a warm-up."""
+    """base * (start + (end - start) * min(t, total_iters) / total_iters): a warm-up.
+
+    >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+    >>> scheduler = nn.schedulers.LinearLR(optimizer, start_factor=0.5, total_iters=2)
+    >>> scheduler.step()
+    >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
+    [0.75]
+    """
 
     def __init__(
         self,
@@ -135,7 +163,14 @@ class LinearLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """base * gamma^t."""
+    """base * gamma^t.
+
+    >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+    >>> scheduler = nn.schedulers.ExponentialLR(optimizer, gamma=0.5)
+    >>> scheduler.step()
+    >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
+    [0.5]
+    """
 
     def __init__(self, optimizer: Optimizer, gamma: float):
         self.gamma = gamma
@@ -146,7 +181,14 @@ class ExponentialLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """base * (1 - min(t, total_iters) / total_iters)^power."""
+    """base * (1 - min(t, total_iters) / total_iters)^power.
+
+    >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+    >>> scheduler = nn.schedulers.PolynomialLR(optimizer, total_iters=2)
+    >>> scheduler.step()
+    >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
+    [0.5]
+    """
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0):
         _at_least_one("PolynomialLR", total_iters=total_iters)
@@ -159,7 +201,14 @@ class PolynomialLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """eta_min + (base - eta_min) * (1 + cos(pi * t / T_max)) / 2 (Loshchilov and Hutter, 2017)."""
+    """eta_min + (base - eta_min) * (1 + cos(pi * t / T_max)) / 2 (Loshchilov and Hutter, 2017).
+
+    >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+    >>> scheduler = nn.schedulers.CosineAnnealingLR(optimizer, T_max=2)
+    >>> scheduler.step()
+    >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
+    [0.5]
+    """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0):
         _at_least_one("CosineAnnealingLR", T_max=T_max)
@@ -196,7 +245,14 @@ class WarmupCosineLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """CosineAnnealingLR that begins anew after T_0 steps, then after T_0 * T_mult, and so on."""
+    """CosineAnnealingLR that begins anew after T_0 steps, then after T_0 * T_mult, and so on.
+
+    >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+    >>> scheduler = nn.schedulers.CosineAnnealingWarmRestarts(optimizer, T_0=2)
+    >>> scheduler.step()
+    >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
+    [0.5]
+    """
 
     def __init__(self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0):
         _at_least_one("CosineAnnealingWarmRestarts", T_0=T_0, T_mult=T_mult)
@@ -232,6 +288,12 @@ class OneCycleLR(LRScheduler):
     Momentum stays as it is: PyTorch's `cycle_momentum=False`.
 
     Raises ConfigError for another anneal_strategy than "cos" and "linear".
+
+    >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+    >>> scheduler = nn.schedulers.OneCycleLR(optimizer, max_lr=1.0, total_steps=4)
+    >>> scheduler.step()
+    >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
+    [0.8117]
     """
 
     def __init__(
@@ -298,6 +360,12 @@ class CyclicLR(LRScheduler):
     """Up from base_lr to max_lr in step_size_up steps, down in step_size_down, again and again
     (Smith, 2017). The height of cycle n is whole ("triangular"), halved each time ("triangular2"),
     or times gamma^t ("exp_range").
+
+    >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+    >>> scheduler = nn.schedulers.CyclicLR(optimizer, base_lr=1.0, max_lr=3.0, step_size_up=2)
+    >>> scheduler.step()
+    >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
+    [2.0]
     """
 
     def __init__(
@@ -381,6 +449,12 @@ class LambdaLR(LRScheduler):
     """base * lr_lambda(t), a Python function, or one for each group.
 
     Raises CaptureError inside a captured function.
+
+    >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+    >>> scheduler = nn.schedulers.LambdaLR(optimizer, lr_lambda=lambda step: 1 / (step + 1))
+    >>> scheduler.step()
+    >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
+    [0.5]
     """
 
     def __init__(
@@ -424,7 +498,14 @@ class LambdaLR(LRScheduler):
 
 
 class MultiplicativeLR(LambdaLR):
-    """base * lr_lambda(1) * ... * lr_lambda(t)."""
+    """base * lr_lambda(1) * ... * lr_lambda(t).
+
+    >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+    >>> scheduler = nn.schedulers.MultiplicativeLR(optimizer, lr_lambda=lambda step: 0.5)
+    >>> scheduler.step()
+    >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
+    [0.5]
+    """
 
     def _factors(self) -> list[float]:
         if not self._steps:

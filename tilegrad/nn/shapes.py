@@ -76,7 +76,11 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """(..., C, H * r, W * r) to (..., C * r^2, H, W): the inverse of PixelShuffle."""
+    """(..., C, H * r, W * r) to (..., C * r^2, H, W): the inverse of PixelShuffle.
+
+    >>> nn.PixelUnshuffle(2)(Tensor.ones(1, 1, 4, 4)).shape
+    (1, 4, 2, 2)
+    """
 
     def __init__(self, downscale_factor: int):
         positive("PixelUnshuffle", downscale_factor=downscale_factor)
@@ -167,13 +171,21 @@ class ConstantPad2d(_Pad):
 
 
 class ConstantPad1d(ConstantPad2d):
-    """A border of `value` around the last axis."""
+    """A border of `value` around the last axis.
+
+    >>> nn.ConstantPad1d(1, 0.5)(Tensor([[[1.0, 2.0]]])).tolist()
+    [[[0.5, 1.0, 2.0, 0.5]]]
+    """
 
     axes = 1
 
 
 class ConstantPad3d(ConstantPad2d):
-    """A border of `value` around the last three axes."""
+    """A border of `value` around the last three axes.
+
+    >>> nn.ConstantPad3d(1, 0.5)(Tensor.ones(1, 1, 2, 2, 2)).shape
+    (1, 1, 4, 4, 4)
+    """
 
     axes = 3
 
@@ -190,14 +202,22 @@ class ZeroPad1d(_Pad):
 
 
 class ZeroPad2d(_Pad):
-    """A border of zeros around the last two axes."""
+    """A border of zeros around the last two axes.
+
+    >>> nn.ZeroPad2d((1, 1, 0, 0))(Tensor([[[[1.0, 2.0]]]])).tolist()
+    [[[[0.0, 1.0, 2.0, 0.0]]]]
+    """
 
     axes = 2
     mode = "constant"
 
 
 class ZeroPad3d(_Pad):
-    """A border of zeros around the last three axes."""
+    """A border of zeros around the last three axes.
+
+    >>> nn.ZeroPad3d(1)(Tensor.ones(1, 1, 2, 2, 2)).shape
+    (1, 1, 4, 4, 4)
+    """
 
     axes = 3
     mode = "constant"
@@ -215,14 +235,22 @@ class ReflectionPad1d(_Pad):
 
 
 class ReflectionPad2d(_Pad):
-    """A border that mirrors the last two axes, without the edge itself."""
+    """A border that mirrors the last two axes, without the edge itself.
+
+    >>> nn.ReflectionPad2d((1, 1, 0, 0))(Tensor([[[[1.0, 2.0, 3.0]]]])).tolist()
+    [[[[2.0, 1.0, 2.0, 3.0, 2.0]]]]
+    """
 
     axes = 2
     mode = "reflect"
 
 
 class ReflectionPad3d(_Pad):
-    """A border that mirrors the last three axes, without the edge itself."""
+    """A border that mirrors the last three axes, without the edge itself.
+
+    >>> nn.ReflectionPad3d(1)(Tensor.ones(1, 1, 2, 2, 2)).shape
+    (1, 1, 4, 4, 4)
+    """
 
     axes = 3
     mode = "reflect"
@@ -240,14 +268,22 @@ class ReplicationPad1d(_Pad):
 
 
 class ReplicationPad2d(_Pad):
-    """A border that repeats the edge of the last two axes."""
+    """A border that repeats the edge of the last two axes.
+
+    >>> nn.ReplicationPad2d((1, 1, 0, 0))(Tensor([[[[1.0, 2.0]]]])).tolist()
+    [[[[1.0, 1.0, 2.0, 2.0]]]]
+    """
 
     axes = 2
     mode = "replicate"
 
 
 class ReplicationPad3d(_Pad):
-    """A border that repeats the edge of the last three axes."""
+    """A border that repeats the edge of the last three axes.
+
+    >>> nn.ReplicationPad3d(1)(Tensor.ones(1, 1, 2, 2, 2)).shape
+    (1, 1, 4, 4, 4)
+    """
 
     axes = 3
     mode = "replicate"
@@ -265,14 +301,22 @@ class CircularPad1d(_Pad):
 
 
 class CircularPad2d(_Pad):
-    """A border that goes round the last two axes: what leaves at one end comes in at the other."""
+    """A border that goes round the last two axes: what leaves at one end comes in at the other.
+
+    >>> nn.CircularPad2d(1)(Tensor([[[[1.0, 2.0]]]])).tolist()
+    [[[[2.0, 1.0, 2.0, 1.0], [2.0, 1.0, 2.0, 1.0], [2.0, 1.0, 2.0, 1.0]]]]
+    """
 
     axes = 2
     mode = "circular"
 
 
 class CircularPad3d(_Pad):
-    """A border that goes round the last three axes: what leaves at one end enters."""
+    """A border that goes round the last three axes: what leaves at one end enters.
+
+    >>> nn.CircularPad3d(1)(Tensor.ones(1, 1, 2, 2, 2)).shape
+    (1, 1, 4, 4, 4)
+    """
 
     axes = 3
     mode = "circular"

@@ -56,6 +56,9 @@ def get_state_dict(obj: object, prefix: str = "") -> dict[str, Tensor]:
     tensor that is reached by two ways has two names.
 
     Raises DataError if two tensors get one name.
+
+    >>> list(nn.state.get_state_dict(nn.Linear(3, 2)))
+    ['weight', 'bias']
     """
     found: dict[str, Tensor] = {}
     for name, item, _, _ in walk(obj, prefix, transient=False):
@@ -67,7 +70,11 @@ def get_state_dict(obj: object, prefix: str = "") -> dict[str, Tensor]:
 
 
 def get_parameters(obj: object) -> list[Tensor]:
-    """The tensors of `obj`, each once; state that is not trained too, for the optimizer to know."""
+    """The tensors of `obj`, each once; state that is not trained too, for the optimizer to know.
+
+    >>> len(nn.state.get_parameters(nn.Linear(3, 2)))
+    2
+    """
     return list({id(tensor): tensor for tensor in get_state_dict(obj).values()}.values())
 
 
@@ -93,6 +100,12 @@ def load_state_dict(
     Raises DataError for such names if `strict`, ShapeError for other shapes, DTypeError where a
     float would become an integer or the reverse. Everything is checked, and computed, before
     anything is written.
+
+    >>> layer, other = nn.Linear(2, 1), nn.Linear(2, 1)
+    >>> nn.state.load_state_dict(layer, nn.state.get_state_dict(other), verbose=False)
+    Unmatched(missing=[], unexpected=[])
+    >>> layer.bias.tolist() == other.bias.tolist()
+    True
     """
     if not isinstance(state_dict, Mapping):
         raise DTypeError(

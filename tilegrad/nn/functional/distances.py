@@ -11,7 +11,11 @@ __all__ = ["cosine_similarity", "pairwise_distance", "pdist"]
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """x1 * x2 summed along `dim`, over the product of the lengths, each at least `eps`."""
+    """x1 * x2 summed along `dim`, over the product of the lengths, each at least `eps`.
+
+    >>> nn.functional.cosine_similarity(Tensor([[2.0, 0.0]]), Tensor([[0.0, 3.0]])).tolist()
+    [0.0]
+    """
     lengths = [x.square().sum(dim).maximum(eps * eps).sqrt() for x in (x1, x2)]
     return (x1 * x2).sum(dim) / (lengths[0] * lengths[1])
 

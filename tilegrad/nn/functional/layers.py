@@ -181,6 +181,9 @@ def _folded_rows(rows: Tensor, is_counted: Tensor | None, mode: str) -> Tensor:
 def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     """(...) to (..., num_classes): 1 at the index, else 0. Without a number of classes there are as
     many as the largest index says, which waits for it.
+
+    >>> nn.functional.one_hot(Tensor([1, 0]), 2).tolist()
+    [[0, 1], [1, 0]]
     """
     check_tensors("one_hot", input)
     count = int(input.max().item()) + 1 if num_classes < 0 else num_classes
@@ -202,7 +205,11 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 def dropout2d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    """As `dropout`, of whole channels of (N, C, ...): one draw for each item and channel."""
+    """As `dropout`, of whole channels of (N, C, ...): one draw for each item and channel.
+
+    >>> nn.functional.dropout1d(Tensor.ones(1, 2, 2), training=False).tolist()
+    [[[1.0, 1.0], [1.0, 1.0]]]
+    """
     return input * _channels(input, p) if _drops("dropout2d", p, training) else input
 
 
@@ -227,6 +234,9 @@ def alpha_dropout(
 ) -> Tensor:
     """Dropout for `selu`: in training a share `p` of the elements takes SELU's least value, and all
     are scaled and shifted so that mean 0 and variance 1 stay (Klambauer et al., 2017).
+
+    >>> nn.functional.alpha_dropout(Tensor([1.0, 2.0]), training=False).tolist()
+    [1.0, 2.0]
     """
     if not _drops("alpha_dropout", p, training):
         return input
@@ -236,7 +246,11 @@ def alpha_dropout(
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """As `alpha_dropout`, of whole channels of (N, C, ...)."""
+    """As `alpha_dropout`, of whole channels of (N, C, ...).
+
+    >>> nn.functional.feature_alpha_dropout(Tensor([[1.0, 2.0]]), training=False).tolist()
+    [[1.0, 2.0]]
+    """
     if not _drops("feature_alpha_dropout", p, training):
         return input
     shape = (*input.shape[:2], *[1] * (input.ndim - 2))
@@ -290,7 +304,11 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """Images read at the places of a grid, as `Tensor.grid_sample`."""
+    """Images read at the places of a grid, as `Tensor.grid_sample`.
+
+    >>> nn.functional.grid_sample(Tensor([[[[1.0, 2.0]]]]), Tensor([[[[0.0, 0.0]]]])).tolist()
+    [[[[1.5]]]]
+    """
     return input.grid_sample(grid, mode, padding_mode, bool(align_corners))
 
 
@@ -337,7 +355,13 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """softmax(query @ key.T * scale + mask) @ value, as `Tensor.scaled_dot_product_attention`."""
+    """softmax(query @ key.T * scale + mask) @ value, as `Tensor.scaled_dot_product_attention`.
+
+    >>> q = k = Tensor.zeros(1, 2, 4)
+    >>> v = Tensor([[[1.0, 2.0], [3.0, 6.0]]])
+    >>> nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).tolist()
+    [[[1.0, 2.0], [2.0, 4.0]]]
+    """
     return query.scaled_dot_product_attention(
         key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
     )

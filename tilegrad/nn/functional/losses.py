@@ -30,7 +30,11 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """The cross-entropy of softmax(input) over axis 1 with classes, or with probabilities."""
+    """The cross-entropy of softmax(input) over axis 1 with classes, or with probabilities.
+
+    >>> nn.functional.cross_entropy(Tensor([[100.0, 0.0]]), Tensor([1])).item()
+    100.0
+    """
     ignored = _ignored(target, ignore_index)
     return input.cross_entropy(target, weight, ignored, reduction, label_smoothing)
 
@@ -42,7 +46,11 @@ def nll_loss(
     ignore_index: int | None = IGNORED,
     reduction: str = "mean",
 ) -> Tensor:
-    """The negated log-probability of each class in `target`; `input` has them along axis 1."""
+    """The negated log-probability of each class in `target`; `input` has them along axis 1.
+
+    >>> nn.functional.nll_loss(Tensor([[-0.5, -1.0]]), Tensor([1])).item()
+    1.0
+    """
     return input.nll_loss(target, weight, _ignored(target, ignore_index), reduction)
 
 
@@ -54,13 +62,21 @@ def _ignored(target: Tensor, ignore_index: int | None) -> int | None:
 
 
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The squared difference."""
+    """The squared difference.
+
+    >>> nn.functional.mse_loss(Tensor([1.0, 2.0]), Tensor([2.0, 4.0])).item()
+    2.5
+    """
     check_shapes("mse_loss", input, target)
     return input.mse_loss(target, reduction)
 
 
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The magnitude of the difference."""
+    """The magnitude of the difference.
+
+    >>> nn.functional.l1_loss(Tensor([1.0, 2.0]), Tensor([2.0, 4.0])).item()
+    1.5
+    """
     check_shapes("l1_loss", input, target)
     return input.l1_loss(target, reduction)
 
@@ -68,7 +84,11 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
 ) -> Tensor:
-    """Half the squared difference d up to |d| = delta, then the line delta * (|d| - delta / 2)."""
+    """Half the squared difference d up to |d| = delta, then the line delta * (|d| - delta / 2).
+
+    >>> nn.functional.huber_loss(Tensor([0.0, 0.0]), Tensor([1.0, 3.0])).item()
+    1.5
+    """
     check_shapes("huber_loss", input, target)
     if not delta > 0:
         raise ConfigError(f"huber_loss: delta must be above 0, not {delta}", line=here())
@@ -81,7 +101,11 @@ def huber_loss(
 def smooth_l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
-    """`huber_loss` over `beta`; the magnitude of the difference where that is 0."""
+    """`huber_loss` over `beta`; the magnitude of the difference where that is 0.
+
+    >>> nn.functional.smooth_l1_loss(Tensor([0.0, 0.0]), Tensor([1.0, 3.0])).item()
+    1.5
+    """
     if beta == 0:
         return l1_loss(input, target, reduction)
     return huber_loss(input, target, reduction, beta) * (1 / beta)
@@ -90,7 +114,11 @@ def smooth_l1_loss(
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """-(t log p + (1 - t) log(1 - p)); as in PyTorch, a logarithm is at least -100."""
+    """-(t log p + (1 - t) log(1 - p)); as in PyTorch, a logarithm is at least -100.
+
+    >>> nn.functional.binary_cross_entropy(Tensor([1.0, 0.0]), Tensor([1.0, 0.0])).item()
+    -0.0
+    """
     check_shapes("binary_cross_entropy", input, target)
     loss = -(target * _limited_log(input) + (1 - target) * _limited_log(1 - input))
     return reduced("binary_cross_entropy", loss if weight is None else loss * weight, reduction)
@@ -109,7 +137,11 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
-    """`binary_cross_entropy` of sigmoid(input); positives count `pos_weight` times."""
+    """`binary_cross_entropy` of sigmoid(input); positives count `pos_weight` times.
+
+    >>> nn.functional.binary_cross_entropy_with_logits(Tensor([100.0]), Tensor([0.0])).item()
+    100.0
+    """
     name = "binary_cross_entropy_with_logits"
     check_shapes(name, input, target)
     loss = input.binary_crossentropy_logits(target, "none", pos_weight)
@@ -121,6 +153,9 @@ def kl_div(
 ) -> Tensor:
     """target * (log target - input) of log-probabilities `input`; with `log_target`, `target` is a
     logarithm too. "batchmean" is the sum over the length of the first axis.
+
+    >>> nn.functional.kl_div(Tensor([[0.0, 0.0]]), Tensor([[1.0, 1.0]]), reduction="sum").item()
+    0.0
     """
     check_shapes("kl_div", input, target)
     if log_target:

@@ -25,7 +25,12 @@ def cosine_embedding_loss(
     margin: float = 0.0,
     reduction: str = "mean",
 ) -> Tensor:
-    """1 - cos where the target is 1, max(0, cos - margin) where it is -1: (N, D) and (N,)."""
+    """1 - cos where the target is 1, max(0, cos - margin) where it is -1: (N, D) and (N,).
+
+    >>> x = Tensor([[1.0, 0.0]])
+    >>> nn.functional.cosine_embedding_loss(x, x, Tensor([1])).item()
+    0.0
+    """
     check_shapes("cosine_embedding_loss", input1, input2)
     cosine = cosine_similarity(input1, input2, -1)
     loss = (target > 0).where(1 - cosine, (cosine - margin).maximum(0.0))
@@ -45,6 +50,10 @@ def triplet_margin_loss(
     """max(0, d(anchor, positive) - d(anchor, negative) + margin), d(a, b) the p-norm of
     a - b + eps along the last axis. With `swap` the nearer of anchor and positive to the negative
     counts (Balntas et al., 2016).
+
+    >>> x = Tensor([[1.0, 0.0]])
+    >>> nn.functional.triplet_margin_loss(x, x, x + 9).item()
+    0.0
     """
     check_shapes("triplet_margin_loss", anchor, positive)
     check_shapes("triplet_margin_loss", anchor, negative)
@@ -68,7 +77,12 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """`triplet_margin_loss` by a distance of one's own, `pairwise_distance` unless given."""
+    """`triplet_margin_loss` by a distance of one's own, `pairwise_distance` unless given.
+
+    >>> x = Tensor([[1.0, 0.0]])
+    >>> nn.functional.triplet_margin_with_distance_loss(x, x, x + 9).item()
+    0.0
+    """
     far_apart = distance_function or pairwise_distance
     near, far = far_apart(anchor, positive), far_apart(anchor, negative)
     if swap:

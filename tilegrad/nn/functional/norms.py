@@ -100,6 +100,9 @@ def group_norm(
     1, then each channel times `weight`, plus `bias`.
 
     Raises ShapeError unless the groups divide the channels.
+
+    >>> nn.functional.group_norm(Tensor.ones(3, 4, 5), 2).shape
+    (3, 4, 5)
     """
     check_tensors("group_norm", input)
     if input.ndim < 2 or num_groups < 1 or input._sizes[1] % num_groups:
@@ -192,5 +195,9 @@ def local_response_norm(
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
-    """x over its p-norm along axis `dim`, at least `eps`."""
+    """x over its p-norm along axis `dim`, at least `eps`.
+
+    >>> nn.functional.normalize(Tensor([[0.0, 4.0]])).tolist()
+    [[0.0, 1.0]]
+    """
     return input.normalize(p, dim, eps)

@@ -58,6 +58,9 @@ def conv2d(
     is zeros on both sides, or "same" for an output of the input's size, or "valid" for none.
 
     Raises ShapeError for shapes or sizes that do not fit.
+
+    >>> nn.functional.conv2d(Tensor.ones(1, 1, 2, 2), Tensor.ones(1, 1, 2, 2)).tolist()
+    [[[[4.0]]]]
     """
     return _conv("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
@@ -71,7 +74,11 @@ def conv3d(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    """(N, in_channels, D, H, W) by `weight`, see `conv2d`."""
+    """(N, in_channels, D, H, W) by `weight`, see `conv2d`.
+
+    >>> nn.functional.conv3d(Tensor.ones(1, 1, 3, 3, 3), Tensor.ones(2, 1, 2, 2, 2)).shape
+    (1, 2, 2, 2, 2)
+    """
     return _conv("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -143,7 +150,11 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
-    """The transpose of the map of `conv1d`, see `conv_transpose2d`."""
+    """The transpose of the map of `conv1d`, see `conv_transpose2d`.
+
+    >>> nn.functional.conv_transpose1d(Tensor.ones(1, 1, 2), Tensor.ones(1, 1, 2)).tolist()
+    [[[1.0, 2.0, 1.0]]]
+    """
     options = (stride, padding, output_padding, groups, dilation)
     return _transposed("conv_transpose1d", 1, input, weight, bias, *options)
 
@@ -160,6 +171,9 @@ def conv_transpose2d(
 ) -> Tensor:
     """The transpose of the map of `conv2d`; `weight` is (in_channels, out_channels / groups,
     *kernel).
+
+    >>> nn.functional.conv_transpose2d(Tensor.ones(1, 1, 2, 2), Tensor.ones(1, 1, 2, 2)).shape
+    (1, 1, 3, 3)
     """
     options = (stride, padding, output_padding, groups, dilation)
     return _transposed("conv_transpose2d", 2, input, weight, bias, *options)
@@ -175,7 +189,11 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
-    """The transpose of the map of `conv3d`, see `conv_transpose2d`."""
+    """The transpose of the map of `conv3d`, see `conv_transpose2d`.
+
+    >>> nn.functional.conv_transpose3d(Tensor.ones(1, 1, 2, 2, 2), Tensor.ones(1, 1, 2, 2, 2)).shape
+    (1, 1, 3, 3, 3)
+    """
     options = (stride, padding, output_padding, groups, dilation)
     return _transposed("conv_transpose3d", 3, input, weight, bias, *options)
 
@@ -378,18 +396,30 @@ def _four(
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
-    """(..., C * r^2, H, W) to (..., C, H * r, W * r), as `nn.PixelShuffle`."""
+    """(..., C * r^2, H, W) to (..., C, H * r, W * r), as `nn.PixelShuffle`.
+
+    >>> nn.functional.pixel_shuffle(Tensor.ones(1, 4, 2, 2), 2).shape
+    (1, 1, 4, 4)
+    """
     shuffled: Tensor = shapes.PixelShuffle(upscale_factor)(input)
     return shuffled
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
-    """(..., C, H * r, W * r) to (..., C * r^2, H, W), as `nn.PixelUnshuffle`."""
+    """(..., C, H * r, W * r) to (..., C * r^2, H, W), as `nn.PixelUnshuffle`.
+
+    >>> nn.functional.pixel_unshuffle(Tensor.ones(1, 1, 4, 4), 2).shape
+    (1, 4, 2, 2)
+    """
     shuffled: Tensor = shapes.PixelUnshuffle(downscale_factor)(input)
     return shuffled
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
-    """Channels dealt out, as `nn.ChannelShuffle`."""
+    """Channels dealt out, as `nn.ChannelShuffle`.
+
+    >>> nn.functional.channel_shuffle(Tensor([[[1], [2], [3], [4]]]), 2).tolist()
+    [[[1], [3], [2], [4]]]
+    """
     shuffled: Tensor = shapes.ChannelShuffle(groups)(input)
     return shuffled

@@ -125,6 +125,15 @@ class AdamW(Adam):
     """Adam with decoupled weight decay: g is the gradient, p first p - lr * weight_decay * p.
 
     Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (2019), as PyTorch has it.
+
+    >>> w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> optimizer = nn.optim.AdamW([w], lr=0.1)
+    >>> w.square().sum().backward()
+    <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+    >>> with Tensor.train():
+    ...     optimizer.step()
+    >>> bool((w < 2.0).all().item())
+    True
     """
 
     def __init__(
@@ -149,6 +158,15 @@ class LAMB(Adam):
 
         u = (m / c1) / (sqrt(v / c2) + eps) + weight_decay * p
         p = p - lr * r * u,  r = |p| / |u|, or 1 where either is 0
+
+    >>> w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> optimizer = nn.optim.LAMB([w], lr=0.1)
+    >>> w.square().sum().backward()
+    <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+    >>> with Tensor.train():
+    ...     optimizer.step()
+    >>> bool((w < 2.0).all().item())
+    True
     """
 
     def __init__(
@@ -184,6 +202,15 @@ class NAdam(_Moments):
                    / (sqrt(v / c2) + eps)
 
     `decoupled_weight_decay` takes the decay out of the gradient, as in AdamW.
+
+    >>> w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> optimizer = nn.optim.NAdam([w], lr=0.1)
+    >>> w.square().sum().backward()
+    <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+    >>> with Tensor.train():
+    ...     optimizer.step()
+    >>> bool((w < 2.0).all().item())
+    True
     """
 
     def __init__(
@@ -257,6 +284,15 @@ class RAdam(_Moments):
     for i < t, is c2 / (1 - b2), and d, the sum of (i + 1) * b2^i for i < t, is added up.
 
     `decoupled_weight_decay` takes the decay out of the gradient, as in AdamW.
+
+    >>> w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> optimizer = nn.optim.RAdam([w], lr=0.1)
+    >>> w.square().sum().backward()
+    <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+    >>> with Tensor.train():
+    ...     optimizer.step()
+    >>> bool((w < 2.0).all().item())
+    True
     """
 
     def __init__(
@@ -316,6 +352,15 @@ class Adamax(_Moments):
     g = gradient + weight_decay * p
     m = b1 * m + (1 - b1) * g;  u = max(b2 * u, |g| + eps)
     p = p - lr * (m / c1) / u
+
+    >>> w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> optimizer = nn.optim.Adamax([w], lr=0.1)
+    >>> w.square().sum().backward()
+    <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+    >>> with Tensor.train():
+    ...     optimizer.step()
+    >>> bool((w < 2.0).all().item())
+    True
     """
 
     _slots = (("m", "exp_avg"), ("v", "exp_inf"))

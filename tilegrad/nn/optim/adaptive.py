@@ -22,6 +22,15 @@ class RMSprop(Optimizer):
     v = alpha * v + (1 - alpha) * g^2
     a = alpha * a + (1 - alpha) * g       (centered: v - a^2 takes the place of v below)
     p = p - lr * b,  b = momentum * b + g / (sqrt(v) + eps)
+
+    >>> w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> optimizer = nn.optim.RMSprop([w], lr=0.1)
+    >>> w.square().sum().backward()
+    <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+    >>> with Tensor.train():
+    ...     optimizer.step()
+    >>> bool((w < 2.0).all().item())
+    True
     """
 
     _slots = (("v", "square_avg"), ("a", "grad_avg"), ("b", "momentum_buffer"))
@@ -82,6 +91,15 @@ class Adagrad(Optimizer):
 
     g = gradient + weight_decay * p;  v = v + g^2
     p = p - lr / (1 + (t - 1) * lr_decay) * g / (sqrt(v) + eps)
+
+    >>> w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> optimizer = nn.optim.Adagrad([w], lr=0.1)
+    >>> w.square().sum().backward()
+    <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+    >>> with Tensor.train():
+    ...     optimizer.step()
+    >>> bool((w < 2.0).all().item())
+    True
     """
 
     _slots = (("v", "sum"),)
@@ -137,6 +155,15 @@ class Adadelta(Optimizer):
     g = gradient + weight_decay * p;  v = rho * v + (1 - rho) * g^2
     d = sqrt(a + eps) / sqrt(v + eps) * g;  a = rho * a + (1 - rho) * d^2
     p = p - lr * d
+
+    >>> w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> optimizer = nn.optim.Adadelta([w], lr=0.1)
+    >>> w.square().sum().backward()
+    <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+    >>> with Tensor.train():
+    ...     optimizer.step()
+    >>> bool((w < 2.0).all().item())
+    True
     """
 
     _slots = (("v", "square_avg"), ("a", "acc_delta"))
@@ -179,6 +206,15 @@ class Rprop(Optimizer):
 
     A step size, first `lr`, is times `etas[1]` where the gradient keeps its sign, times `etas[0]`
     where it turns, within `step_sizes`; where it turns the element stays for this step.
+
+    >>> w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> optimizer = nn.optim.Rprop([w], lr=0.1)
+    >>> w.square().sum().backward()
+    <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+    >>> with Tensor.train():
+    ...     optimizer.step()
+    >>> bool((w < 2.0).all().item())
+    True
     """
 
     _slots = (("before", "prev"), ("size", "step_size"))
@@ -235,6 +271,15 @@ class Adafactor(Optimizer):
 
     Parameters of fewer than two axes have a v of their own size. eps1 is the resolution of the
     dtype unless it is given.
+
+    >>> w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> optimizer = nn.optim.Adafactor([w], lr=0.1)
+    >>> w.square().sum().backward()
+    <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+    >>> with Tensor.train():
+    ...     optimizer.step()
+    >>> bool((w < 2.0).all().item())
+    True
     """
 
     _slots = (("r", "row_var"), ("c", "col_var"), ("v", "variance"))

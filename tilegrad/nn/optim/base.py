@@ -36,6 +36,10 @@ class ParamGroup(dict[str, Any]):
     """Parameters with options of their own: `params`, `lr`, and what the optimizer takes.
 
     `lr` is a tensor of one element; to assign a number is to write it there.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> nn.optim.SGD([w], lr=0.1).param_groups[0]["lr"]
+    <Tensor <UOp CPU (1,) float (<Ops.COPY: 21>, 'CPU')> on CPU with grad None>
     """
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -59,6 +63,16 @@ class Optimizer:
         buffers: what was passed but is not trained: integers, and what was made with
             `requires_grad=False`, such as the running statistics of a BatchNorm. They are computed
             with each step, so that no graph piles up on them.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = nn.optim.SGD([w], lr=0.5)
+    >>> w.square().sum().backward()
+    <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+    >>> with Tensor.train():
+    ...     optimizer.step()
+    >>> w.tolist()
+    [0.0]
+    >>> optimizer.zero_grad()
     """
 
     # State of each parameter: the attribute, a list, and what PyTorch calls an element of it.

@@ -100,6 +100,15 @@ class ASGD(Optimizer):
         ax = ax + (p - ax) / max(1, t - 1 - t0)
 
     The averages are `ax`, a list beside `params`.
+
+    >>> w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> optimizer = nn.optim.ASGD([w], lr=0.1)
+    >>> w.square().sum().backward()
+    <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+    >>> with Tensor.train():
+    ...     optimizer.step()
+    >>> bool((w < 2.0).all().item())
+    True
     """
 
     _slots = (("ax", "ax"),)
@@ -146,6 +155,15 @@ class LARS(Optimizer):
         m = momentum * m + lr * g;  p = p - m      (nesterov: p - (lr * g + momentum * m))
 
     r is 1 where |p| or |gradient| is 0.
+
+    >>> w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> optimizer = nn.optim.LARS([w], lr=0.1)
+    >>> w.square().sum().backward()
+    <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+    >>> with Tensor.train():
+    ...     optimizer.step()
+    >>> bool((w < 2.0).all().item())
+    True
     """
 
     _slots = (("b", "momentum_buffer"),)
@@ -192,6 +210,15 @@ class Lion(Optimizer):
 
     p = p - lr * (sign(b1 * m + (1 - b1) * gradient) + weight_decay * p)
     m = b2 * m + (1 - b2) * gradient
+
+    >>> w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> optimizer = nn.optim.Lion([w], lr=0.1)
+    >>> w.square().sum().backward()
+    <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+    >>> with Tensor.train():
+    ...     optimizer.step()
+    >>> bool((w < 2.0).all().item())
+    True
     """
 
     _slots = (("m", "exp_avg"),)
@@ -232,6 +259,15 @@ class Muon(Optimizer):
     parameters belong to another optimizer.
 
     Raises ConfigError for a parameter of fewer than two axes.
+
+    >>> w = Tensor([[1.0, 2.0]], requires_grad=True)
+    >>> optimizer = nn.optim.Muon([w], lr=0.1)
+    >>> w.square().sum().backward()
+    <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+    >>> with Tensor.train():
+    ...     optimizer.step()
+    >>> bool((w < 2.0).all().item())
+    True
     """
 
     _slots = (("b", "momentum_buffer"),)
