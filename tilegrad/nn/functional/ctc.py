@@ -18,6 +18,7 @@ from tilegrad.base.dtype import dtypes, sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError, ShapeError
 from tilegrad.nn.functional.checks import reduced
 from tilegrad.tensor.core import check_tensors, describe
+from tilegrad.tensor.loops import scan
 from tilegrad.tensor.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
@@ -128,8 +129,7 @@ def _log_likelihood(
     alpha = first
     if steps > 1:
         clock = Tensor.arange(1, steps, device=log_probs.device)
-        for at in range(1, steps):
-            alpha, _ = step(alpha, (scores[at], clock[at - 1]))
+        alpha, _ = scan(step, first, (scores[1:], clock))
     last = (sizes * 2).unsqueeze(-1)
     ends = [place.eq(last), place.eq(last - 1)]
     values = [end.where(alpha, _NOTHING).max(-1) for end in ends]
