@@ -41,6 +41,7 @@ def test_fact_alone() -> None:
         ("OutOfMemoryError", MemoryError),
         ("DataError", ValueError),
         ("CaptureError", RuntimeError),
+        ("NotANumberError", FloatingPointError),
         ("InternalError", AssertionError),
     ],
 )

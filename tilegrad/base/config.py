@@ -58,6 +58,9 @@ class Config:
         shapes_code=True,
     )
     VERIFY: int = _switch(1, "0 skips the checks between stages", high=1)
+    CHECK: int = _switch(
+        0, "1: indices found in data must lie inside; 2: a kernel that makes NaN is named", high=2
+    )
     EXPAND_SSA: int = _switch(0, "1: C-like renderers name every value", high=1, shapes_code=True)
     DISABLE_COMPILER_CACHE: int = _switch(
         0, "1: neither read nor write compiled code on disk", high=1

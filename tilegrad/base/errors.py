@@ -18,7 +18,7 @@ from tilegrad.base.origin import Entry, called_from, method_names, user_lines
 __all__ = [
     "CaptureError", "CompileError", "ConfigError", "DTypeError", "DataError", "DeviceError",
     "IndexBoundsError",
-    "InternalError", "OptError", "OutOfMemoryError", "ShapeError", "TilegradError",
+    "InternalError", "NotANumberError", "OptError", "OutOfMemoryError", "ShapeError", "TilegradError",
     "TransformError", "located",
 ]  # fmt: skip
 
@@ -85,6 +85,10 @@ class CaptureError(TilegradError, RuntimeError):
 
 class TransformError(TilegradError, RuntimeError):
     """A function cannot be differentiated or mapped as it is written."""
+
+
+class NotANumberError(TilegradError, FloatingPointError):
+    """A kernel makes NaN of numbers, which CHECK=2 looks for."""
 
 
 class InternalError(TilegradError, AssertionError):

@@ -40,7 +40,11 @@ _inside: contextvars.ContextVar[bool] = contextvars.ContextVar("tilegrad_inside_
 
 
 class Jit(Generic[P, R]):
-    """What `jit` makes of a function; called like it."""
+    """What `jit` makes of a function; called like it.
+
+    >>> 1
+    1
+    """
 
     def __init__(self, function: Callable[P, R], *, reuse_outputs: bool = False):
         if not callable(function):
@@ -68,7 +72,7 @@ class Jit(Generic[P, R]):
         return f"<jit of {self._title}, {len(self._entries)} captured>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if _inside.get() or not config.JIT or is_transforming():
+        if _inside.get() or not config.JIT or config.CHECK or is_transforming():
             return self._function(*args, **kwargs)
         with self._lock:
             switches = config.current()

@@ -24,6 +24,7 @@ from tilegrad.device.registry import Device
 from tilegrad.engine import report
 from tilegrad.engine.pipeline import CompiledKernel, binary_of
 from tilegrad.engine.plans import Plan, Step, Turns
+from tilegrad.engine.watch import Watch
 from tilegrad.ir.args import STEP
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
@@ -208,6 +209,12 @@ def _run_steps(
     """Run the steps; what one raises is given back, so that no traceback holds their memory."""
     record = _recorder.get()
     is_told = record is not None or config.DEBUG >= 2
+    # Memory that no step has written to.
+    new = {
+        number
+        for number, memory in enumerate(plan.buffers if config.CHECK >= 2 else ())
+        if memory.source is None or not table[number].is_allocated
+    }
     step = plan.steps[0] if plan.steps else None
     try:
         if config.DEBUG >= 2:
@@ -220,6 +227,7 @@ def _run_steps(
                 _run_custom(nodes[step.nodes[0]], step, table, origin_of, record)
                 continue
             if step.turns is not None:
+                new.difference_update(step.buffers)
                 failure = _run_turns(step.turns, step, table, origin_of)
                 if failure is not None:
                     return failure
@@ -227,7 +235,14 @@ def _run_steps(
             launch = _bound(step, table, origin_of(step) if is_told else (), variables)
             if record is not None:
                 record.append(launch)
+            watch = None
+            if config.CHECK >= 2 and launch.kernel is not None:
+                first = [number for number in step.buffers if number in new]
+                watch = Watch(launch.buffers, [table[number] for number in first])
+            new.difference_update(step.buffers)
             run_step(launch, dict(zip(launch.variables, launch.values, strict=True)))
+            if watch is not None and launch.kernel is not None:
+                watch.look(launch.kernel.name)
     except InternalError:
         raise
     except TilegradError as error:

@@ -228,6 +228,9 @@ class Assignment(Products):
             files.write(self, key, self._as_tensor(value).cast(self.dtype))
             return
         if self._has_no_memory():
+            if not has_tensor(key):
+                # What is wrong with the key is said of the tensor as it was.
+                _ = self[key]
             node, variables = memory.owned(self.uop, self.device), self._variables
             memory.put_off(node, variables)
             self._become(node, memory.sizes_in(self.shape, variables))

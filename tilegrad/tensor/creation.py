@@ -14,6 +14,7 @@ from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor import memory
+from tilegrad.tensor.checked import checked
 from tilegrad.tensor.core import as_dtype
 from tilegrad.tensor.device import canonical
 from tilegrad.tensor.scan import Scan
@@ -350,7 +351,8 @@ class Creation(Scan):
         [[1, 0, 0], [0, 0, 1]]
         """
         self._integers("one_hot")
-        return self.unsqueeze(-1).eq(self._places(num_classes)).cast(dtypes.int32)
+        classes: Self = checked("one_hot", self, num_classes, wraps=False)
+        return classes.unsqueeze(-1).eq(self._places(num_classes)).cast(dtypes.int32)
 
 
 def _integer_for(*values: Any) -> DType:

@@ -25,6 +25,7 @@ from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.checked import checked
 from tilegrad.tensor.core import Core, check_devices, compute, describe
 from tilegrad.tensor.creation import Creation
 from tilegrad.tensor.host import flatten
@@ -261,7 +262,11 @@ class Indexing(Creation):
         table = self.permute(*axes, *rest)
         lead, tail = table.shape[: len(axes)], table.shape[len(axes) :]
         position, inside = self._flat_position(
-            [index._like(node) for index, node in zip(indices, nodes)], lead
+            [
+                checked("getitem", index._like(node), self.shape[axis], axis)
+                for index, node, axis in zip(indices, nodes, axes)
+            ],
+            lead,
         )
         position = position.expand(shape)
         if len(axes) > 1:
@@ -314,7 +319,7 @@ class Indexing(Creation):
         [[2], [3]]
         """
         axis = self._aligned("gather", dim, index)
-        return self.flatten()._rows(self._positions(axis, index))
+        return self.flatten()._rows(self._positions("gather", axis, index))
 
     def _aligned(self, name: str, dim: int, index: Self) -> int:
         """The axis `dim`, along which `index` fits this tensor."""
@@ -337,9 +342,10 @@ class Indexing(Creation):
             )
         return axis
 
-    def _positions(self, axis: int, index: Self) -> Self:
+    def _positions(self, name: str, axis: int, index: Self) -> Self:
         """The flat positions in this tensor of the elements that `index` names along `axis`."""
         sizes = self._sizes
+        index = checked(name, index, sizes[axis], axis)
         wide = _index_dtype(sizes)
         if index.dtype.itemsize < 4 or wide is dtypes.int64:
             index = index.cast(wide)
@@ -373,7 +379,7 @@ class Indexing(Creation):
                 line=here(),
             )
         values = source.shrink([(0, size) for size in index.shape]).cast(self.dtype).flatten()
-        position = self._positions(axis, index).flatten()
+        position = self._positions("scatter_add", axis, index).flatten()
         return self.flatten()._added_at(position, values).reshape(self.shape)
 
     def _added_at(self, target: Self, rows: Self) -> Self:
@@ -460,7 +466,7 @@ class Indexing(Creation):
         # The axes of the result but for those of indices; None for a new one.
         vectors: list[Self | None] = []
         tensors: list[int] = []
-        indices: list[tuple[Self, int, int]] = []
+        indices: list[tuple[Self, int, int, int]] = []
         total: Any = self._like(UOp.const(wide, 0))
         axis = 0
         for part in keys:
@@ -477,7 +483,7 @@ class Indexing(Creation):
                 tensors.append(len(vectors))
                 vectors.append(None)
                 index = self._of(part.uop, part.device, part._variables)
-                indices.append((index, size, step))
+                indices.append((index, size, step, axis))
             elif isinstance(part, UOp):
                 place, variables = as_size("setitem", part)
                 total = total + self._holding(variables)._size_number(place) * step
@@ -486,9 +492,9 @@ class Indexing(Creation):
                     raise self._outside(part, axis)
                 total = total + part % size * step
             axis += 1
-        check_devices("setitem", [self, *[index for index, _, _ in indices]])
+        check_devices("setitem", [self, *[index for index, *_ in indices]])
         first = indices[0][0]
-        nodes = first._meet("setitem", *[index for index, _, _ in indices[1:]], unify=False)
+        nodes = first._meet("setitem", *[index for index, *_ in indices[1:]], unify=False)
         shape = max((node.shape for node in nodes), key=len)
         is_together = tensors == list(range(tensors[0], tensors[0] + len(tensors)))
         front = tensors[0] if is_together else 0
@@ -496,8 +502,9 @@ class Indexing(Creation):
         ndim = len(rest) + len(shape)
         lead = (1,) * front
         inside: Any = None
-        for (index, size, step), node in zip(indices, nodes):
-            at, is_in = index._like(node)._flat_position([index._like(node)], [size])
+        for (index, size, step, axis), node in zip(indices, nodes):
+            looked = checked("setitem", index._like(node), size, axis)
+            at, is_in = looked._flat_position([looked], [size])
             at = at.reshape(*lead, *node.shape, *[1] * (len(rest) - front))
             is_in = is_in.reshape(at.shape)
             total = total + at.cast(wide) * step

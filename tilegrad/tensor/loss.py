@@ -9,6 +9,7 @@ from typing import Self
 
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.tensor.checked import checked
 from tilegrad.tensor.convolution import Convolution
 from tilegrad.tensor.core import describe
 from tilegrad.tensor.sizes import here, same_shape, show_shape
@@ -120,6 +121,7 @@ class Loss(Convolution):
             )
         # Chosen by comparison, so that the choice and its derivative fuse with the softmax around
         # them.
+        target = checked("nll_loss", target, self.shape[axis], axis, wraps=False, skip=ignore_index)
         is_class = target.unsqueeze(-1).eq(self._places(self.shape[axis])).movedim(-1, axis)
         loss = -(is_class.where(self, 0).sum(axis))
         counts = (

@@ -59,7 +59,7 @@ class Scatter(Sorting):
         axis, values = self._to_scatter("scatter", dim, index, src)
         if not index._has_elements() or not self._has_elements():
             return self
-        place = self._positions(axis, index).flatten()
+        place = self._positions("scatter", axis, index).flatten()
         nobody = self.zeros_like(dtype=dtypes.int32).flatten() - 1
         order = self._places(place._sizes[0])
         last = nobody._folded_into(place, order, None)
@@ -98,7 +98,7 @@ class Scatter(Sorting):
             known = {"sum": "amax", "prod": "amin", "mean": "amin"}.get(reduce, reduce)
             folded = wide.scatter_reduce(dim, index, values.cast(dtypes.int32), known, include_self)
             return folded.cast(dtypes.bool)
-        place = self._positions(axis, index).flatten()
+        place = self._positions("scatter_reduce", axis, index).flatten()
         base, values = self.flatten(), values.flatten()
         ones = values.zeros_like(dtype=dtypes.int32) + 1
         zeros = base.zeros_like(dtype=dtypes.int32)
