@@ -25,6 +25,9 @@ from tilegrad.target import Target
 
 __all__ = ["Fusion", "fuse"]
 
+# A kernel as it would be built, for what it reads and where, and the ranges of its result.
+Trace = tuple[KernelBuilder, tuple[UOp, ...]]
+
 _DEPTH = 200
 _LEAVES = 48
 # Of a kernel, about: compilers take more than twice the time for twice the operations.
@@ -427,17 +430,18 @@ def _move_back(nodes: list[UOp], fusion: Fusion, target: Target) -> None:
     """
     movable = (Reason.EXPANDED, Reason.REDUCED_AGAIN, Reason.SHARED, Reason.COSTLY)
     readers = _readers(nodes, fusion.stored)
+    traces: dict[UOp, Trace] = {}
     for value in [node for node, reason in reversed(fusion.stored.items()) if reason in movable]:
         kernels = {_kernel_of(reader, fusion) for reader in readers[value]}
         if len(kernels) != 1:
             fusion.refused[value] = (Reason.SHARED, nbytes(value), 0)
             continue
         (kernel,) = kernels
-        verdict = _can_join(value, kernel, fusion, target)
+        verdict = _can_join(value, kernel, fusion, target, traces)
         if isinstance(verdict, Reason):
             fusion.refused[value] = (verdict, 2 * nbytes(value), flops_of(value) * elements(kernel))
             continue
-        del fusion.stored[value]
+        del fusion.stored[value], traces[kernel]
         fusion.joined[value] = kernel
         fusion.outer.setdefault(kernel, []).append(verdict)
 
@@ -461,7 +465,9 @@ def _readers(nodes: Iterable[UOp], stored: dict[UOp, Reason]) -> dict[UOp, set[U
     return readers
 
 
-def _can_join(value: UOp, kernel: UOp, fusion: Fusion, target: Target) -> frozenset[int] | Reason:
+def _can_join(
+    value: UOp, kernel: UOp, fusion: Fusion, target: Target, traces: dict[UOp, Trace]
+) -> frozenset[int] | Reason:
     """The kernel's axes that `value` shares, or why it cannot join.
 
     Legal: at every use, each axis of `value` is an output range of the kernel, or has one element.
@@ -469,7 +475,9 @@ def _can_join(value: UOp, kernel: UOp, fusion: Fusion, target: Target) -> frozen
     """
     if kernel.op in _FORCED and kernel.op is not Ops.CONTIGUOUS:
         return fusion.stored[value]
-    builder, outputs = _trace(kernel, fusion)
+    if kernel not in traces:
+        traces[kernel] = _trace(kernel, fusion)
+    builder, outputs = traces[kernel]
     uses = builder.reads.get(value, [])
     axis_of = {part: axis for axis, part in enumerate(outputs) if part.op is Ops.RANGE}
     if not uses or any(index != uses[0] for index in uses):
@@ -533,8 +541,7 @@ def _as_held(
     )
 
 
-def _trace(kernel: UOp, fusion: Fusion) -> tuple[KernelBuilder, tuple[UOp, ...]]:
-    """The kernel as it would be built, for what it reads and where."""
+def _trace(kernel: UOp, fusion: Fusion) -> Trace:
     builder = KernelBuilder(
         lambda node: UOp(Ops.DEFINE_GLOBAL, node.dtype.ptr(), (), 0),
         lambda node: node in fusion.stored,
