@@ -66,8 +66,9 @@ def pullback(
             regions.reach(found, gradient, flow, through)
             continue
         if node.op is Ops.LOOP:
-            for source, part in loop_gradients(node, parts_of.pop(node, {}), through, pullback):
-                flow[source] = flow[source] + part if source in flow else part
+            given = parts_of.pop(node, {})
+            for source, total in loop_gradients(node, given, through, pullback):
+                flow[source] = flow[source] + total if source in flow else total
             continue
         if gradient is None or (node.op in NO_DERIVATIVE and node not in computed):
             continue
