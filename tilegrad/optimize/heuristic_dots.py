@@ -29,6 +29,8 @@ _WORTH_DOTS = 1 << 12
 _WORTH_PADDING = 0.7
 
 
+# So many blocks of rows for each chunk may be copied apart.
+_MOST_BLOCKS = 2
 # Bytes of a line of memory, and how often an element is used where reading it is what takes time.
 _LINE, _FEW_USES = 64, 128
 # What it costs to copy a byte that has its neighbours beside it, where others are turned.
@@ -93,7 +95,12 @@ def _best_depth(dots: list[Dot], lanes: UOp, unit: MatrixUnit) -> UOp | None:
 
 def _is_side_by_side(side: UOp, depth: UOp) -> bool:
     """Whether memory has what the unit takes as it is."""
-    if side.op is not Ops.LOAD or len(side.src) != 2:
+    return side.op is Ops.LOAD and len(side.src) == 2 and _is_beside(side, depth)
+
+
+def _is_beside(side: UOp, depth: UOp) -> bool:
+    """Whether neighbours along `depth` are neighbours in memory."""
+    if side.op is not Ops.LOAD:
         return False
     found = terms_of(side.src[1])
     return found is not None and found[0].get(depth) == 1
@@ -110,11 +117,16 @@ class _Tile:
         if not shaper.split_to(lanes, OptOps.UPCAST, step):
             return False
         written = self.newest(Axis.UPCAST)
-        # Where chunks share the panels, they need not share the rows.
-        has_panels = any(
-            part.src[0].arg % max(shaper.target.threads, 1) == 0
-            for part in shaper.outputs()
-            if part not in rows and part.src[0].op is Ops.CONST
+        # Where chunks share the panels, they need not share the rows, but blocks of turned ones.
+        found = self.side(written, has_lanes=False)
+        has_panels = (
+            found is not None
+            and _is_beside(found[1], depth)
+            and any(
+                part.src[0].arg % max(shaper.target.threads, 1) == 0
+                for part in shaper.outputs()
+                if part not in rows and part.src[0].op is Ops.CONST
+            )
         )
         vectors = max(step // shaper.target.lanes_of(fold.dtype), 1)
         shaper.write_rows(rows, vectors, is_shared=not has_panels)
@@ -199,8 +211,12 @@ class _Tile:
             ),
             None,
         )
-        cost = _RUN if is_run else 1.0
-        is_whole = blocks is None or cost * nbytes * chunks < cost * nbytes + panels * (blocks - 1)
+        if is_run:
+            repeated = _RUN * nbytes * (chunks - 1)
+            is_whole = blocks is None or repeated < panels * (blocks - 1)
+        else:
+            # Steps along the fold are far apart in a copy of many rows.
+            is_whole = blocks is None or blocks > _MOST_BLOCKS * chunks
         if is_whole and self.copy(name, value, own, None):
             return
         if loops and blocks is not None:
