@@ -193,6 +193,10 @@ class Context:
     function, `@Context(NOOPT=1)`, it sets them for each call. `TRAINING=1` is `Tensor.train()`.
 
     Raises ConfigError for an unknown name or value.
+
+    >>> with Context(DEBUG=0, NOOPT=1):
+    ...     print(Tensor([1, 2]).sum().item())
+    3
     """
 
     def __init__(self, **values: object):
@@ -239,6 +243,10 @@ class Context:
 
 
 def getenv(name: str, default: int | str = 0) -> int | str:
-    """The environment variable `name` for a user's own script, read as the type of `default`."""
+    """The environment variable `name` for a user's own script, read as the type of `default`.
+
+    >>> getenv("STEPS_OF_MINE", 10)
+    10
+    """
     value = os.environ.get(name, "")
     return default if value == "" else type(default)(value)

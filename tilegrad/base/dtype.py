@@ -37,6 +37,9 @@ class Place(Enum):
 class DType:
     """A scalar or vector type. `itemsize` is the bytes of one lane, `kind` one of bool int uint
     float index void.
+
+    >>> dtypes.half.name, dtypes.half.itemsize, dtypes.half.vec(4)
+    ('float16', 2, dtypes.half.vec(4))
     """
 
     __slots__ = (
@@ -173,6 +176,9 @@ def _restore(text: str) -> DType:
 class dtypes:
     """Every dtype by its name, and by the C-like name under which it prints (`float`, `long`,
     `uchar`).
+
+    >>> dtypes.float32, dtypes.float, dtypes.int8.max
+    (dtypes.float, dtypes.float, 127)
     """
 
     void: Final = DType("void", 0, "void", "void")
@@ -317,7 +323,11 @@ _PROMOTED[dtypes.index, dtypes.index] = dtypes.index
 
 
 def promote(a: DType, b: DType) -> DType:
-    """The dtype in which `a` and `b` meet (the table is in docs/dtypes.md)."""
+    """The dtype in which `a` and `b` meet (the table is in docs/dtypes.md).
+
+    >>> promote(dtypes.int32, dtypes.half)
+    dtypes.half
+    """
     return _PROMOTED[a, b]
 
 
@@ -381,6 +391,9 @@ def can_lossless_cast(source: DType, target: DType) -> bool:
 def sum_dtype(dtype: DType) -> DType:
     """The dtype in which a sum is kept: small integers and bool widen to 32 bits, half, bfloat16
     and the floats of 8 bits to float32.
+
+    >>> sum_dtype(dtypes.uint8)
+    dtypes.uint
     """
     if dtype is dtypes.bool:
         return dtypes.int32
@@ -418,6 +431,9 @@ def _round_float(value: float, dtype: DType) -> float:
 def truncate(value: Any, dtype: DType) -> Any:
     """`value` as `dtype` holds it: floats rounded to nearest even, fixed-width integers wrapped
     around.
+
+    >>> truncate(300, dtypes.uint8), truncate(0.1, dtypes.half)
+    (44, 0.0999755859375)
     """
     kind = dtype.kind
     if kind == "float":
@@ -434,6 +450,9 @@ def truncate(value: Any, dtype: DType) -> Any:
 def as_const(value: Any, dtype: DType) -> Any:
     """`value` as the argument of a CONST of `dtype`; a float outside an integer's range wraps, NaN
     becomes 0.
+
+    >>> as_const(2.7, dtypes.int32)
+    2
     """
     if isinstance(value, float) and not dtype.is_float and dtype.kind != "bool":
         value = (

@@ -26,6 +26,12 @@ __all__ = [
 class TilegradError(Exception):
     """The root of all errors raised on purpose: `headline` is the fact, `details` the labelled
     lines under it as they were given. `names_line` says whether the user's line is added.
+
+    >>> try:
+    ...     Tensor([1, 2]) + Tensor([1, 2, 3])
+    ... except TilegradError as error:
+    ...     print(type(error).__name__, error.headline, sep=": ")
+    ShapeError: add: shapes do not broadcast: (2,) and (3,)
     """
 
     names_line = True

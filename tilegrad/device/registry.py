@@ -34,7 +34,11 @@ _BUILT_IN = {
 
 
 class Devices:
-    """The table behind `Device`."""
+    """The table behind `Device`.
+
+    >>> "CPU" in Device, Device.canonical("cpu")
+    (True, 'CPU')
+    """
 
     def __init__(self) -> None:
         self._factories: dict[str, Factory] = {}

@@ -46,7 +46,11 @@ def _drop(dead: weakref.ref[UOp]) -> None:
 
 
 class UOp:
-    """One node: `UOp(op, dtype, src, arg)`. The same four give the same object."""
+    """One node: `UOp(op, dtype, src, arg)`. The same four give the same object.
+
+    >>> (UOp.variable("n", 1, 8) * 2 + 1).vmax
+    17
+    """
 
     __slots__ = (
         "__weakref__", "_below", "_bounds", "_digest", "_divisor", "_is_constant", "_ranges",
@@ -536,5 +540,9 @@ def Variable(name: str, low: int, high: int) -> UOp:
 
     `Variable("n", 1, 8).bind(3)` gives it a value for the tensors made with it; one compiled kernel
     serves all values.
+
+    >>> n = Variable("n", 1, 8)
+    >>> Tensor.ones(n.bind(3)).sum().item()
+    3.0
     """
     return UOp.variable(name, low, high)

@@ -26,7 +26,17 @@ __all__ = ["DataLoader", "Dataset", "Subset", "TensorDataset", "collate", "rando
 
 
 class Dataset:
-    """A data set by index: a subclass gives `__len__` and `__getitem__`."""
+    """A data set by index: a subclass gives `__len__` and `__getitem__`.
+
+    >>> class Squares(nn.data.Dataset):
+    ...     def __len__(self):
+    ...         return 3
+    ...
+    ...     def __getitem__(self, index):
+    ...         return index**2
+    >>> [Squares()[i] for i in range(3)]
+    [0, 1, 4]
+    """
 
     def __getitem__(self, index: int) -> Any:
         raise NotImplementedError

@@ -222,6 +222,12 @@ class CosineAnnealingLR(LRScheduler):
 class WarmupCosineLR(LRScheduler):
     """base * t / warmup_steps up to there, then half a cosine down to base * min_ratio at step
     total_steps, and no further.
+
+    >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+    >>> scheduler = nn.schedulers.WarmupCosineLR(optimizer, 2, 10)
+    >>> scheduler.step()
+    >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
+    [0.5]
     """
 
     def __init__(
@@ -411,6 +417,14 @@ class SequentialLR(LRScheduler):
 
     Raises ConfigError unless there is one milestone fewer than schedulers; for a scheduler that
     keeps more than its count.
+
+    >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+    >>> warm = nn.schedulers.LinearLR(optimizer, start_factor=0.5, total_iters=2)
+    >>> rest = nn.schedulers.ExponentialLR(optimizer, gamma=0.5)
+    >>> scheduler = nn.schedulers.SequentialLR(optimizer, [warm, rest], milestones=[2])
+    >>> scheduler.step()
+    >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
+    [0.75]
     """
 
     def __init__(

@@ -33,7 +33,11 @@ def __getattr__(name: str) -> Any:
 
 
 class Unmatched(NamedTuple):
-    """Names that stand on one side only."""
+    """Names that stand on one side only.
+
+    >>> nn.state.Unmatched([], ["head.weight"]).unexpected
+    ['head.weight']
+    """
 
     missing: list[str]
     unexpected: list[str]

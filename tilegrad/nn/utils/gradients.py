@@ -55,7 +55,15 @@ def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0) -
 def clip_grads_with_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor
 ) -> None:
-    """Scale all gradients, of norm `total_norm`, by min(1, max_norm / (total_norm + 1e-6))."""
+    """Scale all gradients, of norm `total_norm`, by min(1, max_norm / (total_norm + 1e-6)).
+
+    >>> w = Tensor([3.0, 4.0], requires_grad=True)
+    >>> w.square().sum().backward()
+    <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+    >>> nn.utils.clip_grads_with_norm_([w], 5.0, Tensor(10.0))
+    >>> w.grad.numpy().round(3).tolist()
+    [3.0, 4.0]
+    """
     factor = (max_norm / (total_norm + 1e-6)).minimum(1.0)
     for tensor in _with_gradients(parameters):
         gradient = _gradient(tensor)

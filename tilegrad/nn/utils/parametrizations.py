@@ -100,6 +100,10 @@ def spectral_norm(
     et al., "Spectral Normalization", 2018). Gives the module.
 
     Raises ShapeError for a weight of fewer than two axes.
+
+    >>> layer = nn.utils.parametrizations.spectral_norm(nn.Linear(2, 3))
+    >>> layer.weight.shape
+    (3, 2)
     """
     axis = dim if dim is not None else int("Transpose" in type(module).__name__)
     norm = SpectralNorm(getattr(module, name), n_power_iterations, eps, axis)

@@ -35,7 +35,12 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
 
 
 def remove_weight_norm(module: Any, name: str = "weight") -> Any:
-    """Hold the weight itself again; gives the module. Raises ConfigError where it is not normed."""
+    """Hold the weight itself again; gives the module. Raises ConfigError where it is not normed.
+
+    >>> layer = nn.utils.remove_weight_norm(nn.utils.weight_norm(nn.Linear(2, 3)))
+    >>> list(layer.state_dict())
+    ['bias', 'weight']
+    """
     return _removed("remove_weight_norm", module, name, ("_g", "_v"))
 
 
@@ -48,6 +53,10 @@ def spectral_norm(
 ) -> Any:
     """As `parametrizations.spectral_norm`, with the trained weight as `weight_orig`, the vectors of
     the power iteration as `weight_u` and `weight_v`.
+
+    >>> layer = nn.utils.spectral_norm(nn.Linear(2, 3))
+    >>> list(layer.state_dict())
+    ['bias', 'weight_orig', 'weight_u', 'weight_v']
     """
     weight = _tensor("spectral_norm", module, name)
     axis = dim if dim is not None else int("Transpose" in type(module).__name__)
@@ -68,7 +77,12 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
-    """Hold the weight itself again; gives the module. Raises ConfigError where it is not normed."""
+    """Hold the weight itself again; gives the module. Raises ConfigError where it is not normed.
+
+    >>> layer = nn.utils.remove_spectral_norm(nn.utils.spectral_norm(nn.Linear(2, 3)))
+    >>> list(layer.state_dict())
+    ['bias', 'weight']
+    """
     return _removed("remove_spectral_norm", module, name, ("_orig", "_u", "_v"))
 
 
