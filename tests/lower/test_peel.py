@@ -25,9 +25,10 @@ def doubled(count: int) -> UOp:
     return UOp(Ops.SINK, dtypes.void, (store,), KernelInfo("E", (0,)))
 
 
-def program(count: int, target: Target) -> list[UOp]:
+def program(count: int, target: Target, multiple: int = 8) -> list[UOp]:
     kernel = Kernel(doubled(count), target)
-    return kernel.apply_opts([Opt(OptOps.PADTO, 0, 8), Opt(OptOps.UPCAST, 0, 8)]).linearize()
+    opts = [Opt(OptOps.PADTO, 0, multiple), Opt(OptOps.UPCAST, 0, 8)]
+    return kernel.apply_opts(opts).linearize()
 
 
 def test_only_the_last_turn_has_gates() -> None:
@@ -46,6 +47,14 @@ def found_end(found: list[UOp]) -> UOp:
     return end
 
 
+def test_several_turns_with_gates_are_a_loop() -> None:
+    found = program(197, TARGET, 64)
+    assert [node.src[0].arg for node in found if node.op is Ops.RANGE] == [24, 8]
+    stores = [node for node in found if node.op is Ops.STORE]
+    assert [len(node.src) for node in stores] == [3, 4]
+    assert found[-1].src == tuple(stores)
+
+
 @pytest.mark.parametrize(("count", "has_mask"), [(13, True), (29, False)])
 def test_short_loops_and_targets_without_masks_stay(count: int, has_mask: bool) -> None:
     found = program(count, replace(TARGET, has_mask=has_mask))
@@ -60,10 +69,11 @@ def test_rows_that_no_vector_divides(device: str) -> None:
     with Context(DEVICE=device):
         t = Tensor(x)
         found = [t.softmax(1), t.max(1), t.sum(1), t * 2 + 1, t.cumsum(1), t.layernorm()]
+        found.append(Tensor(x.reshape(1, 3, 53)).expand(2, 3, 53).contiguous().max((0, 2)))
         deviation = np.sqrt(wide.var(1, keepdims=True) + 1e-5)
         wanted = [
             power / power.sum(1, keepdims=True), wide.max(1), wide.sum(1), wide * 2 + 1,
-            wide.cumsum(1), (wide - wide.mean(1, keepdims=True)) / deviation,
+            wide.cumsum(1), (wide - wide.mean(1, keepdims=True)) / deviation, wide.max(1),
         ]  # fmt: skip
         for result, exact in zip(found, wanted, strict=True):
             np.testing.assert_allclose(result.numpy(), exact, rtol=2e-5, atol=1e-5)

@@ -102,6 +102,15 @@ def test_one_hot_needs_no_table_of_its_columns() -> None:
     assert all(axis is Axis.LOOP for _, axis in loops(item))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64"])
+def test_a_sum_that_picks_has_no_loop(dtype: str) -> None:
+    """Whatever integers name what is picked: labels are often wider than a counter."""
+    labels = Tensor.empty(8, 1, dtype=dtype)
+    picked = Tensor.arange(64).eq(labels).where(floats(8, 64), 0.0).sum(1)
+    (item,) = kernels(plan(picked))
+    assert [size for size, _ in loops(item)] == [8]
+
+
 def test_two_outputs_over_one_input_are_two_kernels() -> None:
     """A kernel has several outputs only where it updates memory in place."""
     x = floats(8, 64)

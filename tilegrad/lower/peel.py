@@ -1,9 +1,10 @@
-"""The last turn of a loop apart, where it alone needs a mask.
+"""The last turns of a loop apart, where they alone need a mask.
 
 An axis that vectors do not divide is padded, and every vector along it has a gate per lane. Only in
-the last turn is any lane of it closed. A load with a mask waits on many processors for the stores
-before it, and a store with one takes many times as long as a whole one. So the loop runs one turn
-less, without the gates, and its body comes once more behind it, with them.
+the last turn, or a few where chunks were padded alike, is any lane of it closed. A load with a mask
+waits on many processors for the stores before it, and a store with one takes many times as long as
+a whole one. So the loop runs that much less, without the gates, and its body comes once more behind
+it, with them.
 
     before   i: 0..13     STORE(a, i*16, x, i*16 + (0..15) < 197)
     after    i: 0..12     STORE(a, i*16, x)
@@ -23,6 +24,8 @@ __all__ = ["peel"]
 
 # A body of more instructions is not repeated: it has more to do than to wait for a mask.
 _MOST = 160
+# More turns with gates than these are no end of a loop. Several are padded where chunks share.
+_MOST_TURNS = 8
 # What has a number of its own, which no copy may share.
 _NUMBERED = (Ops.DEFINE_ACC, Ops.DEFINE_LOCAL)
 # What stays where it stands.
@@ -39,12 +42,15 @@ def peel(program: Sequence[UOp], target: Target) -> list[UOp]:
     while place < len(program):
         loop = program[place]
         end = _end_of_innermost(program, place)
-        if end is not None:
-            shorter = _shorter(loop, number + 1)
-            opened = _opened(program[place + 1 : end], loop, shorter) if shorter else {}
-            made = _apart(program, place, end, shorter, opened) if shorter and opened else None
-            if made is not None:
-                program, number = made, number + 1
+        for turns in range(1, _MOST_TURNS + 1):
+            shorter = _shorter(loop, turns, number + 1) if end is not None else None
+            if end is None or shorter is None:
+                break
+            opened = _opened(program[place + 1 : end], loop, shorter)
+            if opened:
+                made = _apart(program, place, end, shorter, opened)
+                program, number = (program, number) if made is None else (made, number + 2)
+                break
         place += 1
     return program
 
@@ -61,11 +67,12 @@ def _end_of_innermost(program: list[UOp], place: int) -> int | None:
     return None
 
 
-def _shorter(loop: UOp, number: int) -> UOp | None:
+def _shorter(loop: UOp, turns: int, number: int) -> UOp | None:
     extent = loop.src[0]
-    if extent.op is not Ops.CONST or extent.arg < 3:
+    if extent.op is not Ops.CONST or extent.arg < 3 * turns:
         return None
-    return loop.replace(src=(UOp.const(extent.dtype, extent.arg - 1),), arg=(number, loop.arg[1]))
+    left = UOp.const(extent.dtype, extent.arg - turns)
+    return loop.replace(src=(left,), arg=(number, loop.arg[1]))
 
 
 def _opened(body: list[UOp], loop: UOp, shorter: UOp) -> dict[UOp, UOp]:
@@ -87,12 +94,15 @@ def _opened(body: list[UOp], loop: UOp, shorter: UOp) -> dict[UOp, UOp]:
 def _apart(
     program: list[UOp], place: int, end: int, shorter: UOp, opened: dict[UOp, UOp]
 ) -> list[UOp] | None:
-    """The loop from `place` to `end` as the shorter one, and the last turn behind it; None where
+    """The loop from `place` to `end` as the shorter one, and the last turns behind it; None where
     something in it does not change from turn to turn.
     """
     loop, foot, body = program[place], program[end], program[place + 1 : end]
     whole: dict[UOp, UOp] = {loop: shorter, **opened}
-    last: dict[UOp, UOp] = {loop: UOp.const(loop.dtype, shorter.src[0].arg)}
+    left = loop.src[0].arg - shorter.src[0].arg
+    first = UOp.const(loop.dtype, shorter.src[0].arg)
+    tail = loop.replace(src=(UOp.const(loop.dtype, left),), arg=(shorter.arg[0] + 1, loop.arg[1]))
+    last: dict[UOp, UOp] = {loop: first if left == 1 else tail + first}
     turns = [_without_gate(node, whole) for node in body if node not in opened]
     again = [_copied(node, last) for node in body]
     if any(made is node for made, node in zip(again, body, strict=True)):
@@ -102,27 +112,32 @@ def _apart(
     start = next(number for number, node in enumerate(program) if node.op is Ops.RANGE)
     # What needs no loop any more goes before all of them, where another last turn finds it.
     head, known = before[:start], set(before[:start])
-    for node in (shorter.src[0], last[loop], *opened.values(), *again):
+    for node in (*shorter.src, *tail.src, first, *opened.values(), *again):
         if node not in known and node.op not in _EFFECTS and known.issuperset(node.src):
             head.append(node)
             known.add(node)
     there = _visible(before)
     if any(node in there and (node.op in _EFFECTS[1:] or not there[node]) for node in again):
         return None
+    again = [node for node in dict.fromkeys(again) if node not in known and node not in there]
+    behind = again
+    if left > 1:
+        behind = [tail, last[loop], *again, UOp(Ops.END, dtypes.void, (tail,))]
     found = [
         *head,
         *before[start:],
         shorter,
         *dict.fromkeys(made for made in turns if made is not None),
         closed,
-        *[node for node in dict.fromkeys(again) if node not in known and node not in there],
+        *behind,
     ]
     # What waited for the loop, or for something in it, waits for both.
     effects = [node for node in body if node.op in (Ops.STORE, Ops.ASSIGN)]
     both: dict[UOp, tuple[UOp, ...]] = {
         node: (whole.get(node, node), last[node]) for node in effects
     }
-    both[foot] = (closed, *[last[node] for node in effects])
+    # What stands behind is later anyway; loops around it are no concern of the foot's.
+    both[foot] = (closed, *behind[-1:]) if left > 1 else (closed,)
     rest: dict[UOp, UOp] = {}
     for node in program[end + 1 :]:
         src: list[UOp] = []

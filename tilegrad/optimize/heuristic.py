@@ -331,7 +331,9 @@ class _Shaper:
             self.stage_window(strided)
             folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
             store = _stores(self.ast)[0]
-        has_lanes = [self.vectorize_fold(fold, width, is_alone=len(folds) == 1) for fold in folds]
+        has_lanes = [
+            self.vectorize_fold(fold, self.lanes(fold), is_alone=len(folds) == 1) for fold in folds
+        ]
         for nest in [node for node in self.ast.toposort() if node.op is Ops.END]:
             self.vectorize_nest(nest, width)
         for loop in reversed(loop_order(self.ast)):
@@ -345,6 +347,17 @@ class _Shaper:
                 if not self.turn(loop, folds, width):
                     self.vectorize_output(loop, width, folds=len(folds) == 1)
                 break
+
+    def lanes(self, fold: UOp) -> int:
+        """How many elements of what a fold runs over one vector holds."""
+        folded = set(fold.src[1:])
+        loads = [
+            node.dtype
+            for node in fold.src[0].toposort()
+            if node.op is Ops.LOAD and folded & node.ranges
+        ]
+        widest = max((fold.dtype, *loads), key=lambda dtype: dtype.itemsize)
+        return self.target.lanes_of(widest)
 
     def vectorize_fold(self, fold: UOp, width: int, *, is_alone: bool) -> bool:
         """Vector accumulators along a contiguous reduce axis, for several results if they share
@@ -372,7 +385,7 @@ class _Shaper:
             vectors = 1 if rows else 4 if len(fold.src) == 2 else 2
             amount = _lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
             if amount > 1:
-                self.split_to(loop, OptOps.UNROLL, amount)
+                self.split_to(loop, OptOps.UNROLL, amount, is_shared=False)
             for axis, count in rows:
                 self.move(OptOps.UPCAST, axis, count)
             return True
@@ -399,7 +412,7 @@ class _Shaper:
                 amounts = [count * width for count in (4, 2, 1)] + [width // 2, width // 4]
                 amount = next((each for each in amounts if each > 1 and extent % each == 0), 1)
                 if amount < width <= extent and self.target.has_mask:
-                    self.split_to(loop, OptOps.UPCAST, width)
+                    self.split_to(loop, OptOps.UPCAST, width, is_shared=False)
                 elif amount > 1:
                     self.move(OptOps.UPCAST, loop, amount)
                 return
@@ -795,6 +808,8 @@ def _lane_amount(extent: int, width: int, vectors: int, *, has_mask: bool) -> in
     padded = -(-extent // width) * width
     if has_mask and width < extent <= vectors * width and extent >= _WORTH_MASKING * padded:
         return padded
+    if has_mask and extent >= _LONG * vectors * width:
+        return vectors * width
     if extent >= width:
         half = width // 2
         if extent < 4 * width and half > 1 and extent % half == 0:

@@ -154,6 +154,17 @@ def lift_cast(node: UOp, cast: UOp, c: UOp) -> UOp | None:
 
 
 @COLLAPSE.rule(
+    "cast-once", UPat(Ops.CAST, dtype=_INTEGERS, src=(UPat(Ops.CAST, name="cast"),), name="node")
+)
+def cast_once(node: UOp, cast: UOp) -> UOp | None:
+    """An index that became an integer in two steps, of which none loses anything, is cast once."""
+    inner = cast.src[0]
+    if inner.dtype is not dtypes.index or cast.dtype not in _INTEGERS:
+        return None
+    return inner.cast(node.dtype) if _fits(inner, cast.dtype) else None
+
+
+@COLLAPSE.rule(
     "compare-as-index",
     UPat((Ops.CMPEQ, Ops.CMPNE, Ops.CMPLT), src=(UPat(name="x"), UPat(name="y")), name="node"),
 )
