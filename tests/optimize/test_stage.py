@@ -165,6 +165,36 @@ def test_seven_neighbours_are_better_rows_than_eight_pictures() -> None:
     assert not any(opt.op is TILE for opt in opts)
 
 
+def test_few_steps_make_results_that_are_neighbours() -> None:
+    """The weights' gradient of a convolution of small pictures: the places of a filter are the
+    rows, as results apart would take longer to store than to compute.
+    """
+    x = SEED.standard_normal((4, 64, 4, 4), np.float32)
+    g = SEED.standard_normal((4, 64, 4, 4), np.float32)
+    weight = Tensor.empty(64, 64, 3, 3)
+    (gradient,) = (
+        Tensor(x).realize().conv2d(weight, padding=1).gradient(weight, gradient=Tensor(g).realize())
+    )
+    ast = kernel_of(gradient)
+    opts = heuristic(ast, WIDE)
+    assert [opt.arg for opt in opts if opt.op is UPCAST] == [32, 3, 3]
+    assert [opt.axis for opt in opts if opt.op is STAGE] == [-1, -1]
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (4, 4), (2, 3))
+    expected = np.einsum("ncklyx,noyx->ockl", windows, g)
+    np.testing.assert_allclose(run(ast, opts, expected.shape, g, x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_that_lie_apart_are_packed() -> None:
+    """The gradient by the input of few pixels: channels are lanes, as pictures would take a line of
+    memory for each weight.
+    """
+    x, w = Tensor.empty(16, 256, 4, 4), Tensor.empty(256, 256, 3, 3).realize()
+    (gradient,) = x.conv2d(w, padding=1).gradient(x, gradient=Tensor.empty(16, 256, 4, 4).realize())
+    opts = heuristic(kernel_of(gradient), WIDE)
+    assert [opt.arg for opt in opts if opt.op is UPCAST] == [32, 8]
+
+
 def test_a_fold_along_columns_is_cut() -> None:
     """Each of its steps takes another line of a matrix whose rows are results: all rows see a part
     of the steps while their lines are near.
@@ -179,6 +209,10 @@ def test_a_fold_along_columns_is_cut() -> None:
     np.testing.assert_allclose(run(ast, opts, expected.shape, a, b), expected, rtol=1e-4, atol=1e-4)
     straight = kernel_of(Tensor(a).realize() @ Tensor(b).realize().repeat(1, 3, 1)[:, :1024])
     assert not any(opt.op is TILE for opt in heuristic(straight, WIDE))
+    # Windows of which each step is the next element use up their lines.
+    x, w = Tensor.empty(512, 1, 28, 28).realize(), Tensor.empty(32, 1, 5, 5)
+    (gradient,) = x.conv2d(w).gradient(w, gradient=Tensor.empty(512, 32, 24, 24).realize())
+    assert 1 not in [opt.arg for opt in heuristic(kernel_of(gradient), WIDE) if opt.op is TILE]
 
 
 @pytest.mark.parametrize(("size", "stride"), [(3, 2), (5, 3)])

@@ -65,8 +65,11 @@ _WORTH_PADDING = 0.9
 _GATED = 0.7
 # What one is worth that is one vector wide: each single element is loaded for one multiply-add.
 _NARROW = 0.9
-# And what one is worth whose single elements come from memory.
+# A fold of so few steps takes as long as storing its results apart.
+_SHALLOW = 512
+# And what one is worth whose single elements come from memory, or each from a line of its own.
 _FAR = 0.6
+_SPREAD = 0.8
 # What it costs to pack an element that is alone in memory, or by turning a tile, and to store one,
 # in multiply-adds.
 _PACKED = 48
@@ -177,7 +180,7 @@ class _Shaper:
             least = 4 if len(reuse.rows) == 1 else 1
             self.pack(reuse.stages, depth * step * fold.dtype.itemsize, least)
         if reuse.windows is not None:
-            self.stage_window(reuse.windows)
+            self.stage_window(reuse.windows, is_whole=len(reuse.rows) > 1)
 
     def tile_size(self, lanes: UOp, fold: UOp) -> int:
         """How much of `lanes` a register tile takes: two vectors, or what pads little."""
@@ -232,12 +235,13 @@ class _Shaper:
         if not self.stage(slot, place):
             self.ast = before
 
-    def stage_window(self, slot: int) -> None:
+    def stage_window(self, slot: int, *, is_whole: bool = False) -> None:
         """Copy the part of a padded operand that some output elements need to scratch, where no
         gate is left and neighbours that share a window find it once.
 
         The loops that the window does not move along go inside, so that all of them use a copy;
-        what is left of it outside is as little as fits the cache.
+        what is left of it outside is as little as fits the cache; of what fits as a whole, nothing
+        where `is_whole`, as results that follow one another in memory had better be made so.
         """
         before = self.ast
         limit = self.target.cache_bytes[1] // 2
@@ -260,6 +264,8 @@ class _Shaper:
             for part in each.times
         }
         outside = [part for part in own if part not in shared]
+        if is_whole and not around and _packed_bytes(load, []) <= limit:
+            outside = []
         for loop in (part for part in own if part in shared):
             extent = loop.src[0].arg
             if _packed_bytes(load, [*around, *outside]) <= limit:
@@ -568,6 +574,7 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
     ]
     store = _stores(ast)[0]
     depth = int(prod(part.vmax + 1 for part in fold.src[1:]))
+    inner = max(fold.src[1:], key=lambda part: ast.arg.order.index(part.arg[0]))
     best: tuple[float, _Reuse] | None = None
     for lanes in outputs:
         moves = [load for load in loads if lanes in load.src[1].ranges]
@@ -592,7 +599,10 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
             reverse=True,
         )
         row, many = rows[0], min(int(prod(part.src[0].arg for part in rows)), 8)
-        if row.src[0].arg >= _FEW_ROWS:
+        run = _run_of(store, rows, int(target.registers * _ACCUMULATORS) // 2)
+        if depth <= _SHALLOW and _stride(store.src[1], lanes) != 1 and row not in run and run:
+            rows = run
+        elif row.src[0].arg >= _FEW_ROWS:
             rows = [row]
         strided = [load for load in moves if _stride(load.src[1], lanes) != 1]
         stage = _name_of(fold, moves, everywhere, None)
@@ -624,10 +634,58 @@ def _find_reuse(ast: UOp, fold: UOp, target: Target) -> _Reuse | None:
         window = _name_of(fold, dear, everywhere, lanes)
         if dear and window is None:
             quality *= _GATED
+        if window is None and not any(
+            _stride(load.src[1], part) in (0, 1) for load in stays for part in (rows[0], inner)
+        ):
+            # A line of memory for each element.
+            is_near = _nbytes(stays) <= target.cache_bytes[min(1, len(target.cache_bytes) - 1)]
+            quality *= _SPREAD if is_near else _FAR
         if best is None or quality > best[0] * 1.01:
             cuts = _cuts(fold, stays, rows[0], outputs, target) if len(rows) == 1 else []
             best = (quality, _Reuse(lanes, rows, stage, window, cuts))
     return best[1] if best is not None else None
+
+
+def _run_of(store: UOp, rows: list[UOp], most: int) -> list[UOp]:
+    """Those of `rows`, outermost first, that together are neighbours in what is stored, at most
+    `most` of them.
+    """
+    run: list[UOp] = []
+    length = 1
+    while True:
+        part = next((row for row in rows if _stride(store.src[1], row) == length), None)
+        if part is None or length * part.src[0].arg > most:
+            return run if length >= _FEW_ROWS else []
+        run.insert(0, part)
+        length *= part.src[0].arg
+
+
+def _cuts(
+    fold: UOp, loads: list[UOp], row: UOp, outputs: list[UOp], target: Target
+) -> list[tuple[UOp, int]]:
+    """How to cut a fold whose steps are far apart in an operand of which rows are neighbours, as in
+    `a.T @ b`: each step takes a line of memory for few of its elements, and before the next rows
+    want the others, the caches have lost it. A part of the fold, for all rows, is read as it lies.
+    """
+    if len(loads) != 1 or _stride(loads[0].src[1], row) != 1 or len(target.cache_bytes) < 2:
+        return []
+    (load,) = loads
+    cache = target.cache_bytes[1] // load.dtype.itemsize
+    steps = {part: _stride(load.src[1], part) for part in fold.src[1:]}
+    far = max(fold.src[1:], key=lambda part: steps[part] or 0)
+    step, extent = steps[far], far.src[0]
+    # Steps to the next element use up lines by themselves.
+    if not step or any(abs(each or 0) == 1 for each in steps.values()):
+        return []
+    if extent.op is not Ops.CONST or step * extent.arg <= cache:
+        return []
+    parts = (count for count in range(extent.arg - 1, 0, -1) if extent.arg % count == 0)
+    inside = next((count for count in parts if count * step <= cache // 2), 0)
+    deep = int(prod(part.vmax + 1 for part in fold.src[1:])) // extent.arg * inside
+    if deep < _WORTH_GATHERING:
+        return []
+    around = [part for part in outputs if part is not row and part in load.ranges]
+    return [(far, inside), *((part, 1) for part in reversed(around))]
 
 
 def _strided_window(folds: list[UOp], store: UOp) -> int | None:
@@ -643,31 +701,6 @@ def _strided_window(folds: list[UOp], store: UOp) -> int | None:
         other is not load and other.src[0] is load.src[0] for other in loads
     ):
         return None
-def _cuts(
-    fold: UOp, loads: list[UOp], row: UOp, outputs: list[UOp], target: Target
-) -> list[tuple[UOp, int]]:
-    """How to cut a fold whose steps are far apart in an operand of which rows are neighbours, as in
-    `a.T @ b`: each step takes a line of memory for few of its elements, and before the next rows
-    want the others, the caches have lost it. A part of the fold, for all rows, is read as it lies.
-    """
-    if len(loads) != 1 or _stride(loads[0].src[1], row) != 1 or len(target.cache_bytes) < 2:
-        return []
-    (load,) = loads
-    cache = target.cache_bytes[1] // load.dtype.itemsize
-    steps = {part: _stride(load.src[1], part) for part in fold.src[1:]}
-    far = max(fold.src[1:], key=lambda part: steps[part] or 0)
-    step, extent = steps[far], far.src[0]
-    if not step or extent.op is not Ops.CONST or step * extent.arg <= cache:
-        return []
-    parts = (count for count in range(extent.arg - 1, 0, -1) if extent.arg % count == 0)
-    inside = next((count for count in parts if count * step <= cache // 2), 0)
-    deep = int(prod(part.vmax + 1 for part in fold.src[1:])) // extent.arg * inside
-    if deep < _WORTH_GATHERING:
-        return []
-    around = [part for part in outputs if part is not row and part in load.ranges]
-    return [(far, inside), *((part, 1) for part in reversed(around))]
-
-
     strides = [
         _stride(load.src[1], part) for part in load.ranges if _stride(store.src[1], part) == 1
     ]
