@@ -100,6 +100,24 @@ def test_values_may_be_asked_for_on_the_way() -> None:
     assert x.tolist() == [2.0, 3.0]
 
 
+def test_realized_copies_keep_their_derivative() -> None:
+    """What is computed on the way, also a copy in memory of its own, written to in part."""
+
+    def function(x: Tensor) -> Tensor:
+        y = (x * x).clone().realize()
+        y[0] = x[1] * 3
+        assert y.tolist() == [9.0, 9.0]
+        z = (y * x).contiguous().realize()
+        return z + y.clone().realize().sum().item()
+
+    x = Tensor([2.0, 3.0])
+    value, slope = jvp(function, (x,), (Tensor([1.0, 1.0]),))
+    (outside,) = value.gradient(x, gradient=Tensor([1.0, 1.0]))
+    assert (value.tolist(), slope.tolist()) == ([36.0, 45.0], [15.0, 27.0])
+    inside = grad(lambda x: function(x).sum())(x)
+    assert inside.tolist() == outside.tolist() == [9.0, 33.0]
+
+
 def test_detached_values_are_constants() -> None:
     x = Tensor([2.0, 3.0])
     _, slope = jvp(lambda x: x * x.detach() + x.detach(), (x,), (Tensor([1.0, 1.0]),))

@@ -15,6 +15,7 @@ from tilegrad.func import (
     functional_call,
     grad,
     hessian,
+    jacfwd,
     jacrev,
     jvp,
     stack_module_state,
@@ -261,6 +262,36 @@ def test_assignment_inside() -> None:
     assert vmap(function)(Tensor([1.0, 2.0])).tolist() == [[3.0, 3.0], [6.0, 6.0]]
 
 
+def test_parts_written_inside() -> None:
+    """By slices and by tensors, of a clone and of a new tensor; with derivatives."""
+
+    def function(x: Tensor, at: Tensor) -> Tensor:
+        one, two = x.clone(), Tensor.zeros(4)
+        one[1:3] = x[0] * 2
+        one[3] = one[1] * x[3]
+        two[::2] = x[:2].flip(0)
+        two[at] = x[3] * 10
+        return one + two
+
+    x, at = RANDOM.uniform(-1, 1, (3, 4)).astype("float32"), np.array([0, 3, 1], "int32")
+    expected = np.zeros((3, 4), np.float32)
+    for row, place, found in zip(x, at, expected):
+        one = np.array([row[0], 2 * row[0], 2 * row[0], 2 * row[0] * row[3]])
+        two = np.array([row[1], 0, row[0], 0])
+        two[place] = row[3] * 10
+        found[:] = one + two
+    values = vmap(function)(Tensor(x), Tensor(at)).numpy()
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
+    slopes = vmap(jacrev(lambda x: function(x, Tensor([0]))))(Tensor(x)).numpy()
+    others = vmap(jacfwd(lambda x: function(x, Tensor([0]))))(Tensor(x)).numpy()
+    for row, slope in zip(x, slopes):
+        wanted = np.zeros((4, 4))
+        wanted[0, 0], wanted[0, 3], wanted[1, 0], wanted[2, 0] = 1, 10, 2, 3
+        wanted[3, 0], wanted[3, 3] = 2 * row[3], 2 * row[0]
+        np.testing.assert_allclose(slope, wanted, rtol=1e-6)
+    np.testing.assert_allclose(others, slopes, rtol=1e-6)
+
+
 def test_per_sample_gradients_of_layers() -> None:
     """Those of a batch of one, for each sample."""
     Tensor.manual_seed(1)
@@ -286,6 +317,7 @@ def test_models_of_many_weights() -> None:
     """Per sample and per model, by weights given from outside; the model stays as it was."""
     Tensor.manual_seed(2)
     models = [nn.Linear(2, 2) for _ in range(3)]
+    Tensor.realize(*nn.state.get_parameters(models))
     kept = models[0].weight.uop
     x = Tensor([[1.0, -1.0], [0.5, 2.0]])
     weights = stack_module_state(models)
@@ -428,6 +460,12 @@ def test_errors() -> None:
             action()
         assert "test_vmap.py" in str(caught.value)
     assert outside.uop is kept
+    whole = Tensor([0.0, 0.0, 0.0]).realize()
+    view = whole[1:]
+    with pytest.raises(TransformError, match="assigns what differs between examples"):
+        vmap(lambda row: whole.__setitem__(0, row[0]) or row)(x)  # type: ignore[func-returns-value]
+    whole[1] = 5.0
+    assert (whole.tolist(), view.tolist()) == ([0.0, 5.0, 0.0], [5.0, 0.0])
     kept_row: list[Tensor] = []
     vmap(lambda row: kept_row.append(row * 2) or row)(x)  # type: ignore[func-returns-value]
     with pytest.raises(TransformError, match="stood for a tensor while a function was mapped"):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilegrad.base.errors import DTypeError, ShapeError, TransformError
+from tilegrad.engine.realize import realized
 from tilegrad.func.tree import flatten
 from tilegrad.grad.regions import leaf, moved
 from tilegrad.ir.uop import UOp
@@ -97,6 +98,14 @@ class Held:
     def nodes(self) -> set[UOp]:
         return {node for _, node in self._before}
 
+    def close(self, back: Mapping[UOp, UOp]) -> None:
+        """Let what the function assigned to, as running statistics, be made of what the leaves
+        stand for.
+        """
+        for tensor, _ in self.changed():
+            stored = realized(tensor.uop)
+            tensor.uop = tensor.uop.substitute(back) if stored is None else stored
+
     def changed(self) -> list[tuple[Core, UOp]]:
         """Tensors that are another graph by now, and what they were."""
         return [(tensor, node) for tensor, node in self._before if tensor.uop is not node]
@@ -120,13 +129,12 @@ class Call:
         self.leaves = [leaf(argument.uop) for argument in arguments]
         self.back = {own: each.uop for own, each in zip(self.leaves, arguments)}
         inner = [
-            tensor_of(node, argument, argument._variables, True)
+            tensor_of(node, argument, argument._variables, argument._requires_grad)
             for node, argument in zip(self.leaves, arguments)
         ]
-        self.requires_grad = any(argument._requires_grad for argument in arguments) or None
         held = Held()
         positional, named = build(inner)
-        with transforming():
+        with transforming(self.leaves):
             value = function(*positional, **named)
         self.aux: Any = None
         if has_aux:
@@ -140,16 +148,14 @@ class Call:
             parts, rebuild = flatten(aux)
             self.aux = rebuild([self.given(x) if isinstance(x, Tensor) else x for x in parts])
         for tensor, node in zip(inner, self.leaves):
-            if tensor.uop is not node and node not in tensor._earlier():
+            if tensor.uop is not node:
                 raise TransformError(
                     f"{name}: the function assigns to its argument",
                     argument=show_shape(tensor.shape),
                     line=here(),
                     remedy="assign to a copy, x.clone(), and return it",
                 )
-        # What the function assigned to, as running statistics, keeps values, not leaves.
-        for held_tensor, _ in held.changed():
-            (held_tensor.uop,) = moved([held_tensor.uop], self.back)
+        held.close(self.back)
         self.outputs = outputs_of(name, value)
         _, self.rebuild = flatten(value)
         self.variables: Variables = {}
@@ -161,14 +167,14 @@ class Call:
         tensor like `tensor`.
         """
         (found,) = moved([tensor.uop if node is None else node], self.back)
-        return tensor_of(found, tensor, tensor._variables, self.requires_grad)
+        return tensor_of(found, tensor, tensor._variables, tensor._requires_grad)
 
     def all_given(self) -> Any:
         """What the function gave, for the arguments."""
         nodes = moved([tensor.uop for tensor in self.outputs], self.back)
         return self.rebuild(
             [
-                tensor_of(node, tensor, tensor._variables, self.requires_grad)
+                tensor_of(node, tensor, tensor._variables, tensor._requires_grad)
                 for node, tensor in zip(nodes, self.outputs)
             ]
         )

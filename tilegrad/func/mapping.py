@@ -14,6 +14,7 @@ from tilegrad.grad.forward import stand_in
 from tilegrad.grad.rules import reshape
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
+from tilegrad.tensor import memory
 from tilegrad.tensor.core import describe
 from tilegrad.tensor.random import draw, draws_of
 from tilegrad.tensor.sizes import Variables, here, merge, same, show_shape
@@ -201,6 +202,7 @@ def _check_assigned(held: Held, arguments: Sequence[tuple[Tensor, UOp]]) -> None
     refused = [(changed, node) for changed, node in held.changed() if waits(changed.uop)]
     for changed, node in refused:
         changed.uop = node
+        memory.supersede(memory.version_of(node), is_so=False)
     if refused:
         raise TransformError(
             "vmap: the function assigns what differs between examples to a tensor from outside",

@@ -54,13 +54,13 @@ def checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         _standing_for(part, own[part.uop]) if isinstance(part, Tensor) else part for part in parts
     ]
     held = Held()
-    with transforming():
+    with transforming(list(own.values())):
         positional, named = rebuild(inner)
         value = func(*positional, **named)
     for one, part in zip(inner, parts):
         if isinstance(part, Tensor):
             node = own[part.uop]
-            if one.uop is not node and node not in one._earlier():
+            if one.uop is not node:
                 raise TransformError(
                     "checkpoint: the function assigns to its argument",
                     argument=show_shape(part.shape),
@@ -69,8 +69,7 @@ def checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
                 )
     outputs = outputs_of("checkpoint", value)
     back = {node: before for before, node in own.items()}
-    for changed, _ in held.changed():
-        (changed.uop,) = moved([changed.uop], back)
+    held.close(back)
     roots = [tensor.uop for tensor in outputs]
     nodes = moved(roots, back)
     leaves = tuple(own.values())

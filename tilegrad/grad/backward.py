@@ -149,10 +149,9 @@ class _Regions:
             near = [part for part, device in devices if device == here]
             copies[own] = waiting_copy(value, *near)
         roots = moved([region.outputs[number] for number in given], copies)
-        # What was computed on the way already, and is in memory, goes back to the first leaves.
-        wanted = [*copies.values(), *region.outer, *region.leaves]
+        wanted = [*copies.values(), *region.outer]
         parts = pullback(roots, list(given.values()), wanted, self._computed)
-        for source, part in zip((*region.sources, *region.inputs), parts, strict=True):
+        for source, part in zip(region.sources, parts, strict=True):
             if part is not None and source in through:
                 part = _fit(part, source)
                 flow[source] = flow[source] + part if source in flow else part

@@ -18,8 +18,9 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import method_names, user_line
 from tilegrad.grad.forward import stand_in
+from tilegrad.grad.parts import spread, where_written
 from tilegrad.grad.regions import Region, region_of, register_moved
-from tilegrad.grad.rules import DERIVATIVES, device_of, expand, filled, reshape
+from tilegrad.grad.rules import device_of, expand, reshape
 from tilegrad.grad.sums import sum_axes
 from tilegrad.ir.args import CustomArg, KernelArg, KernelInfo
 from tilegrad.ir.op import Axis, Ops
@@ -204,23 +205,18 @@ class _Batch:
         return UOp(Ops.CONTIGUOUS, node.dtype, (self.whole(node.src[1]),))
 
     def after(self, node: UOp) -> UOp:
-        """A tensor after a write to a part of it: the new values where they lie, else the old."""
         memory, assign = node.src
-        place, value = assign.src
-        new, is_written = self.whole(value), filled(assign.shape, 1.0, dtypes.float32)
-        while place is not memory:
-            (is_written,) = _back(place, is_written)
-            new = self.moved_back(place, new)
-            place = place.src[0]
-        mask = expand(reshape(is_written, (1, *memory.shape)), (self.size, *memory.shape))
-        return mask.ne(0.0).where(new, self.whole(memory))
-
-    def moved_back(self, view: UOp, x: UOp) -> UOp:
-        """`x`, in the shape of `view` with the axis, put where `view` has it from."""
-        source = stand_in((self.size, *view.src[0].shape), x.dtype, "")
-        inner = _Batch({view.src[0]: source}, self.size, self.places)
-        (back,) = _back(inner.moved(view), x)
-        return back
+        place = assign.src[0]
+        # The same places for all examples: the graph that puts values there, batched.
+        value = stand_in(assign.shape, assign.dtype, "")
+        base = value if value.op is Ops.BUFFER else value.src[0]
+        whole = reshape(self.whole(assign.src[1]), (self.size, *base.shape))
+        inner = _Batch({base: whole}, self.size, self.places)
+        new = inner.run([spread(value, place, memory)])[0]
+        assert new is not None
+        mask = reshape(where_written(place, memory), (1, *memory.shape))
+        chosen: UOp = expand(mask, new.shape).where(new, self.whole(memory))
+        return chosen
 
     def custom(self, node: UOp) -> UOp:
         arg, given = node.arg, [source in self.done for source in node.src]
@@ -276,13 +272,6 @@ def _gradient(
         return found
 
     return gradient
-
-
-def _back(view: UOp, x: UOp) -> tuple[UOp]:
-    """`x`, in the shape of `view`, where `view` has its elements from, and zeros around."""
-    (back,) = DERIVATIVES[view.op](view, x)
-    assert back is not None
-    return (back,)
 
 
 def _number(size: Any, dtype: Any) -> UOp:

@@ -19,6 +19,7 @@ from tilegrad.base.dtype import dtypes, sum_dtype
 from tilegrad.base.errors import DTypeError, InternalError
 from tilegrad.base.origin import user_line
 from tilegrad.grad.backward import below, from_memory, inherit_origin, pullback
+from tilegrad.grad.parts import with_part
 from tilegrad.grad.rules import (
     DERIVATIVES,
     NO_DERIVATIVE,
@@ -148,6 +149,14 @@ def _scattered(y: UOp, given: Sequence[Tangent]) -> Tangent:
     return UOp(Ops.SCATTER_ADD, y.dtype, (table, y.src[1], rows))
 
 
+def _written(y: UOp, given: Sequence[Tangent]) -> Tangent:
+    """Where memory was written to, the tangent of what was written, else its own."""
+    old, new = given
+    none = filled(y.shape, 0.0, y.dtype)
+    part = filled(y.src[1].shape, 0.0, y.dtype) if new is None else new
+    return with_part(y, none if old is None else old, part)
+
+
 def _custom(y: UOp, given: Sequence[Tangent]) -> Tangent:
     """The derivative, by the gradient, of what the gradient makes of it."""
     gradient = getattr(y.arg, "gradient", None)
@@ -201,5 +210,6 @@ _RULES: dict[Ops, Rule] = {
     Ops.CONTIGUOUS: lambda y, given: given[0],
     Ops.COPY: _moved,
     Ops.ASSIGN: lambda y, given: given[1],
+    Ops.AFTER: _written,
     Ops.CUSTOM: _custom,
 }

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tilegrad.grad.parts import with_part
 from tilegrad.ir.args import KernelArg, KernelInfo
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
@@ -78,7 +79,10 @@ def region_of(node: UOp) -> tuple[Region, int] | None:
 
 
 def moved(roots: Sequence[UOp], mapping: Mapping[UOp, UOp]) -> list[UOp]:
-    """`roots` with each key of `mapping` replaced by its value; regions stay regions."""
+    """`roots` with each key of `mapping` replaced by its value; regions stay regions.
+
+    An assignment of another value becomes that value, in memory of its own: the first may have run.
+    """
     done: dict[UOp, UOp] = dict(mapping)
 
     def move(nodes: Iterable[UOp]) -> list[Region]:
@@ -91,7 +95,13 @@ def moved(roots: Sequence[UOp], mapping: Mapping[UOp, UOp]) -> list[UOp]:
             if src == node.src:
                 done[node] = node
                 continue
-            made = done[node] = UOp(node.op, node.dtype, src, node.arg)
+            if node.op is Ops.ASSIGN:
+                made = UOp(Ops.CONTIGUOUS, node.dtype, (src[1],))
+            elif node.op is Ops.AFTER:
+                made = with_part(node, src[0], done[node.src[1].src[1]])
+            else:
+                made = UOp(node.op, node.dtype, src, node.arg)
+            done[node] = made
             if node.origin and not made.origin:
                 made.origin = node.origin
             if (found := region_of(node)) is not None:

@@ -21,6 +21,7 @@ from tilegrad.tensor.index import has_tensor
 from tilegrad.tensor.products import Products
 from tilegrad.tensor.realized import owners
 from tilegrad.tensor.sizes import Variables, here, is_one, merge, same_shape, show_shape
+from tilegrad.tensor.tracing import is_open
 
 __all__ = ["Assignment", "all_or_nothing"]
 
@@ -205,7 +206,7 @@ class Assignment(Products):
             tensor.uop = tensor.uop.substitute({old: fresh})
             tensor._previous = ()
         memory.supersede(old)
-        if memory.writes_before(fresh) >= _MOST_WAITING:
+        if memory.writes_before(fresh) >= _MOST_WAITING and not is_open(fresh):
             memory.run([fresh], variables)
 
     def __setitem__(self, key: Any, value: Any) -> None:

@@ -20,7 +20,7 @@ from tilegrad.tensor.device import canonical
 from tilegrad.tensor.graphs import graphs
 from tilegrad.tensor.memory import owners
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, show_shape
-from tilegrad.tensor.tracing import has_stand_ins, needs_value, waits
+from tilegrad.tensor.tracing import closed, is_open, is_transforming, needs_value
 
 __all__ = ["Realized", "owners"]
 
@@ -122,17 +122,23 @@ class Realized(Attention):
         """The values in row-major order, with symbolic sizes as they are bound."""
         if not self._has_elements():
             return memoryview(b"")
-        if has_stand_ins():
+        if is_transforming():
             needs_value("reading it", self.uop)
         if self.uop.op is Ops.CONST:
             return memoryview(host.pack([self.uop.arg], self.dtype))
         if is_file(self.device) and not memory.is_row_major(self.uop):
             if memory.stored_below(self.uop, self.device).op is not Ops.COPY:
                 return self.to(None)._bytes(read)
-        node = memory.fixed(self.realize().uop, self._variables)
+        node = memory.fixed(self._computed().uop, self._variables)
         if not memory.is_row_major(node):
             (node,) = memory.run([UOp(Ops.CONTIGUOUS, node.dtype, (node,))], NO_VARIABLES)
         return read(node).toreadonly()
+
+    def _computed(self) -> Self:
+        """This tensor, realized; where its graph is to stay one, another tensor of that graph."""
+        if not is_transforming() or not is_open(self.uop):
+            return self.realize()
+        return self._of(closed(self.uop), self.device, self._variables).realize()
 
     def numpy(self) -> Any:
         """The values as a read-only NumPy array; bfloat16 becomes float32.
@@ -260,8 +266,8 @@ def _realize(tensors: Sequence[Realized]) -> None:
     pending = [
         tensor for tensor in unique if tensor._has_elements() and not memory.is_stored(tensor.uop)
     ]
-    if has_stand_ins():
-        pending = [tensor for tensor in pending if not waits(tensor.uop)]
+    if is_transforming():
+        pending = [tensor for tensor in pending if not is_open(tensor.uop)]
     if not pending:
         return
     variables: Variables = NO_VARIABLES

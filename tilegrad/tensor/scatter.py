@@ -199,11 +199,18 @@ class Scatter(Sorting):
         """
 
         def gradient(g: UOp, node: UOp) -> list[UOp | None]:
-            if fold is not Ops.MUL:
+            if fold not in (None, Ops.MUL):
                 return [None, None, None]
             product = self._of(node, self.device, self._variables)
             flow = self._of(g, self.device, self._variables)
             base, at, factors = [self._of(part, self.device, self._variables) for part in node.src]
+            if fold is None:
+                # What was written there last has the gradient of its place.
+                order = self._places(at._sizes[0])
+                nobody = base.zeros_like(dtype=dtypes.int32) - 1
+                last = nobody._folded_into(at, order, None)
+                won = last._rows(at).eq(order)
+                return [(last < 0).where(flow, 0).uop, None, won.where(flow._rows(at), 0).uop]
             each = flow * product
             return [(each / base).uop, None, (each._rows(at) / factors).uop]
 

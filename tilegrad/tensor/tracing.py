@@ -1,10 +1,10 @@
 """What holds while a transformed function runs, on tensors that stand for others.
 
-While `vmap` runs one, a tensor stands for one example of many and has no value; while `scan` does,
-it stands for what every step finds. What is made of it
-stays a graph, whatever asks for it to be computed now: `realize()` leaves it as it is, and who
-wants to see numbers is told why there are none. A captured function is called, not replayed, as a
-replay builds no graph.
+What is made of these stays a graph, whatever asks for it to be computed now: `realize()` leaves it
+as it is, and who wants to see numbers is given those of another tensor of the same graph. While
+`vmap` runs a function, a tensor stands for one example of many and has no numbers; while `scan`
+does, it stands for what every step finds. Then who wants to see some is told why there are none. A
+captured function is called, not replayed, as a replay builds no graph.
 """
 
 from __future__ import annotations
@@ -14,18 +14,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tilegrad.base.errors import TransformError
+from tilegrad.grad.regions import moved
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.sizes import here
 
-__all__ = ["has_stand_ins", "is_transforming", "needs_value", "transforming", "waits"]
+__all__ = ["closed", "is_open", "is_transforming", "needs_value", "transforming", "waits"]
 
 
 class _Open(threading.local):
-    """How many transformed functions this thread is in, and the memory that has no value there."""
+    """How many transformed functions this thread is in, what stands for others there, and the
+    memory among it, which has no value.
+    """
 
     depth = 0
     leaves: frozenset[UOp] = frozenset()
+    empty: frozenset[UOp] = frozenset()
     name, stands_for = "", ""
 
 
@@ -36,20 +40,20 @@ _open = _Open()
 def transforming(
     leaves: Sequence[UOp] = (), name: str = "vmap", stands_for: str = "one example of many"
 ) -> Iterator[None]:
-    """For the call of a function that is transformed; the BUFFERs `leaves` have no value in it, and
-    `name` and `stands_for` say why to who asks for one.
+    """For the call of a function that is transformed: the nodes `leaves` stand for others in it,
+    and those that are memory have no value; `name` and `stands_for` say why to who asks for one.
     """
-    before = _open.leaves
-    names = _open.name, _open.stands_for
-    if leaves:
+    before = _open.leaves, _open.empty, _open.name, _open.stands_for
+    empty = frozenset(leaf for leaf in leaves if leaf.op is Ops.BUFFER)
+    if empty:
         _open.name, _open.stands_for = name, stands_for
-    _open.leaves = before | frozenset(leaves)
+    _open.leaves |= frozenset(leaves)
+    _open.empty |= empty
     _open.depth += 1
     try:
         yield
     finally:
-        _open.leaves = before
-        _open.name, _open.stands_for = names
+        _open.leaves, _open.empty, _open.name, _open.stands_for = before
         _open.depth -= 1
 
 
@@ -58,17 +62,26 @@ def is_transforming() -> bool:
     return _open.depth > 0
 
 
-def has_stand_ins() -> bool:
-    """Whether there are tensors without a value."""
-    return bool(_open.leaves)
+def is_open(node: UOp) -> bool:
+    """Whether `node` depends on what stands for others, so that its graph is to stay one."""
+    leaves = _open.leaves
+    return bool(leaves) and any(part in leaves for part in toposort([node]))
+
+
+def closed(node: UOp) -> UOp:
+    """A graph of the value of `node`, without what stands for others, that writes to no memory of
+    the graph that is to stay one.
+    """
+    while is_open(node):
+        values = {leaf: leaf.src[0] for leaf in _open.leaves if leaf.src}
+        (node,) = moved([node], values)
+    return node
 
 
 def waits(node: UOp) -> bool:
     """Whether the value of `node` depends on what has none."""
-    leaves = _open.leaves
-    return bool(leaves) and any(
-        part.op is Ops.BUFFER and part in leaves for part in toposort([node])
-    )
+    empty = _open.empty
+    return bool(empty) and any(part in empty for part in toposort([node]))
 
 
 def needs_value(what: str, node: UOp) -> None:
