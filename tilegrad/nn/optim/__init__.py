@@ -9,9 +9,10 @@ are computed in at least float32, for half parameters too.
 from tilegrad.nn.optim.adam import LAMB, Adam, Adamax, AdamW, NAdam, RAdam
 from tilegrad.nn.optim.adaptive import Adadelta, Adafactor, Adagrad, RMSprop, Rprop
 from tilegrad.nn.optim.base import Optimizer, ParamGroup
+from tilegrad.nn.optim.lbfgs import LBFGS
 from tilegrad.nn.optim.momentum import ASGD, LARS, SGD, Lion, Muon
 
 __all__ = [
-    "ASGD", "LAMB", "LARS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax",
-    "Lion", "Muon", "NAdam", "Optimizer", "ParamGroup", "RAdam", "RMSprop", "Rprop",
+    "ASGD", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW",
+    "Adamax", "Lion", "Muon", "NAdam", "Optimizer", "ParamGroup", "RAdam", "RMSprop", "Rprop",
 ]  # fmt: skip

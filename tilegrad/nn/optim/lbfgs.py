@@ -1,0 +1,289 @@
+"""L-BFGS: Newton's direction from the last steps, for smooth losses of whole data.
+
+What is known of the curvature are the last steps s and the changes y of the gradient over them, the
+rows of two matrices of a fixed size. The direction is a sum of those rows and the gradient, whose
+coefficients follow from dot products alone: they are computed on the host, from products of the
+matrices with a vector, so that all iterations run the same few kernels.
+
+Nocedal and Wright, "Numerical Optimization" (2006): algorithms 7.4 (two loops), 3.5 and 3.6 (line
+search).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilegrad.base.errors import ConfigError
+from tilegrad.nn.optim.base import Optimizer
+from tilegrad.nn.utils.vectors import parameters_to_vector, vector_to_parameters
+from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["LBFGS"]
+
+# Steps along which the gradient hardly grows say nothing of the curvature.
+_LEAST_CURVATURE = 1e-10
+_MOST_TRIALS = 25
+
+Point = tuple[float, float, float]  # a length, the loss there, and its slope
+Vector = npt.NDArray[np.float64]
+
+
+class LBFGS(Optimizer):
+    """L-BFGS as PyTorch has it: one `step` is up to `max_iter` iterations, each of which moves all
+    parameters and calls `closure`, which computes the loss anew with its gradients.
+
+    Args:
+        max_eval: the most calls of `closure`; 5 / 4 of `max_iter` unless given.
+        tolerance_grad: a step ends where no element of the gradient is larger.
+        tolerance_change: a step ends where parameters or loss change by less.
+        history_size: how many steps are kept, each as large as two times the parameters.
+        line_search_fn: None, each iteration goes `lr` along its direction; or "strong_wolfe".
+
+    Raises ConfigError for several groups, or an unknown line search.
+
+    >>> p = Tensor([3.0, -2.0])
+    >>> opt = nn.optim.LBFGS([p], line_search_fn="strong_wolfe")
+    >>> def closure():
+    ...     opt.zero_grad()
+    ...     return ((p - 1).square() * Tensor([1.0, 10.0])).sum().backward()
+    >>> with Tensor.train():
+    ...     first = opt.step(closure).item()
+    >>> first, [round(value, 3) for value in p.tolist()]
+    (94.0, [1.0, 1.0])
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1.0,
+        max_iter: int = 20,
+        max_eval: int | None = None,
+        tolerance_grad: float = 1e-7,
+        tolerance_change: float = 1e-9,
+        history_size: int = 100,
+        line_search_fn: str | None = None,
+    ):
+        most = max_iter * 5 // 4 if max_eval is None else max_eval
+        super().__init__(
+            params,
+            lr,
+            {},
+            max_iter=max_iter,
+            max_eval=most,
+            tolerance_grad=tolerance_grad,
+            tolerance_change=tolerance_change,
+            history_size=history_size,
+            line_search_fn=line_search_fn,
+        )
+        if len(self.param_groups) != 1:
+            raise ConfigError("LBFGS: all parameters are one group", line=here())
+        if line_search_fn not in (None, "strong_wolfe"):
+            raise ConfigError(
+                f"LBFGS: unknown line_search_fn {line_search_fn!r}",
+                allowed="None, 'strong_wolfe'",
+                line=here(),
+            )
+        if history_size < 1:
+            raise ConfigError(f"LBFGS: history_size must be at least 1, not {history_size}")
+        self._history = _History(history_size)
+        # The direction, how far it was gone, and the gradient before.
+        self._last: tuple[Tensor, float, Tensor] | None = None
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Iterate; gives the loss before.
+
+        Raises ConfigError without a `closure`, or unless `Tensor.training` is on.
+        """
+        self._check_mode()
+        if closure is None:
+            raise ConfigError(
+                "LBFGS.step: needs a closure that computes the loss and its gradients",
+                fix="step(closure), with zero_grad() and backward() in it",
+                line=here(),
+            )
+        group = self.param_groups[0]
+        first = closure()
+        loss, gradient = float(first.item()), self._gradient()
+        calls, rate = 1, float(self.lr.item())
+        for iteration in range(group["max_iter"]):
+            largest = float(gradient.abs().max().item())
+            if largest <= group["tolerance_grad"]:
+                break
+            is_first = self._last is None
+            if self._last is not None:
+                before, length, old = self._last
+                self._history.add(before * length, gradient - old)
+            direction = self._history.direction(gradient).realize()
+            slope = float((gradient * direction).sum().item())
+            if slope > -group["tolerance_change"]:
+                break
+            total = float(gradient.abs().sum().item())
+            length = min(1.0, 1 / total) * rate if is_first else rate
+            start = parameters_to_vector(self.params).detach().clone().realize()
+            before_loss, old = loss, gradient
+
+            def at(t: float, start: Tensor = start, d: Tensor = direction) -> Point:
+                nonlocal loss, gradient, calls
+                vector_to_parameters(start + d * t, self.params)
+                calls += 1
+                loss, gradient = float(closure().item()), self._gradient()
+                return t, loss, float((gradient * d).sum().item())
+
+            if group["line_search_fn"] is None:
+                if iteration + 1 < group["max_iter"]:
+                    at(length)
+                else:
+                    vector_to_parameters(start + direction * length, self.params)
+            else:
+                reach = float(direction.abs().max().item())
+                found = _strong_wolfe(
+                    at, (0.0, loss, slope), length, group["tolerance_change"] / max(reach, 1e-300)
+                )
+                if found[0] != length or found[1] != loss:
+                    at(found[0])
+                length = found[0]
+            self._last = (direction, length, old)
+            moved = float(direction.abs().max().item()) * length
+            if moved <= group["tolerance_change"] or calls >= group["max_eval"]:
+                break
+            if abs(loss - before_loss) < group["tolerance_change"]:
+                break
+        return first
+
+    def _gradient(self) -> Tensor:
+        """All gradients as one vector; zeros for a parameter that has none."""
+        parts = [p.zeros_like() if p.grad is None else p.grad for p in self.params]
+        return parameters_to_vector(parts).detach().realize()
+
+
+class _History:
+    """The last steps s and changes of the gradient y, as rows of two matrices, and all their dot
+    products; a row that is not there yet is zeros.
+    """
+
+    def __init__(self, size: int):
+        self._size = size
+        self._rows: list[Tensor] = []
+        self._order: list[int] = []
+        # Of row i of s with row j of y, and of y with y.
+        self._sy = np.zeros((size, size))
+        self._yy = np.zeros((size, size))
+
+    def add(self, s: Tensor, y: Tensor) -> None:
+        """Keep a step, in place of the oldest where there is no room."""
+        s, y = s.realize(), y.realize()
+        curvature = float((s * y).sum().item())
+        if curvature <= _LEAST_CURVATURE:
+            return
+        if not self._rows:
+            self._rows = [
+                Tensor.zeros(self._size, s._sizes[0], device=s.device, dtype=s.dtype)
+                .clone()
+                .realize()
+                for _ in range(2)
+            ]
+        row = len(self._order) if len(self._order) < self._size else self._order.pop(0)
+        self._order.append(row)
+        place = Tensor([row], dtype="int32", device=s.device).realize()
+        is_row = Tensor.arange(self._size, device=s.device).eq(place).unsqueeze(1)
+        for rows, new in zip(self._rows, (s, y), strict=True):
+            rows.assign(is_row.where(new, rows))
+        Tensor.realize(*self._rows)
+        self._sy[row] = self._dots(1, s)
+        self._sy[:, row] = self._dots(0, y)
+        self._yy[row] = self._yy[:, row] = self._dots(1, y)
+
+    def _dots(self, which: int, vector: Tensor) -> Vector:
+        found: Vector = np.asarray((self._rows[which] @ vector).numpy(), np.float64)
+        return found
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """Minus the inverse of the Hessian, as far as it is known, times `gradient`."""
+        if not self._order:
+            return -gradient
+        sg, yg = self._dots(0, gradient), self._dots(1, gradient)
+        # q = gradient + b @ Y, then r = scale * q + a @ S, by coefficients.
+        a, b = np.zeros(self._size), np.zeros(self._size)
+        steps = {}
+        for i in reversed(self._order):
+            steps[i] = (sg[i] + self._sy[i] @ b) / self._sy[i, i]
+            b[i] -= steps[i]
+        newest = self._order[-1]
+        scale = self._sy[newest, newest] / self._yy[newest, newest]
+        for i in self._order:
+            along = scale * (yg[i] + self._yy[i] @ b) + self._sy[:, i] @ a
+            a[i] += steps[i] - along / self._sy[i, i]
+        parts = [
+            Tensor(x.astype(gradient.dtype.name), device=gradient.device) for x in (a, b * scale)
+        ]
+        known = parts[0] @ self._rows[0] + parts[1] @ self._rows[1]
+        return -(gradient * Tensor([scale], dtype=gradient.dtype, device=gradient.device) + known)
+
+
+def _strong_wolfe(at: Callable[[float], Point], start: Point, length: float, least: float) -> Point:
+    """A length whose loss lies below the line of slope 1e-4 and whose slope is at most 0.9 of that
+    at the start; or the best of those that were tried.
+    """
+    _, loss, slope = start
+    last, tried = start, 0
+
+    def is_low(point: Point) -> bool:
+        return math.isfinite(point[1]) and point[1] <= loss + 1e-4 * point[0] * slope
+
+    def is_flat(point: Point) -> bool:
+        return abs(point[2]) <= -0.9 * slope
+
+    while True:
+        now = at(length)
+        tried += 1
+        if not is_low(now) or (tried > 1 and now[1] >= last[1]):
+            low, high = last, now
+            break
+        if is_flat(now) or tried == _MOST_TRIALS:
+            return now
+        if now[2] >= 0:
+            low, high = now, last
+            break
+        # Still downhill: further, by what a cubic through both says, within limits.
+        nearest = length + 0.01 * (length - last[0])
+        length = _cubic(last, now, nearest, length * 10)
+        last = now
+    while tried < _MOST_TRIALS and abs(high[0] - low[0]) > least:
+        ends = sorted((low[0], high[0]))
+        margin = 0.1 * (ends[1] - ends[0])
+        now = at(_cubic(low, high, ends[0] + margin, ends[1] - margin))
+        tried += 1
+        if not is_low(now) or now[1] >= low[1]:
+            high = now
+            continue
+        if is_flat(now):
+            return now
+        if now[2] * (high[0] - low[0]) >= 0:
+            high = low
+        low = now
+    return low
+
+
+def _cubic(one: Point, two: Point, least: float, most: float) -> float:
+    """Where the cubic through two points with their slopes is lowest, within limits; the middle
+    where there is none.
+    """
+    (x1, f1, g1), (x2, f2, g2) = sorted((one, two))
+    middle = (least + most) / 2
+    if not all(map(math.isfinite, (f1, f2, g1, g2))) or x1 == x2:
+        return middle
+    d1 = g1 + g2 - 3 * (f1 - f2) / (x1 - x2)
+    square = d1 * d1 - g1 * g2
+    if square < 0:
+        return middle
+    d2 = math.sqrt(square)
+    below = g2 - g1 + 2 * d2
+    if below == 0:
+        return middle
+    return min(max(x2 - (x2 - x1) * ((g2 + d2 - d1) / below), least), most)
