@@ -118,7 +118,7 @@ class LBFGS(Optimizer):
             is_first = self._last is None
             if self._last is not None:
                 before, length, old = self._last
-                self._history.add(before * length, gradient - old)
+                self._history.add(_times(before, length), gradient - old)
             direction = self._history.direction(gradient).realize()
             slope = float((gradient * direction).sum().item())
             if slope > -group["tolerance_change"]:
@@ -130,7 +130,7 @@ class LBFGS(Optimizer):
 
             def at(t: float, start: Tensor = start, d: Tensor = direction) -> Point:
                 nonlocal loss, gradient, calls
-                vector_to_parameters(start + d * t, self.params)
+                vector_to_parameters(start + _times(d, t), self.params)
                 calls += 1
                 loss, gradient = float(closure().item()), self._gradient()
                 return t, loss, float((gradient * d).sum().item())
@@ -139,7 +139,7 @@ class LBFGS(Optimizer):
                 if iteration + 1 < group["max_iter"]:
                     at(length)
                 else:
-                    vector_to_parameters(start + direction * length, self.params)
+                    vector_to_parameters(start + _times(direction, length), self.params)
             else:
                 reach = float(direction.abs().max().item())
                 found = _strong_wolfe(
@@ -223,7 +223,12 @@ class _History:
             Tensor(x.astype(gradient.dtype.name), device=gradient.device) for x in (a, b * scale)
         ]
         known = parts[0] @ self._rows[0] + parts[1] @ self._rows[1]
-        return -(gradient * Tensor([scale], dtype=gradient.dtype, device=gradient.device) + known)
+        return -(_times(gradient, scale) + known)
+
+
+def _times(vector: Tensor, factor: float) -> Tensor:
+    """A product with a number in memory, so that another number is no other kernel."""
+    return vector * Tensor([factor], dtype=vector.dtype, device=vector.device)
 
 
 def _strong_wolfe(at: Callable[[float], Point], start: Point, length: float, least: float) -> Point:
