@@ -18,11 +18,13 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import method_names, user_line
 from tilegrad.grad.forward import stand_in
+from tilegrad.grad.loops import batched_loop
 from tilegrad.grad.parts import spread, where_written
 from tilegrad.grad.regions import Region, region_of, register_moved
 from tilegrad.grad.rules import device_of, expand, reshape
 from tilegrad.grad.sums import sum_axes
 from tilegrad.ir.args import CustomArg, KernelArg, KernelInfo
+from tilegrad.ir.loops import part_of
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
@@ -218,6 +220,21 @@ class _Batch:
         chosen: UOp = expand(mask, new.shape).where(new, self.whole(memory))
         return chosen
 
+    def loop(self, node: UOp) -> UOp:
+        if not isinstance(self.size, int):
+            raise ShapeError("vmap: scan needs a batch of fixed size", line=user_line(node.origin))
+
+        def batch(roots: Sequence[UOp], mapped: Mapping[UOp, UOp]) -> list[UOp | None]:
+            return _Batch(mapped, self.size, self.places).run(roots)
+
+        return batched_loop(node, self.done, self.size, batch)
+
+    def part(self, node: UOp) -> UOp:
+        found = part_of(self.done[node.src[0]], node.arg)
+        if len(found.shape) == len(node.shape):
+            return expand(reshape(found, (1, *node.shape)), (self.size, *node.shape))
+        return found if node.arg < node.src[0].arg.carries else self.behind(found)
+
     def custom(self, node: UOp) -> UOp:
         arg, given = node.arg, [source in self.done for source in node.src]
         if not isinstance(self.size, int):
@@ -242,6 +259,8 @@ _RULES: dict[Ops, Callable[[_Batch, UOp], UOp]] = {
     Ops.ASSIGN: _Batch.assign,
     Ops.AFTER: _Batch.after,
     Ops.CUSTOM: _Batch.custom,
+    Ops.LOOP: _Batch.loop,
+    Ops.PART: _Batch.part,
 }
 
 

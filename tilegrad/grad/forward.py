@@ -19,6 +19,7 @@ from tilegrad.base.dtype import dtypes, sum_dtype
 from tilegrad.base.errors import DTypeError, InternalError
 from tilegrad.base.origin import user_line
 from tilegrad.grad.backward import below, from_memory, inherit_origin, pullback
+from tilegrad.grad.loops import loop_tangents
 from tilegrad.grad.parts import with_part
 from tilegrad.grad.rules import (
     DERIVATIVES,
@@ -54,11 +55,22 @@ def pushforward(
     computed = {} if computed is None else computed
     order = below(roots, computed, within=True)
     flow: dict[UOp, Tangent] = {}
+    # The tangents of what a loop gives, by the number of the part.
+    parts_of: dict[tuple[UOp, int], UOp] = {}
     for node in order:
         if node in tangents:
             flow[node] = tangents[node]
             continue
+        if node.op is Ops.LOOP:
+            sources = [flow.get(source) for source in node.src]
+            if any(part is not None for part in sources):
+                for number, part in loop_tangents(node, sources, pushforward).items():
+                    parts_of[node, number] = part
+            continue
         if not node.dtype.is_float:
+            continue
+        if node.op is Ops.PART and node not in computed:
+            flow[node] = parts_of.get((node.src[0], node.arg))
             continue
         if node in computed:
             given: list[Tangent] = [flow.get(computed[node])]

@@ -21,12 +21,13 @@ from tilegrad.ir.loops import Pair, loop_of, part_of, shaped, stand_in
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["LOOPS", "loop_gradients"]
+__all__ = ["LOOPS", "batched_loop", "loop_gradients", "loop_tangents"]
 
 LOOPS = frozenset({Ops.LOOP, Ops.PART})
 """What has a derivative here, and not in a rule of one node."""
 
 Pullback = Callable[[Sequence[UOp], Sequence[UOp], Sequence[UOp]], list[UOp | None]]
+Pushforward = Callable[[Sequence[UOp], Mapping[UOp, UOp]], list[UOp | None]]
 
 
 def loop_gradients(
@@ -111,6 +112,124 @@ def loop_gradients(
         for number, source in enumerate(loop.src)
         if is_asked[number] and number in place
     ]
+
+
+def loop_tangents(
+    loop: UOp, given: Sequence[UOp | None], pushforward: Pushforward
+) -> dict[int, UOp]:
+    """The tangents of the parts of `loop`, by those `given` of its sources: of a loop that carries
+    the tangents of its carries beside them.
+    """
+    arg: LoopArg = loop.arg
+    values = arg.body.src
+    own = {-1 - node.arg.slot: node for node in arg.body.toposort() if node.op is Ops.BUFFER}
+    if not own:
+        return {}
+    device = next(iter(own.values())).arg.device
+    moving = [number for number in range(arg.carries) if values[number].dtype.is_float]
+    changes: dict[UOp, UOp] = {}
+    carried: dict[int, Pair] = {}
+    stacks: list[Pair] = []
+    shared: list[Pair] = []
+    for number, source in enumerate(loop.src):
+        is_carry, is_stack = number < arg.carries, number < arg.carries + arg.stacks
+        tangent = given[number]
+        if is_carry:
+            leaf = own.get(number)
+            leaf = stand_in(source.dtype, source.shape, device) if leaf is None else leaf
+            carried[number] = leaf, source
+        elif number in own:
+            (stacks if is_stack else shared).append((own[number], source))
+        if number in moving or (tangent is not None and number in own and not is_carry):
+            change = stand_in(
+                source.dtype, source.shape[1 if is_stack and not is_carry else 0 :], device
+            )
+            if number in own:
+                changes[own[number]] = change
+            first = _zeros(values[number]) if tangent is None else tangent
+            if is_carry:
+                carried[arg.carries + number] = change, first
+            else:
+                (stacks if is_stack else shared).append((change, first))
+    tangents = pushforward(values, changes)
+    order = [*range(arg.carries), *(arg.carries + number for number in moving)]
+    made = list(values[: arg.carries])
+    for number in moving:
+        tangent = tangents[number]
+        made.append(_zeros(values[number]) if tangent is None else tangent)
+    place = {number: arg.carries + rank for rank, number in enumerate(moving)}
+    for number in range(arg.carries, len(values)):
+        tangent = tangents[number]
+        if tangent is not None:
+            place[number] = len(made)
+            made.append(tangent)
+    both = loop_of(
+        made,
+        [carried[number] for number in order],
+        stacks,
+        shared,
+        arg.length,
+        device,
+        is_reversed=arg.is_reversed,
+    )
+    found = {number: part_of(both, where) for number, where in place.items()}
+    for number in moving:
+        found[len(values) + number] = part_of(both, len(made) + place[number])
+    return found
+
+
+def batched_loop(
+    loop: UOp,
+    mapped: Mapping[UOp, UOp],
+    size: int,
+    batch: Callable[[Sequence[UOp], Mapping[UOp, UOp]], list[UOp | None]],
+) -> UOp:
+    """`loop` for `size` examples, of whose sources those `mapped` have an axis of them in front.
+
+    Carries have that axis, rows of stacks have it behind that of the steps; so have the parts,
+    unless a row is the same for all examples. `batch` gives values over other leaves with the axis,
+    None for those that depend on none of these.
+    """
+    arg: LoopArg = loop.arg
+    own = {-1 - node.arg.slot: node for node in arg.body.toposort() if node.op is Ops.BUFFER}
+    device = next(iter(own.values())).arg.device if own else ""
+    leaves: dict[UOp, UOp] = {}
+    pairs: list[Pair] = []
+    for number, source in enumerate(loop.src):
+        is_carry, is_stack = number < arg.carries, number < arg.carries + arg.stacks
+        if not is_carry and source not in mapped:
+            pairs.append((own.get(number, source), source))
+            continue
+        whole = mapped.get(source)
+        if whole is None:
+            one = shaped(source, (1, *source.shape))
+            whole = UOp(Ops.EXPAND, source.dtype, (one,), (size, *source.shape))
+        shape = source.shape[1:] if is_stack and not is_carry else source.shape
+        if is_stack and not is_carry:
+            order = (1, 0, *range(2, len(whole.shape)))
+            whole = UOp(Ops.PERMUTE, whole.dtype, (whole,), order)
+        leaf = stand_in(source.dtype, (size, *shape), device)
+        pairs.append((leaf, whole))
+        if number in own:
+            leaves[own[number]] = shaped(leaf, (size, own[number].arg.size))
+    made: list[UOp] = []
+    for number, (value, found) in enumerate(
+        zip(arg.body.src, batch(arg.body.src, leaves), strict=True)
+    ):
+        if found is None and number < arg.carries:
+            one = shaped(value, (1, *value.shape))
+            found = UOp(Ops.EXPAND, value.dtype, (one,), (size, *value.shape))
+        made.append(value if found is None else found)
+    first, last = arg.carries, arg.carries + arg.stacks
+    return loop_of(
+        made,
+        pairs[:first],
+        pairs[first:last],
+        pairs[last:],
+        arg.length,
+        device,
+        is_reversed=arg.is_reversed,
+    )
 
 
 def _zeros(like: UOp) -> UOp:
