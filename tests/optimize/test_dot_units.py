@@ -6,6 +6,7 @@ kernels run by products, and everything but the instruction is tested.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,8 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.errors import OptError
 from tilegrad.engine.pipeline import binary_of, compile_kernel
 from tilegrad.ir.args import BufferArg
-from tilegrad.ir.op import Ops, Stage
+from tilegrad.ir.op import Axis, Ops, Stage
+from tilegrad.ir.rules import simplify
 from tilegrad.ir.spec import verify
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.lower import lower
@@ -268,3 +270,30 @@ def test_a_deep_fold_is_cut(dtype: Any) -> None:
     memory = [array.ctypes.data for array in (result, a, b)]
     backend.runtime.launch(program, memory, (), kernel.global_size, kernel.local_size, wait=True)
     np.testing.assert_array_equal(result, a.astype(np.int64) @ b.astype(np.int64))
+
+
+def test_rows_beyond_the_last_are_read_from_the_first() -> None:
+    """They are not stored, so the fold has no gate for them; K that is no multiple has one."""
+    for inner, gates in ((64, 0), (65, 1)):
+        ast = kernel_of(empty(17, inner).matmul(empty(inner, 32), dtype=dtypes.float))
+        shaped = apply_opts(start(ast, WIDE), heuristic(start(ast, WIDE), WIDE), WIDE)
+        (unit,) = [node for node in shaped.toposort() if node.op is Ops.WMMA]
+        loads = [node for node in unit.src[0].toposort() if node.op is Ops.LOAD]
+        assert len(loads) == 2
+        assert sum(len(load.src) == 4 for load in loads) == gates
+        ranges = sorted(loads[0].src[1].ranges, key=lambda part: part.arg[1] is Axis.REDUCE)
+        last = {ranges[-1]: UOp.const(dtypes.index, ranges[-1].vmax)}
+        rows = [
+            simplify(loads[0].src[1].substitute({**last, **dict(zip(ranges, place, strict=False))}))
+            for place in itertools.product(
+                *(
+                    [UOp.const(dtypes.index, at) for at in range(part.vmax + 1)]
+                    for part in ranges[:-1]
+                )
+            )
+        ]
+        # The first of the last pair of each row, and no others.
+        assert {row.arg for row in rows} == {
+            row * inner + (inner - 1) // 2 * 2 for row in range(17)
+        }
+        assert len(rows) > 17

@@ -155,7 +155,10 @@ def _joined_load(
 ) -> UOp | None:
     """Loads of neighbours, whose lanes go on where the lane before ends."""
     pointer, start = parts[0].src[:2]
-    if any(len(part.src) != 2 or part.src[0] is not pointer for part in parts):
+    others = {part.src[2] for part in parts if len(part.src) == 4}
+    if len(others) > (1 if lane is None else 0):
+        return None
+    if any(part.src[0] is not pointer for part in parts):
         return None
     if lane is not None and lane in pointer.ranges:
         return None
@@ -170,7 +173,12 @@ def _joined_load(
             return None
         start = simplify(start, {lane: UOp.const(dtypes.index, 0)})
     dtype = parts[0].dtype.scalar.vec(len(parts) * width)
-    return UOp(Ops.LOAD, dtype, (done.get(pointer, pointer), start), parts[0].arg)
+    gated: tuple[UOp, ...] = ()
+    for other in others:
+        is_open = UOp.const(dtypes.bool, True)
+        gates = [part.src[3] if len(part.src) == 4 else is_open for part in parts]
+        gated = (other.broadcast(len(parts)), UOp.stack(gates))
+    return UOp(Ops.LOAD, dtype, (done.get(pointer, pointer), start, *gated), parts[0].arg)
 
 
 def _is_behind(index: UOp, start: UOp, count: int) -> bool:

@@ -23,7 +23,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.rules import simplify
+from tilegrad.ir.rules import conjuncts, simplify, terms_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.opt import Opt
 from tilegrad.optimize.split import next_number, split
@@ -31,6 +31,7 @@ from tilegrad.target import MatrixUnit
 
 __all__ = ["Dot", "exact_integers", "find_dots", "narrow", "use_dot_unit"]
 
+_FOLDED = (Axis.REDUCE, Axis.UNROLL, Axis.GROUP)
 _BYTES = (dtypes.int8, dtypes.uint8)
 
 
@@ -142,6 +143,7 @@ def use_dot_unit(ast: UOp, opt: Opt, unit: MatrixUnit, mode: int) -> UOp:
     if opt.axis is None or not 0 <= opt.axis < len(found):
         raise OptError(f"tc: {len(found)} products fit {unit.name}, not number {opt.axis}", opt=opt)
     dot = found[opt.axis]
+    dot = dot._replace(left=_anywhere(dot.left, ast))
     depth = dot.depth
     extent = depth.src[0].arg
     if extent % unit.k:
@@ -201,6 +203,43 @@ def _total(dot: Dot, unit: MatrixUnit, steps: list[UOp], loops: list[UOp], numbe
         total, rest = _folded(unit, right, flipped, own), _folded(unit, alone, ones, over)
     whole = total + rest * (-128 if is_signed else 128)
     return UOp(Ops.REDUCE, whole.dtype, (whole, *around), Ops.ADD) if around else whole
+
+
+def _anywhere(side: UOp, ast: UOp) -> UOp:
+    """A load that is gated as all stores are, from a place that may always be read: what comes of
+    it there is not stored, and the fold needs no gate for it.
+
+    before   LOAD(a, i*513 + k, 0, i < 509)
+    after    LOAD(a, WHERE(i < 509, i*513, 0) + k)
+    """
+    if side.op is not Ops.LOAD or len(side.src) != 4:
+        return side
+    gates = conjuncts(side.src[3])
+    outside = [gate for gate in gates if not any(part.arg[1] in _FOLDED for part in gate.ranges)]
+    found = terms_of(side.src[1])
+    stores = [node for node in ast.toposort() if node.op is Ops.STORE]
+    stores = [node for node in stores if node.src[0].op is Ops.DEFINE_GLOBAL]
+    if found is None or not outside:
+        return side
+    if any(len(node.src) < 4 or not {*outside} <= {*conjuncts(node.src[3])} for node in stores):
+        return side
+    moved, index = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, found[1])
+    for factor, scale in found[0].items():
+        if any(part.arg[1] in _FOLDED for part in factor.ranges):
+            index = factor * scale + index
+        else:
+            moved = factor * scale + moved
+    inside = outside[0]
+    for gate in outside[1:]:
+        inside = inside & gate
+    index = inside.where(moved, UOp.const(dtypes.index, 0)) + index
+    kept = [gate for gate in gates if gate not in outside]
+    if not kept:
+        return side.replace(src=(side.src[0], index))
+    gate = kept[0]
+    for each in kept[1:]:
+        gate = gate & each
+    return side.replace(src=(side.src[0], index, side.src[2], gate))
 
 
 def _taken(side: UOp, depth: UOp, steps: list[UOp], k: int) -> list[UOp]:

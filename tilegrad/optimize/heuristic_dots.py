@@ -196,6 +196,9 @@ class _Tile:
         if any(each.is_window for each in dimensions(value, ranges)):
             shaper.stage_window(name)
             return
+        if _is_beside(value, own) and _is_open(value) and shaper.target.has_mask:
+            # Only in the last turn of the loop is a gate closed, and the last turn stands apart.
+            return
         nbytes, loops = shaper.packed_bytes(name), self.moving(value)
         other = self.side(written, has_lanes=True)
         panels = shaper.packed_bytes(name) if other is None else self.copied(other[1])
@@ -265,6 +268,12 @@ class _Tile:
             if dot.depth is own and written not in dot.left.ranges:
                 return self.shaper.apply(Opt(OptOps.TC, choice, (self.number, config.TC)))
         return False
+
+
+def _is_open(load: UOp) -> bool:
+    """Whether the gate of a load is one of a single loop of the fold, or of what is outside."""
+    gate = load.src[3] if len(load.src) == 4 else load
+    return len([part for part in gate.ranges if part.arg[1] is Axis.REDUCE]) <= 1
 
 
 def _goes_on(value: UOp, loop: UOp, part: UOp) -> bool:
