@@ -7,10 +7,13 @@ import pytest
 
 from tests.grad.numeric import Array, evaluate
 from tests.grad.programs import PROGRAMS, SECOND
-from tilegrad import Tensor, dtypes, jit
+from tilegrad import Tensor, dtypes, jit, scan
 from tilegrad.base.errors import DTypeError, ShapeError, TilegradError, TransformError
 from tilegrad.func import grad, jvp, vjp, vmap
-from tilegrad.ir.op import Ops
+from tilegrad.grad import forward
+from tilegrad.grad.loops import LOOPS
+from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE
+from tilegrad.ir.op import Ops, Stage
 from tilegrad.ir.uop import UOp
 
 RANDOM = np.random.default_rng(3)
@@ -226,11 +229,44 @@ def _assigning(x: Tensor) -> Tensor:
     return x.sum()
 
 
-def test_every_op_with_a_derivative_has_one_forward() -> None:
-    """What reverse mode knows is used by some program, or is tested above."""
-    found = {Ops.CUSTOM, Ops.COPY}
-    for function, shapes in PROGRAMS.values():
-        tensors = [Tensor.empty(*shape, dtype="float64") for shape in shapes]
-        found |= {node.op for node in function(*tensors).uop.toposort()}
-    needed = {Ops.GATHER, Ops.SCATTER_ADD, Ops.REDUCE_AXIS, Ops.ASSIGN, Ops.DETACH, Ops.FLIP}
-    assert needed | {Ops.MAX, Ops.WHERE, Ops.PAD, Ops.SHRINK, Ops.CAST} <= found
+def test_every_op_is_decided_upon() -> None:
+    """What reverse mode knows, forward mode knows: by its own rule, or as an elementwise op."""
+    tensors = {op for op in Ops if Stage.TENSOR in op.definition.stages}
+    assert tensors <= set(DERIVATIVES) | NO_DERIVATIVE | LOOPS | {Ops.SINK}
+    whole = {op for op in DERIVATIVES if not op.is_alu}
+    assert whole <= set(forward._RULES)
+
+
+def test_steps_of_a_scan() -> None:
+    """Of carries, rows and what all steps share; what starts without a tangent may get one."""
+    values = [RANDOM.uniform(-1, 1, shape) for shape in ((3,), (5, 3), (3, 3))]
+    ways = [RANDOM.uniform(-1, 1, each.shape) for each in values]
+
+    def function(first: Tensor, rows: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        def step(carry: tuple[Tensor, Tensor], x: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+            hidden, total = carry
+            hidden = (hidden @ weight + x).tanh()
+            return (hidden, total + hidden.sum()), hidden * x
+
+        zero = Tensor.zeros((), dtype="float64")
+        (_, total), made = scan(step, (first, zero), rows)
+        return total, made
+
+    def plain(first: Array, rows: Array, weight: Array) -> tuple[Array, Array]:
+        made, total, hidden = [], np.zeros(()), first
+        for x in rows:
+            hidden = np.tanh(hidden @ weight + x)
+            total = total + hidden.sum()
+            made.append(hidden * x)
+        return total, np.array(made)
+
+    primals = tuple(Tensor(each) for each in values)
+    found, slopes = jvp(function, primals, tuple(Tensor(way) for way in ways))
+    step = 1e-6
+    sides = [
+        plain(*[value + sign * step * way for value, way in zip(values, ways)]) for sign in (1, -1)
+    ]
+    Tensor.realize(*found, *slopes)
+    for value, expected, slope, high, low in zip(found, plain(*values), slopes, *sides):
+        np.testing.assert_allclose(value.numpy(), expected, rtol=1e-12)
+        np.testing.assert_allclose(slope.numpy(), (high - low) / (2 * step), rtol=1e-6, atol=1e-8)

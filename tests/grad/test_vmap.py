@@ -9,7 +9,7 @@ import pytest
 
 from tests.grad.numeric import Array, evaluate
 from tests.grad.programs import PROGRAMS, SECOND
-from tilegrad import Tensor, Variable, dtypes, jit, nn
+from tilegrad import Tensor, Variable, dtypes, jit, nn, scan
 from tilegrad.base.errors import DTypeError, ShapeError, TilegradError, TransformError
 from tilegrad.func import (
     functional_call,
@@ -21,7 +21,8 @@ from tilegrad.func import (
     stack_module_state,
     vmap,
 )
-from tilegrad.ir.op import Ops
+from tilegrad.grad import batch
+from tilegrad.ir.op import Ops, Stage
 from tilegrad.ir.uop import UOp
 
 RANDOM = np.random.default_rng(5)
@@ -240,6 +241,57 @@ def test_gradients_through_kernels() -> None:
     shared = grad(lambda a: vmap(lambda b: a.solve(b))(Tensor(b)).sum())(Tensor(a[0])).numpy()
     every = [-back[0] @ np.linalg.solve(a[0], row[:, None]).T for row in b]
     np.testing.assert_allclose(shared, sum(every), rtol=1e-9)
+
+
+def test_steps_of_a_scan() -> None:
+    """Carries, rows and what all steps share, mapped or not; and the gradient of each example."""
+    first, rows = RANDOM.uniform(-1, 1, (4, 2)), RANDOM.uniform(-1, 1, (4, 5, 2))
+    weight = RANDOM.uniform(-1, 1, (2, 2))
+
+    def function(first: Tensor, rows: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        def step(hidden: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+            return (hidden @ weight + x).tanh(), (hidden * x).sum()
+
+        last, made = scan(step, first, rows)
+        return last, made
+
+    def plain(first: Array, rows: Array, weight: Array) -> tuple[Array, Array]:
+        made = []
+        for x in rows:
+            made.append((first * x).sum())
+            first = np.tanh(first @ weight + x)
+        return first, np.array(made)
+
+    for dims, given in (
+        ((0, 0, None), (first, rows, weight)),
+        ((None, 0, None), (first[0], rows, weight)),
+        ((None, None, 0), (first[0], rows[0], np.stack([weight, -weight, weight * 2, weight * 3]))),
+    ):
+        found = vmap(function, in_dims=dims)(*[Tensor(each) for each in given])
+        Tensor.realize(*found)
+        for number in range(4):
+            parts = [part if dim is None else part[number] for part, dim in zip(given, dims)]
+            for one, expected in zip(found, plain(*parts)):
+                np.testing.assert_allclose(one[number].numpy(), expected, rtol=1e-12)
+
+    def loss(weight: Tensor, first: Tensor, rows: Tensor) -> Tensor:
+        last, made = function(first, rows, weight)
+        return last.sum() + made.square().sum()
+
+    each = vmap(grad(loss), in_dims=(None, 0, 0))(Tensor(weight), Tensor(first), Tensor(rows))
+    one = grad(loss)(Tensor(weight), Tensor(first[1]), Tensor(rows[1]))
+    np.testing.assert_allclose(each[1].numpy(), one.numpy(), rtol=1e-10)
+
+
+def test_every_op_is_decided_upon() -> None:
+    """Elementwise ops and movement by their kind, all others by a rule, but for leaves."""
+    tensors = {op for op in Ops if Stage.TENSOR in op.definition.stages}
+    known = {op for op in tensors if op.is_alu or op.is_movement} | batch._SAME | set(batch._RULES)
+    leaves = {Ops.CONST, Ops.BUFFER, Ops.RAND, Ops.DEFINE_VAR, Ops.BIND, Ops.SINK}
+    assert tensors == known | leaves
+    made = UOp(Ops.SINK, dtypes.void, (Tensor.empty(3).uop,))
+    with pytest.raises(ShapeError, match="vmap: SINK has no rule for a batch"):
+        batch.batched([made], {made.src[0]: Tensor.empty(2, 3).uop}, 2, lambda: made)
 
 
 def test_python_functions() -> None:
