@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tilegrad import Tensor, TinyJit, nn
-from tilegrad.base.errors import CaptureError, ConfigError
+from tilegrad.base.errors import CaptureError, ConfigError, DataError
 
 S = nn.schedulers
 
@@ -187,3 +187,72 @@ def test_an_average_of_the_model() -> None:
     with ema.applied():
         assert layer.weight.item() == 3.5
     assert layer.weight.item() == 5.0
+
+
+def test_schedulers_at_once() -> None:
+    """base times the factors of all."""
+    optimizer = nn.optim.SGD([Tensor.ones(1)], lr=2.0)
+    schedule = nn.schedulers.ChainedScheduler(
+        [
+            nn.schedulers.ConstantLR(optimizer, factor=0.5, total_iters=2),
+            nn.schedulers.ExponentialLR(optimizer, gamma=0.5),
+            nn.schedulers.StepLR(optimizer, step_size=3, gamma=0.1),
+        ]
+    )
+    rates = [schedule.get_last_lr()[0]]
+    for _ in range(4):
+        schedule.step()
+        rates.append(schedule.get_last_lr()[0])
+    wanted = [2 * (0.5 if t < 2 else 1) * 0.5**t * 0.1 ** (t // 3) for t in range(5)]
+    np.testing.assert_allclose(rates, wanted, rtol=1e-6)
+    other = nn.optim.SGD([Tensor.ones(1)], lr=1.0)
+    for schedulers, message in (
+        ([], "there are no schedulers"),
+        (
+            [*schedule.schedulers, nn.schedulers.ConstantLR(other)],
+            "schedulers of several optimizers",
+        ),
+        (
+            [nn.schedulers.CosineAnnealingWarmRestarts(other, 2)],
+            "CosineAnnealingWarmRestarts keeps state of its own",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=f"ChainedScheduler: {message}"):
+            nn.schedulers.ChainedScheduler(schedulers)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda opt: nn.schedulers.ExponentialLR(opt, 0.5),
+        lambda opt: nn.schedulers.CosineAnnealingWarmRestarts(opt, 2, 2),
+        lambda opt: nn.schedulers.LambdaLR(opt, lambda t: 1 / (1 + t)),
+        lambda opt: nn.schedulers.MultiplicativeLR(opt, lambda t: 1 - 0.1 * t),
+    ],
+)
+def test_a_scheduler_goes_on_from_its_state(make: Any) -> None:
+    def rates(schedule: Any, steps: int) -> list[float]:
+        return [(schedule.step(), schedule.get_last_lr()[0])[1] for _ in range(steps)]
+
+    whole = rates(make(nn.optim.SGD([Tensor.ones(1)], lr=1.0)), 6)
+    first = make(nn.optim.SGD([Tensor.ones(1)], lr=1.0))
+    rates(first, 3)
+    second = make(nn.optim.SGD([Tensor.ones(1)], lr=0.25))
+    second.load_state_dict(first.state_dict())
+    np.testing.assert_allclose(second.get_last_lr(), whole[2:3])
+    np.testing.assert_allclose(rates(second, 3), whole[3:])
+    with pytest.raises(DataError, match="0 rates for 1 groups"):
+        second.load_state_dict({})
+
+
+def test_a_plateau_goes_on_from_its_state() -> None:
+    optimizer = nn.optim.SGD([Tensor.ones(1)], lr=1.0)
+    first = nn.schedulers.ReduceLROnPlateau(optimizer, patience=1, factor=0.5)
+    first.step(1.0)
+    first.step(2.0)
+    second = nn.schedulers.ReduceLROnPlateau(optimizer, patience=1, factor=0.5)
+    second.load_state_dict(first.state_dict())
+    second.step(2.0)
+    assert optimizer.lr.item() == 0.5
+    with pytest.raises(DataError, match=r"ReduceLROnPlateau\.load_state_dict: missing: best"):
+        second.load_state_dict({})
