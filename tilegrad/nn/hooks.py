@@ -87,4 +87,7 @@ def hooked(call: Callable[..., Any]) -> Callable[..., Any]:
             return call(self, *args, **options)
         return hooks.run(functools.partial(call, self), self, args, options)
 
+    # An error names what the user called.
+    renamed: Any = __call__
+    renamed.__code__ = renamed.__code__.replace(co_qualname=call.__qualname__)
     return __call__

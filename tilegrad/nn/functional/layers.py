@@ -70,7 +70,7 @@ def embedding(
     >>> nn.functional.embedding(Tensor([1, 0]), Tensor([[1.0], [2.0]])).tolist()
     [[2.0], [1.0]]
     """
-    check_tensors("embedding", input, weight)
+    check_tensors("Embedding", input, weight)
     if not input.dtype.is_int:
         raise DTypeError(
             f"Embedding: indices must be integers, not {input.dtype.name}",

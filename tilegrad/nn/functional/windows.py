@@ -295,6 +295,7 @@ def _max_unpool(axes: int) -> Any:
 
 def _named(function: Any, name: str, text: str) -> Any:
     function.__name__ = function.__qualname__ = name
+    function.__code__ = function.__code__.replace(co_name=name, co_qualname=name)
     function.__doc__ = text
     return function
 
