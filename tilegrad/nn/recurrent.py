@@ -51,7 +51,7 @@ def _gru(gates: Tensor, hidden: Tensor, state: tuple[Tensor, ...], act: str) -> 
 _STEP = {"RNN": _rnn, "LSTM": _lstm, "GRU": _gru}
 _GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 # Steps up to this many are written out, more are a loop.
-_MOST_WRITTEN_OUT = 8
+_MOST_WRITTEN_OUT = 4
 
 
 class _Cell(Module):
