@@ -13,11 +13,11 @@ import pytest
 
 from tests.schedule.plans import kernels, loops, plan, sizes
 from tests.tensor.helpers import close, numbers
-from tilegrad import Context, Tensor, dtypes
+from tilegrad import Context, GlobalCounters, Tensor, dtypes
 from tilegrad.engine.kernel import Kernel
 from tilegrad.engine.run import recording
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.nn import BatchNorm2d
+from tilegrad.nn import BatchNorm2d, Linear
 from tilegrad.nn.optim import SGD, Adam, Optimizer
 from tilegrad.render.cstyle import ClangRenderer
 
@@ -304,3 +304,37 @@ def test_several_outputs_give_the_values_of_several_kernels() -> None:
         close(a, first * np.float32(0.5) + second)
         results.append((a.tolist(), b.tolist()))
     assert results[0] == results[1]
+
+
+def trained(when: str) -> tuple[list[float], int, int]:
+    """The losses of two steps, read `when`, and the kernels and bytes of the second."""
+    Tensor.manual_seed(7)
+    layers = [Linear(16, 32), Linear(32, 32), Linear(32, 8)]
+    optimizer = SGD([part for each in layers for part in (each.weight, each.bias)], lr=0.1)
+    x, y = Tensor.rand(24, 16).realize(), Tensor.rand(24, 8).realize()
+    found, kernels, touched = [], 0, 0
+    with Tensor.train():
+        for _ in range(2):
+            optimizer.zero_grad()
+            kernels, touched = GlobalCounters.kernel_count, GlobalCounters.global_mem
+            value = x
+            for layer in layers:
+                value = layer(value).relu()
+            loss = ((value - y) ** 2).mean()
+            loss.backward()
+            if when == "before":
+                found.append(loss.item())
+            optimizer.step()
+            if when == "after":
+                found.append(loss.item())
+    count = GlobalCounters.kernel_count - kernels
+    return found, count, GlobalCounters.global_mem - touched
+
+
+def test_a_loss_costs_the_same_before_and_after_the_step() -> None:
+    """What it is made of is computed once, and it is that of the weights it was made with."""
+    before, after = trained("before"), trained("after")
+    assert before[0] == pytest.approx(after[0], rel=1e-6)
+    # Two schedules share a value, which one of them would fuse.
+    assert before[1] <= after[1] + 1
+    assert before[2] < after[2] * 1.2

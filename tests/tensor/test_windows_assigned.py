@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -127,7 +129,7 @@ def test_a_failing_step_of_a_write_leaves_it_waiting() -> None:
     assert memory.version_of(x.uop).op is Ops.AFTER
 
 
-VIEWS = {
+VIEWS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[np.ndarray], np.ndarray]]] = {
     "window": (lambda x: x[1:4], lambda a: a[1:4]),
     "rows": (lambda x: x.reshape(2, -1), lambda a: a.reshape(2, -1)),
     "turned": (lambda x: x.flip(0), lambda a: a[::-1]),

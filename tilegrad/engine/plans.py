@@ -91,13 +91,14 @@ class Memory:
 @dataclass(frozen=True)
 class Plan:
     """Steps in order, their buffers, which of these are the results, and the bytes of each device's
-    block.
+    block. The last results are values that were not asked for, of the nodes at `kept`.
     """
 
     steps: tuple[Step, ...]
     buffers: tuple[Memory, ...]
     outputs: tuple[int, ...]
     blocks: dict[str, int]
+    kept: tuple[int, ...] = ()
 
     @property
     def peak_bytes(self) -> int:
@@ -157,19 +158,25 @@ def normalise(sink: UOp) -> Graph:
 
 
 def plan_for(graph: Graph, sink: UOp, keep: Sequence[int] = ()) -> Plan:
-    """The plan of `graph`: kept in this process, on disk, or made now."""
+    """The plan of `graph`: kept in this process, on disk, or made now. Of what it stores anyway, it
+    keeps what the nodes at the positions `keep` can be computed from.
+    """
     devices = sorted(
         {_device(node) for node in (*graph.leaves, *graph.draws)} - {"HOST"} | {Device.DEFAULT}
     )
     key = cache.digest(
-        graph.key, Device.DEFAULT, repr(devices), *(backend_key(Device[name]) for name in devices)
+        graph.key,
+        Device.DEFAULT,
+        repr(devices),
+        *(backend_key(Device[name]) for name in devices),
+        *map(str, keep),
     )
     found = _plans.get(key)
     if found is None and is_recalled():
         found = _recall(key)
     if found is None:
         with _no_collection():
-            found = _make(graph, sink)
+            found = _make(graph, sink, keep)
         cache.put("plans", key, json.dumps(_fields_of(found)).encode())
     with _lock:
         return _plans.setdefault(key, found)
@@ -193,7 +200,7 @@ def _device(node: UOp) -> str:
     return str(node.arg.device)
 
 
-def _make(graph: Graph, sink: UOp) -> Plan:
+def _make(graph: Graph, sink: UOp, keep: Sequence[int]) -> Plan:
     from tilegrad.ir.op import Stage
     from tilegrad.ir.spec import verify
     from tilegrad.schedule.memory import plan_memory
@@ -213,7 +220,9 @@ def _make(graph: Graph, sink: UOp) -> Plan:
     }
     targets = {name: Device[name].target for name in names}
     with _helpers(graph, names) as helpers:
-        schedule = make_schedule(numbered, targets, Device.DEFAULT, plain=bool(config.NOOPT))
+        schedule = make_schedule(
+            numbered, targets, Device.DEFAULT, plain=bool(config.NOOPT), keep=keep
+        )
         compiled = [(item.ast, item) for item in schedule.items if item.ast is not None]
         asts = [(ast, Device[item.device]) for ast, item in compiled]
         kernels = iter(
@@ -221,7 +230,8 @@ def _make(graph: Graph, sink: UOp) -> Plan:
         )
     loops = [place for place, item in enumerate(schedule.items) if item.loop is not None]
     turns = {place: _turns(schedule, place) for place in loops}
-    memory = plan_memory(schedule, schedule.outputs)
+    outputs = [*schedule.outputs, *schedule.kept.values()]
+    memory = plan_memory(schedule, outputs)
     steps = []
     for place, item in enumerate(schedule.items):
         kernel = None if item.ast is None else next(kernels)
@@ -232,7 +242,7 @@ def _make(graph: Graph, sink: UOp) -> Plan:
         Memory(spec.device, spec.dtype, spec.size, spec.source, memory.offsets.get(number))
         for number, spec in enumerate(schedule.buffers)
     ]
-    return Plan(tuple(steps), tuple(buffers), tuple(schedule.outputs), memory.blocks)
+    return Plan(tuple(steps), tuple(buffers), tuple(outputs), memory.blocks, tuple(schedule.kept))
 
 
 def _turns(schedule: Schedule, place: int) -> Turns:
@@ -290,7 +300,13 @@ def _fields_of(plan: Plan) -> dict[str, Any]:
             turns = {**vars(s.turns), "plan": _fields_of(s.turns.plan)}
         steps.append([s.device, s.buffers, kernel, s.nodes, s.is_custom, s.names, turns])
     buffers = [{**asdict(m), "dtype": m.dtype.name} for m in plan.buffers]
-    return {"steps": steps, "buffers": buffers, "outputs": plan.outputs, "blocks": plan.blocks}
+    return {
+        "steps": steps,
+        "buffers": buffers,
+        "outputs": plan.outputs,
+        "blocks": plan.blocks,
+        "kept": plan.kept,
+    }
 
 
 def _recall(key: str) -> Plan | None:
@@ -321,4 +337,5 @@ def _plan_of(fields: dict[str, Any]) -> Plan | None:
         Memory(m["device"], dtypes.from_name(m["dtype"]), m["size"], m["source"], m["offset"])
         for m in fields["buffers"]
     ]
-    return Plan(tuple(steps), tuple(memory), tuple(fields["outputs"]), fields["blocks"])
+    outputs, kept_values = tuple(fields["outputs"]), tuple(fields.get("kept", ()))
+    return Plan(tuple(steps), tuple(memory), outputs, fields["blocks"], kept_values)

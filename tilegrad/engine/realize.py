@@ -58,7 +58,10 @@ def realized(node: UOp) -> UOp | None:
 
 
 def realize(
-    roots: Sequence[UOp], variables: Mapping[UOp, int], live: Callable[[], Iterable[UOp]] = tuple
+    roots: Sequence[UOp],
+    variables: Mapping[UOp, int],
+    live: Callable[[], Iterable[UOp]] = tuple,
+    beside: Callable[[], Iterable[UOp]] | None = None,
 ) -> list[UOp]:
     """For each root, [movement of] a BUFFER that holds its value; what is not yet computed runs
     now, in one schedule.
@@ -66,6 +69,7 @@ def realize(
     Args:
         variables: the value of every symbolic variable in the roots' graphs.
         live: gives the nodes of all live tensors; asked only if a buffer is to be overwritten.
+        beside: gives nodes that will be asked for soon; what they share with the roots is kept.
     """
     record = current_recording()
     tracer = sys.gettrace()
@@ -76,7 +80,7 @@ def realize(
     try:
         with _lock:
             todo = [root for root in dict.fromkeys(roots) if realized(root) is None]
-            done = _run(todo, variables, live) if todo else {}
+            done = _run(todo, variables, live, beside) if todo else {}
             results = [done.get(root) or realized(root) for root in roots]
     finally:
         if is_traced:
@@ -125,7 +129,10 @@ def _has_device(node: UOp) -> bool:
 
 
 def _run(
-    todo: list[UOp], variables: Mapping[UOp, int], live: Callable[[], Iterable[UOp]]
+    todo: list[UOp],
+    variables: Mapping[UOp, int],
+    live: Callable[[], Iterable[UOp]],
+    beside: Callable[[], Iterable[UOp]] | None,
 ) -> dict[UOp, UOp]:
     """Compute `todo`, and give the memory of each."""
     wanted = [*todo, *_late(todo, live)]
@@ -143,7 +150,7 @@ def _run(
     inner += _held_parts(below)
     sink = UOp.sink(*dict.fromkeys([*requested, *inner]))
     graph = normalise(sink)
-    plan = plan_for(graph, sink)
+    plan = plan_for(graph, sink, _needed_beside(graph, beside) if beside is not None else ())
     inputs = [buffer_of(node) for node in graph.leaves]
     writers = [node for node in sink.src if node.op is Ops.ASSIGN]
     for node in writers:
@@ -156,7 +163,8 @@ def _run(
         bool(writers),
         graph.nodes,
     )
-    for node, buffer in zip(sink.src, outputs, strict=True):
+    kept = [graph.nodes[place] for place in plan.kept]
+    for node, buffer in zip([*sink.src, *kept], outputs, strict=True):
         if node.op is Ops.ASSIGN:
             continue
         _known[node] = _shaped(leaf(buffer), node)
@@ -178,11 +186,11 @@ def _run(
         for key in (name, node):
             if key not in _known and key.op is not Ops.BUFFER:
                 _known[key] = _known[node if node in _known else request]
-    for name, node in _renamed(wanted, sources):
+    for name, node in _renamed(wanted, sources, {*kept}):
         if node in _known and name not in _known:
             _known[name] = _known[node]
     done = {root: _known[root] for root in todo if root in _known}
-    for node in {*wanted, *sources, *requested}:
+    for node in {*wanted, *sources, *requested, *kept}:
         if not _has_device(node):
             _known.forget(node)
     return done
@@ -201,9 +209,31 @@ def _held_parts(nodes: Iterable[UOp]) -> list[UOp]:
     return [part for part in found if part is not None]
 
 
-def _renamed(wanted: Sequence[UOp], sources: Sequence[UOp]) -> Iterable[tuple[UOp, UOp]]:
-    """Remembered nodes inside the graphs as their owners know them, with what stood for them in the
-    run.
+def _needed_beside(graph: Graph, beside: Callable[[], Iterable[UOp]]) -> list[int]:
+    """The positions of nodes of a graph that is about to run which other graphs use as well: of
+    values that these need next, what is stored anyway is not computed again.
+    """
+    inside = {node: place for place, node in enumerate(graph.nodes)}
+    others = [node for node in beside() if node not in _known]
+    if not others:
+        return []
+    around = _with_known(UOp.sink(*others))
+    used = {
+        source
+        for node in toposort([around], stop=inside.__contains__)
+        if node not in inside
+        for source in node.src
+    }
+    return sorted(
+        inside[node] for node in used if node in inside and node.src and not node.is_constant
+    )
+
+
+def _renamed(
+    wanted: Sequence[UOp], sources: Sequence[UOp], kept: Collection[UOp]
+) -> Iterable[tuple[UOp, UOp]]:
+    """Remembered nodes inside the graphs as their owners know them, and those that were `kept`,
+    with what stood for them in the run.
     """
     stack = list(zip(wanted, sources, strict=True))
     seen: set[UOp] = set()
@@ -212,7 +242,7 @@ def _renamed(wanted: Sequence[UOp], sources: Sequence[UOp]) -> Iterable[tuple[UO
         if name in seen or name is node or len(name.src) != len(node.src):
             continue
         seen.add(name)
-        if name.op in _REMEMBERED:
+        if name.op in _REMEMBERED or node in kept:
             yield name, node
         stack.extend(zip(name.src, node.src, strict=True))
 

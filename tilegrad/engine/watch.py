@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import NotANumberError
@@ -57,7 +58,7 @@ class Watch:
 def _places(data: bytes, dtype: DType) -> Iterator[int]:
     """Where NaN stands."""
     if dtype in _WIDE:
-        numbers = memoryview(data).cast(_WIDE[dtype])
+        numbers = _numbers(data, dtype)
         # Fast, and NaN if one of them is.
         if math.isnan(sum(numbers)):
             yield from (place for place, number in enumerate(numbers) if number != number)
@@ -70,8 +71,14 @@ def _places(data: bytes, dtype: DType) -> Iterator[int]:
         yield from (place for place, word in enumerate(data) if math.isnan(values[word]))
 
 
+def _numbers(data: bytes, dtype: DType) -> Sequence[float]:
+    cast: Any = memoryview(data).cast
+    numbers: Sequence[float] = cast(_WIDE[dtype])
+    return numbers
+
+
 def _infinities(data: bytes, dtype: DType) -> int:
     if dtype in _WIDE:
-        return sum(map(math.isinf, memoryview(data).cast(_WIDE[dtype])))
+        return sum(map(math.isinf, _numbers(data, dtype)))
     most = _LARGEST.get(dtype)
     return 0 if most is None else sum(w & 0x7FFF == most for w in memoryview(data).cast("H"))

@@ -120,12 +120,13 @@ def _after(y: UOp, g: UOp) -> tuple[UOp, UOp]:
     """To the memory, but not where it was written; to what was written there."""
     memory, assign = y.src
     place = assign.src[0]
-    is_written = filled(place.shape, 1.0, g.dtype)
+    is_written: Any = filled(place.shape, 1.0, g.dtype)
     view = place
     while view is not memory:
         (is_written,) = DERIVATIVES[view.op](view, is_written)
         view = view.src[0]
-    return is_written.ne(0.0).where(0.0, g), place.substitute({memory: g})
+    elsewhere: UOp = is_written.ne(0.0).where(0.0, g)
+    return elsewhere, place.substitute({memory: g})
 
 
 def _custom(y: UOp, g: UOp) -> tuple[UOp | None, ...]:

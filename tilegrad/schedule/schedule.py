@@ -39,6 +39,8 @@ from tilegrad.schedule.split import split_folds
 from tilegrad.schedule.versions import keep_old_versions, overwritten_by, writer_of
 from tilegrad.target import Target
 
+# Memory of others, and what is remembered in any case.
+_NOT_KEPT = (Ops.ASSIGN, Ops.AFTER, Ops.COPY, Ops.LOOP, Ops.PART)
 # How far up an update may move to join another.
 _WINDOW = 16
 
@@ -95,6 +97,8 @@ class Schedule:
     buffers: list[BufferSpec]
     outputs: list[int]
     edges: list[Edge] = field(default_factory=list)
+    # Where values are that are stored anyway, by the positions of their nodes in the graph.
+    kept: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -124,6 +128,7 @@ class _Draft:
 class _Scheduler:
     def __init__(self, sink: UOp, targets: dict[str, Target], default_device: str, *, plain: bool):
         given = toposort([sink])
+        self.given = list(given)
         sink, was_split = (sink, {}) if plain else split_folds(sink)
         sink, came_from = keep_old_versions(sink)
         self.sink = sink
@@ -209,6 +214,19 @@ class _Scheduler:
         ]
         outputs = [self.memory[node] for node in self.sink.src]
         return Schedule(items, self.buffers, outputs, self._edges(order))
+
+    def kept(self, positions: Sequence[int]) -> dict[int, int]:
+        """The buffers of stored values below the nodes at `positions`, by their own positions; of
+        what is as it was given.
+        """
+        wanted = [self.given[place] for place in positions]
+        stored, found = self.fusion.stored, {}
+        for node in toposort(wanted, stop=lambda node: node in stored):
+            if node in stored and node.op not in _NOT_KEPT and node not in self.sink.src:
+                place = self.position[node]
+                if self.given[place] is node:
+                    found[place] = self.memory[node]
+        return found
 
     def _draft(self, node: UOp) -> None:
         if node.op in (Ops.COPY, Ops.CUSTOM):
@@ -678,8 +696,18 @@ def _sorted(drafts: list[_Draft], before: list[set[int]]) -> list[_Draft]:
 
 
 def make_schedule(
-    sink: UOp, targets: dict[str, Target], default_device: str, *, plain: bool
+    sink: UOp,
+    targets: dict[str, Target],
+    default_device: str,
+    *,
+    plain: bool,
+    keep: Sequence[int] = (),
 ) -> Schedule:
-    """The steps that compute the sources of `sink`."""
+    """The steps that compute the sources of `sink`. Of the values that they store on the way, those
+    are kept that the nodes at the positions `keep` can be computed from.
+    """
     counters.schedules += 1
-    return _Scheduler(sink, targets, default_device, plain=plain).run()
+    scheduler = _Scheduler(sink, targets, default_device, plain=plain)
+    schedule = scheduler.run()
+    schedule.kept = scheduler.kept(keep)
+    return schedule

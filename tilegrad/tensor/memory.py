@@ -190,7 +190,7 @@ def run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> li
                 lookers.append((tensor, node))
             yield node
 
-    results = engine.realize(roots, values, others)
+    results = engine.realize(roots, values, others, _gradients)
     for tensor, node in lookers:
         # Who looked at memory that was overwritten looks at the copy of what it held.
         kept = engine.realized(node)
@@ -203,6 +203,12 @@ def run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> li
             if id(tensor) not in excluded:
                 follow(tensor)
     return results
+
+
+def _gradients() -> Iterable[UOp]:
+    """The gradients that wait to be computed: a loss that is looked at before shares its graph."""
+    grads = [tensor.grad for tensor in live() if tensor.grad is not None]
+    return [grad.uop for grad in grads if not is_stored(grad.uop) and not grad.uop.is_constant]
 
 
 def _values(roots: list[UOp], values: dict[UOp, int]) -> dict[UOp, int]:
