@@ -20,6 +20,7 @@ __all__ = [
     "cuda_target",
     "dot_unit",
     "hip_target",
+    "matrix_unit",
     "metal_target",
     "opencl_target",
 ]
@@ -166,6 +167,26 @@ def dot_unit(k: int, left: DType, right: DType, dtype_out: DType) -> MatrixUnit:
     return MatrixUnit(
         name, 1, 1, k, 1, left, dtype_out, row, column, (((0, 0),),), dtype_right=other
     )
+
+
+def matrix_unit(
+    name: str,
+    m: int,
+    n: int,
+    k: int,
+    lanes: int,
+    dtype_in: DType,
+    dtype_out: DType,
+    synchronous: bool = True,
+    dtype_right: DType | None = None,
+) -> MatrixUnit:
+    """The unit whose printed form has these fields; its layouts follow from its kind."""
+    del m, n, synchronous
+    if lanes == 1:
+        return dot_unit(k, dtype_in, dtype_right or dtype_in, dtype_out)
+    if name.startswith("mma"):
+        return _mma(k, dtype_in, dtype_out)
+    return _simdgroup(dtype_in, dtype_out)
 
 
 def clang_target(vector_bytes: int = 16) -> Target:

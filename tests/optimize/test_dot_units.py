@@ -22,8 +22,10 @@ from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Axis, Ops, Stage
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.spec import verify
+from tilegrad.ir.text import parse
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.lower import lower
+from tilegrad.optimize.cost import cost_of
 from tilegrad.optimize.dots import find_dots
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.opt import Opt, OptOps
@@ -297,3 +299,16 @@ def test_rows_beyond_the_last_are_read_from_the_first() -> None:
             row * inner + (inner - 1) // 2 * 2 for row in range(17)
         }
         assert len(rows) > 17
+
+
+def test_a_kernel_with_a_unit_is_text() -> None:
+    """Its printed form is read back, and its cost is that of vectors."""
+    for product in (
+        empty(64, 64).matmul(empty(64, 64), dtype=dtypes.float),
+        empty(64, 64, dtype=dtypes.int8).matmul(empty(64, 64, dtype=dtypes.int8), dtype=dtypes.int),
+    ):
+        ast = start(kernel_of(product), WIDE)
+        shaped = apply_opts(ast, heuristic(ast, WIDE), WIDE)
+        assert parse(str(shaped)) is shaped
+        assert cost_of(shaped, WIDE).vector_use > 0.9
+        assert cost_of(shaped, WIDE).registers <= WIDE.registers

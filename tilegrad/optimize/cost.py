@@ -91,6 +91,15 @@ class _Counter:
         self.loops = [part for part in loop_order(ast) if part.arg[1] not in _WRITTEN]
         self.place = {loop: depth for depth, loop in enumerate(self.loops)}
         self.accesses = [node for node in self.nodes if node.op in (Ops.LOAD, Ops.STORE)]
+        # What a dot unit takes at once are neighbours; its lanes move by as many.
+        self.steps = {
+            load: unit.arg.k
+            for unit in self.nodes
+            if unit.op is Ops.WMMA and unit.arg.is_dot
+            for side in unit.src[:2]
+            for load in side.toposort()
+            if load.op is Ops.LOAD and load.dtype is not dtypes.index
+        }
         self.lanes = self._lane_axes()
         closed = {part for node in self.nodes if node.op is Ops.END for part in node.src[1:]}
         # Loops around everything, and what runs in a nest that fills memory.
@@ -166,7 +175,7 @@ class _Counter:
             folds = sum(part.arg[1] is Axis.REDUCE for part in node.ranges)
             for axis in node.src[1].ranges:
                 if axis.arg[1] in _WRITTEN:
-                    if _stride(node.src[1], axis) == 1:
+                    if _stride(node.src[1], axis) == self.steps.get(node, 1):
                         gain = 1.5 if node.op is Ops.STORE else 1.0
                     else:
                         # A tile with vectors along its other axis is turned in registers.
@@ -193,7 +202,7 @@ class _Counter:
 
     def _moves(self, node: UOp) -> float:
         """Loads or stores in one step: whole vectors along a lane, single elements elsewhere."""
-        index = node.src[1]
+        index, step = node.src[1], self.steps.get(node, 1)
         axes = [axis for axis in index.ranges if axis.arg[1] in _WRITTEN]
         count = float(prod(axis.src[0].vmax for axis in axes))
         lanes = [axis for axis in axes if axis in self.lanes]
@@ -201,7 +210,7 @@ class _Counter:
             most = self.target.lanes_of(
                 node.dtype.scalar if node.op is Ops.LOAD else node.src[2].dtype
             )
-            along = [_power(axis, most) for axis in lanes if _stride(index, axis) == 1]
+            along = [_power(axis, most) for axis in lanes if _stride(index, axis) == step]
             across = [_power(axis, most) for axis in axes if _stride(index, axis) == 1]
             if along:
                 count /= max(along)

@@ -24,13 +24,16 @@ from tilegrad.base.errors import InternalError, OptError
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify, terms_of
+from tilegrad.ir.text import register
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.dots import use_dot_unit
 from tilegrad.optimize.opt import Opt, axes_of, loop_order
 from tilegrad.optimize.split import next_number
-from tilegrad.target import MatrixUnit, Target
+from tilegrad.target import MatrixUnit, Target, matrix_unit
 
 __all__ = ["find_products", "use_matrix_unit"]
+
+register("MatrixUnit", matrix_unit)
 
 Layout = tuple[tuple[tuple[int, int], ...], ...]
 
