@@ -127,6 +127,18 @@ def test_through_factorisations() -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
+def test_second_derivatives_of_spectra() -> None:
+    """The sum of squares of eigenvalues, or of singular values, is that of the elements."""
+    a = RANDOM.uniform(-1, 1, (3, 3))
+    same = np.einsum("ik,jl->ijkl", np.eye(3), np.eye(3))
+    for function, expected in (
+        (lambda a: (a + a.T).eigh()[0].square().sum(), 4 * (same + same.transpose(0, 1, 3, 2))),
+        (lambda a: a.svd()[1].square().sum(), 2 * same),
+    ):
+        found = hessian(function)(Tensor(a)).numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
+
+
 def test_structures() -> None:
     x, y = Tensor([1.0, 2.0]), Tensor([3.0])
 

@@ -254,7 +254,9 @@ def _singular_rule(made: Any, flow: Any) -> Any:
     count, size = s._sizes
     row, column = s.reshape(count, 1, size), s.reshape(count, size, 1)
     gaps = (row - column) * (row + column)
+    # Not divided by 0 where that is not taken, as its own derivative would be NaN.
     is_equal = gaps.eq(0)
+    gaps = is_equal.where(1.0, gaps)
 
     def turned(x: Any, g: Any) -> Any:
         inner = x.transpose(1, 2) @ g
@@ -262,7 +264,7 @@ def _singular_rule(made: Any, flow: Any) -> Any:
 
     inner = turned(u, flow_u) * row + column * turned(v, flow_v)
     inner = inner + flow_s.reshape(count, size, 1) * inner._identity()
-    inverse = row.eq(0).where(0.0, 1 / row)
+    inverse = row.eq(0).where(0.0, 1 / row.eq(0).where(1.0, row))
     total = u @ inner @ v.transpose(1, 2)
     beyond_u = flow_u - u @ (u.transpose(1, 2) @ flow_u)
     beyond_v = flow_v - v @ (v.transpose(1, 2) @ flow_v)

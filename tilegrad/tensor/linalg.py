@@ -302,7 +302,10 @@ class LinearAlgebra(Factorising):
             (vectors, values), (flow, along) = _eigen_parts(made, size), _eigen_parts(g, size)
             turned = vectors.transpose(1, 2)
             gaps = values.reshape(count, 1, size) - values.reshape(count, size, 1)
-            inner = gaps.eq(0).where(0.0, (vectors @ flow.transpose(1, 2)) / gaps)
+            # Not divided by 0 where that is not taken, as its own derivative would be NaN.
+            is_equal = gaps.eq(0)
+            apart = (vectors @ flow.transpose(1, 2)) / is_equal.where(1.0, gaps)
+            inner = is_equal.where(0.0, apart)
             inner = inner + along.reshape(count, size, 1) * inner._identity()
             both = turned @ inner @ vectors
             return [(both + both.transpose(1, 2)) * 0.5]
