@@ -528,7 +528,9 @@ class Functions(Elementwise):
         >>> Tensor([-4.0, 2.0]).leaky_relu(0.25).tolist()
         [-1.0, 2.0]
         """
-        return (self > 0).where(self, self * negative_slope)
+        if not self.dtype.is_float:
+            return (self > 0).where(self, self * negative_slope)
+        return self._in_float(lambda x: (x > 0).where(x, x * negative_slope))
 
     def elu(self, alpha: float = 1.0) -> Self:
         """self where positive, else alpha * (exp(self) - 1).

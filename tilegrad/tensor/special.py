@@ -92,7 +92,7 @@ class Special(Digests):
         >>> Tensor([0.0]).deg2rad().tolist()
         [0.0]
         """
-        return self._floating() * (math.pi / 180)
+        return self._in_float(lambda x: x * (math.pi / 180))
 
     def rad2deg(self) -> Self:
         """Radians as degrees.
@@ -100,7 +100,7 @@ class Special(Digests):
         >>> Tensor([0.0]).rad2deg().tolist()
         [0.0]
         """
-        return self._floating() * (180 / math.pi)
+        return self._in_float(lambda x: x * (180 / math.pi))
 
     @composed
     def sinc(self) -> Self:
@@ -285,9 +285,11 @@ class Special(Digests):
         """
         left, right = self._same_dtype("xlogy", other)
         left, right = left._floating(), right._floating()
+        dtype = left.dtype
+        left, right = left._wide(), right._wide()
         is_zero = left.eq(0)
         safe = (is_zero & right.eq(right)).where(1.0, right)
-        return (is_zero & right.eq(right)).where(0.0, left * safe.log())
+        return (is_zero & right.eq(right)).where(0.0, left * safe.log()).cast(dtype)
 
     @composed
     def nan_to_num(
@@ -376,8 +378,10 @@ class Special(Digests):
         [2.0]
         """
         left, right = self._same_dtype("logaddexp2", other)
+        left, right = left._floating(), right._floating()
         ln2 = math.log(2.0)
-        return (left._floating() * ln2).logaddexp(right._floating() * ln2) * (1 / ln2)
+        sum_of_powers = (left._wide() * ln2).logaddexp(right._wide() * ln2)
+        return (sum_of_powers * (1 / ln2)).cast(left.dtype)
 
     # sums of products
 
