@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.schedule.plans import plan
 from tests.tensor.helpers import close
-from tilegrad import Context, Tensor
+from tilegrad import Context, GlobalCounters, Tensor
 from tilegrad.engine.memory import buffer_of
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor import memory
@@ -154,6 +154,18 @@ def test_a_view_follows_its_memory() -> None:
     close(x, array)
     close(rows, array.reshape(2, 3))
     close(pending, np.float32([2, 3, 4]))
+
+
+def test_what_is_asked_for_anyway_is_no_late_reader() -> None:
+    """A window of a value that is computed beside an assignment needs no kernel of its own."""
+    x, array = line()
+    part = (x * 2).contiguous()[1:3]
+    x.assign(x + 1)
+    before = GlobalCounters.kernel_count
+    Tensor.realize(part, x)
+    assert GlobalCounters.kernel_count - before == 2
+    close(part, array[1:3] * 2)
+    close(x, array + 1)
 
 
 def test_a_writer_stands_behind_every_reader_of_the_old_value() -> None:

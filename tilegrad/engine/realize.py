@@ -36,6 +36,8 @@ _REMEMBERED = (Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.PART)
 # What memory is once it was written to, whole or in part.
 _WRITTEN = (Ops.ASSIGN, Ops.AFTER)
 _PAGE = 4096
+# Less is computed again sooner than it is found out who needs it.
+_SMALL = 16
 
 
 def base_of(node: UOp) -> UOp:
@@ -213,6 +215,8 @@ def _needed_beside(graph: Graph, beside: Callable[[], Iterable[UOp]]) -> list[in
     """The positions of nodes of a graph that is about to run which other graphs use as well: of
     values that these need next, what is stored anyway is not computed again.
     """
+    if len(graph.nodes) < _SMALL:
+        return []
     inside = {node: place for place, node in enumerate(graph.nodes)}
     others = [node for node in beside() if node not in _known]
     if not others:
@@ -310,6 +314,10 @@ def _readers(assigns: Sequence[UOp], live: Iterable[UOp], todo: set[UOp]) -> lis
         return node in written or (node.op is Ops.AFTER and node.src[1] in written)
 
     needs: dict[UOp, bool] = {}
+
+    def is_decided(node: UOp) -> bool:
+        return node in needs or node in todo or is_written(node)
+
     found: list[UOp] = []
     for root in dict.fromkeys(live):
         if root in todo or (is_written(root) and root not in between):
@@ -324,11 +332,14 @@ def _readers(assigns: Sequence[UOp], live: Iterable[UOp], todo: set[UOp]) -> lis
             if is_reader and not _is_owner(root, assigns):
                 found.append(root)
             continue
-        for node in toposort([root], stop=lambda node: node in needs or is_written(node)):
+        for node in toposort([root], stop=is_decided):
             if node in needs:
                 continue
             if is_written(node):
                 needs[node] = node in between
+            elif node in todo:
+                # Computed by this run, and remembered.
+                needs[node] = False
             elif node in _known:
                 needs[node] = base_of(_known[node]) in targets
             else:

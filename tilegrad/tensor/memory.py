@@ -200,7 +200,7 @@ def run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> li
             tensor._is_shared = False
     if is_writing:
         for tensor in live():
-            if id(tensor) not in excluded:
+            if tensor.uop.op is not Ops.BUFFER and id(tensor) not in excluded:
                 follow(tensor)
     return results
 
@@ -215,7 +215,10 @@ def _values(roots: list[UOp], values: dict[UOp, int]) -> dict[UOp, int]:
     """`values`, and those of the variables in what has to run for `roots`. What has other values of
     the same variables runs on its own, before.
     """
-    for version in engine.pending(roots) if _waiting else ():
+    versions = engine.pending(roots)
+    if not versions:
+        return values
+    for version in versions:
         found = _waiting.get(version, NO_VARIABLES)
         if _agree(found, values):
             values.update(found)
