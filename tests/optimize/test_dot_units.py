@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilegrad import Device, Tensor, dtypes
+from tilegrad import Device, Tensor, Variable, dtypes
 from tilegrad.base.config import Context
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import OptError
@@ -312,3 +312,19 @@ def test_a_kernel_with_a_unit_is_text() -> None:
         assert parse(str(shaped)) is shaped
         assert cost_of(shaped, WIDE).vector_use > 0.9
         assert cost_of(shaped, WIDE).registers <= WIDE.registers
+
+
+def test_sizes_that_are_known_when_it_runs() -> None:
+    """Of rows, or of a batch of turned operands."""
+    rng = np.random.default_rng(7)
+    rows, other = halves(rng, 40, 64), halves(rng, 64, 32)
+    batch, others = halves(rng, 8, 40, 48), halves(rng, 8, 40, 32)
+    for count in (3, 8):
+        size = Variable("n", 1, 8).bind(count)
+        got = rows[:size].matmul(other, dtype=dtypes.float).sum(0)
+        left, right = rows.double().numpy()[:count], other.double().numpy()
+        np.testing.assert_allclose(got.numpy(), (left @ right).sum(0), atol=1e-3)
+        got = batch.permute(0, 2, 1)[:size].matmul(others[:size], dtype=dtypes.float).sum(0)
+        left = batch.double().numpy()[:count].transpose(0, 2, 1)
+        wanted = (left @ others.double().numpy()[:count]).sum(0)
+        np.testing.assert_allclose(got.numpy(), wanted, atol=1e-3)

@@ -200,6 +200,10 @@ class _Tile:
             # Only in the last turn of the loop is a gate closed, and the last turn stands apart.
             return
         nbytes, loops = shaper.packed_bytes(name), self.moving(value)
+        if any(part.src[0].op is not Ops.CONST for part in loops):
+            # How many blocks there are is not known.
+            self.copy(name, value, own, loops[-1])
+            return
         other = self.side(written, has_lanes=True)
         panels = shaper.packed_bytes(name) if other is None else self.copied(other[1])
         # Each chunk of a launch copies a whole again, each block of rows the panels.
