@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from tilegrad import Device, Tensor
+from tilegrad.base.dtype import dtypes
 from tilegrad.engine.stages import to_program
 from tilegrad.ir import Ops, UOp
 from tilegrad.ir.args import BufferArg
 from tilegrad.render.llvm import LLVMRenderer
-from tilegrad.render.stream import streamed
+from tilegrad.render.stream import ahead, streamed
 from tilegrad.schedule.schedule import make_schedule
 
 SIZE = 1 << 12
@@ -65,3 +66,25 @@ def test_values_at_any_address(misaligned: int) -> None:
     addresses = [out.ctypes.data, x.ctypes.data]
     backend.runtime.launch(loaded, addresses, (), (chunks, 1, 1), (1, 1, 1), wait=True)
     np.testing.assert_array_equal(out, np.arange(SIZE) * 2.0 + 1)
+
+
+def test_what_is_asked_for() -> None:
+    """Of three passes over a row the second; not of one pass, nor of rows that are too long."""
+
+    def passes(count: int, length: int) -> list[UOp]:
+        given = UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(256 * length), (), 1)
+        outer = UOp.range(256)
+        found = [given, outer]
+        for number in range(1, count + 1):
+            inner = UOp.range(length // 4, number)
+            index = outer * length + inner * 4
+            load = UOp(Ops.LOAD, dtypes.float32.vec(4), (given, index))
+            found += [inner, index, load, UOp(Ops.END, dtypes.void, (inner,))]
+        return [*found, UOp(Ops.END, dtypes.void, (outer,))]
+
+    assert not ahead(passes(1, 16), 2048)
+    uops = passes(3, 16)
+    loads = [node for node in uops if node.op is Ops.LOAD]
+    assert ahead(uops, 256 * 16 * 4 - 1) == {loads[1]: 16}
+    assert not ahead(uops, 256 * 16 * 4)
+    assert not ahead(passes(2, 64), 4096)

@@ -1,8 +1,9 @@
 """Folds become accumulators: a variable set to the identity, changed in the loop, read after it.
 
 The order of a fold is fixed here and nowhere else: within an iteration the written-out values are
-folded one after the other, in a sum of products each as one MULACC; vector accumulators meet lane
-by lane in a tree after the loop.
+folded one after the other, in a sum of products each as one MULACC; where accumulators are too few
+to keep a processor busy, several values meet each other first, so that an iteration waits for the
+one before it once. Vector accumulators meet lane by lane in a tree after the loop.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ REDUCE = PatternMatcher("lower.reduce")
 
 # So many accumulators hide the latency of what is done to one of them.
 _MANY = 8
+# So many values of an iteration meet each other before they meet an accumulator.
+_SEVERAL = 4
 
 
 class _Context:
@@ -48,11 +51,27 @@ def fold_to_accumulator(fold: UOp, ctx: _Context) -> UOp:
     outer = tuple(sorted(fold.ranges, key=lambda part: part.arg[0]))
     accumulator = UOp(Ops.DEFINE_ACC, fold.dtype, (identity, *outer), ctx.count)
     ctx.count += 1
+    is_plain = all(value.op is not Ops.WMMA for value in values)
+    if ctx.is_short and is_plain and len(values) >= _SEVERAL:
+        values = [_met(fold, values, ctx)]
     total = accumulator
     for value in values:
         total = _step(fold, total, value, ctx)
     assigned = UOp(Ops.ASSIGN, fold.dtype, (accumulator, total))
     return accumulator.after(assigned.end(*loops))
+
+
+def _met(fold: UOp, values: list[UOp], ctx: _Context) -> UOp:
+    """The values of one iteration folded with each other: products in a row, others in a tree."""
+    if any(_is_product(fold, value, ctx) for value in values):
+        total, *rest = values
+        for value in rest:
+            total = _step(fold, total, value, ctx)
+        return total
+    while len(values) > 1:
+        pairs = zip(values[::2], values[1::2], strict=False)
+        values = [left.alu(fold.arg, right) for left, right in pairs] + values[len(values) & ~1 :]
+    return values[0]
 
 
 def _is_idle(fold: UOp, loop: UOp, values: list[UOp]) -> bool:
@@ -78,12 +97,17 @@ def _step(fold: UOp, total: UOp, value: UOp, ctx: _Context) -> UOp:
     if value.op is Ops.WMMA:
         # A matrix unit adds to what it is given; the graph gives it zero.
         return value.replace(src=(*value.src[:2], total))
-    if fold.arg is Ops.ADD and value.op is Ops.MUL and fold.dtype.is_float and ctx.target.has_fma:
+    if _is_product(fold, value, ctx):
         return UOp(Ops.MULACC, fold.dtype, (*value.src, total))
     if fold.arg is Ops.MAX and ctx.is_short:
         # What stands first is tested for NaN: of the value, that need not wait for the fold.
         return value.alu(fold.arg, total)
     return total.alu(fold.arg, value)
+
+
+def _is_product(fold: UOp, value: UOp, ctx: _Context) -> bool:
+    is_sum = fold.arg is Ops.ADD and fold.dtype.is_float
+    return is_sum and value.op is Ops.MUL and ctx.target.has_fma
 
 
 def _vectors(ast: UOp, target: Target) -> int:

@@ -8,13 +8,13 @@ which `mem2reg` turns into registers. There are no fast-math flags: floats mean 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tilegrad.base.dtype import DType, Place, Pointer, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.render.stream import entry, streamed
+from tilegrad.render.stream import ahead, entry, streamed
 
 __all__ = ["LLVMRenderer"]
 
@@ -36,6 +36,8 @@ _DOTS = {
     "dot2.bfloat16.bfloat16.float32": ("x86.avx512bf16.dpbf16ps", "<{0} x bfloat>"),
     "dot4.uint8.int8.int32": ("x86.avx512.vpdpbusd", "<{1} x i8>"),
 }
+# Bytes of a line of the caches.
+_LINE = 64
 _MATH = {Ops.SQRT: "sqrt", Ops.TRUNC: "trunc"}
 
 
@@ -85,12 +87,13 @@ class LLVMRenderer:
     def render(self, name: str, program: list[UOp]) -> str:
         """The IR module with one kernel."""
         stores = streamed(program, self.cache_bytes, self.vector_bytes)
+        early = ahead(program, self.cache_bytes)
         if not stores:
-            function = _Function(name, program)
+            function = _Function(name, program, early=early)
             functions, texts = [function], [function.text("void")]
         else:
-            streaming = _Function(f"{name}_streaming", program, stores)
-            plain = _Function(f"{name}_plain", program)
+            streaming = _Function(f"{name}_streaming", program, stores, early)
+            plain = _Function(f"{name}_plain", program, early=early)
             functions = [streaming, plain]
             slots = sorted({store.src[0].arg for store in stores})
             texts = [each.text("internal void") for each in functions]
@@ -107,8 +110,15 @@ class LLVMRenderer:
 
 
 class _Function:
-    def __init__(self, name: str, program: list[UOp], streamed: frozenset[UOp] = frozenset()):
+    def __init__(
+        self,
+        name: str,
+        program: list[UOp],
+        streamed: frozenset[UOp] = frozenset(),
+        early: Mapping[UOp, int] | None = None,
+    ):
         self.name, self.program, self.streamed = name, program, streamed
+        self.early = early or {}
         self.entry: list[str] = []
         self.body: list[str] = []
         self.values: dict[UOp, str] = {}
@@ -294,7 +304,10 @@ class _Function:
         kind = memory_type(node.dtype)
         align = node.dtype.itemsize
         if not rest:
-            value = self.make(f"load {kind}, ptr {self.address(pointer, index)}, align {align}")
+            place = self.address(pointer, index)
+            value = self.make(f"load {kind}, ptr {place}, align {align}")
+            if node in self.early:
+                self.ask_for(place, self.early[node] * align, align * node.dtype.lanes)
         elif rest[1].dtype.lanes > 1:
             mask = self.use(rest[1])
             other = self.widen(self.use(rest[0]), node.dtype)
@@ -324,6 +337,15 @@ class _Function:
             other = self.widen(self.use(rest[0]), node.dtype)
             value = self.make(f"select i1 {gate}, {kind} {value}, {kind} {other}")
         self.values[node] = self.narrow(value, node.dtype)
+
+    def ask_for(self, place: str, further: int, nbytes: int) -> None:
+        """Have memory brought near that is needed soon, so many bytes behind `place`."""
+        name = "llvm.prefetch.p0"
+        self.declared[name] = f"declare void @{name}(ptr, i32, i32, i32)"
+        for offset in range(0, nbytes, _LINE):
+            line = self.make(f"getelementptr i8, ptr {place}, i64 {further + offset}")
+            # For reading, to the second cache, data.
+            self.line(f"call void @{name}(ptr {line}, i32 0, i32 2, i32 1)")
 
     def load_or_skip(self, node: UOp, gate: str, kind: str, align: int) -> None:
         """A vector load under one gate: a branch, as a part of the vector at a safe place could

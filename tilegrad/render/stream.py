@@ -1,10 +1,14 @@
-"""Stores that go around the caches, for results that no cache will hold until they are read.
+"""Stores that go around the caches, for results that no cache will hold until they are read, and
+loads ahead of their time.
 
 Such a store writes whole lines to memory without first reading them, which is a third of the
 traffic of a copy. Processors ask for two things: addresses that are a multiple of the vector's
 size, and a fence before another thread may look. The index shows the first for the element's place
 in its buffer; that the buffer itself begins at such an address is tested at each launch, by an
 entry that chooses between two renderings of the kernel.
+
+A kernel that passes over a row several times waits for memory in the first pass, and computes in
+the others. So the second pass asks for the next row, place by place, while it works on this one.
 """
 
 from __future__ import annotations
@@ -15,7 +19,10 @@ from tilegrad.base.dtype import Place, Pointer
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["entry", "streamed"]
+__all__ = ["ahead", "entry", "streamed"]
+
+# A row is asked for early if it is at most this share of the last cache: nearer ones are smaller.
+_ROW = 1 / 64
 
 
 def streamed(program: Sequence[UOp], cache_bytes: int, vector_bytes: int) -> frozenset[UOp]:
@@ -41,6 +48,65 @@ def streamed(program: Sequence[UOp], cache_bytes: int, vector_bytes: int) -> fro
         ):
             found.append(node)
     return frozenset(found)
+
+
+def ahead(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
+    """The loads of vectors that a loop makes once more, in an iteration of a loop around it, from a
+    buffer larger than the last cache; and how many elements further the next iteration reads.
+    """
+    found: dict[UOp, int] = {}
+    loops: list[UOp] = []
+    # By what is read in an iteration: the loop that did so first, and the one that did again.
+    readers: dict[tuple[UOp, UOp, UOp], list[UOp]] = {}
+    for node in program if cache_bytes else ():
+        if node.op is Ops.RANGE:
+            loops.append(node)
+        elif node.op is Ops.END:
+            loops.pop()
+        elif _is_large(node, cache_bytes) and len(loops) > 1:
+            around, loop = loops[-2:]
+            pointer, index = node.src
+            # Two loops of one length are alike.
+            alike = loop.replace(arg=(-1, around.arg[1]))
+            key = around, pointer, index.substitute({loop: alike})
+            seen = readers.setdefault(key, [])
+            if loop not in seen:
+                seen.append(loop)
+            step = _coefficient(index, around)
+            size = node.dtype.itemsize * abs(step or 0)
+            if len(seen) == 2 and seen[1] is loop and step and size <= cache_bytes * _ROW:
+                found[node] = step
+    return found
+
+
+def _is_large(node: UOp, cache_bytes: int) -> bool:
+    """Whether this is a plain load of a vector from a large buffer."""
+    if node.op is not Ops.LOAD or len(node.src) != 2 or node.dtype.lanes == 1:
+        return False
+    memory = node.src[0].dtype
+    return (
+        isinstance(memory, Pointer)
+        and memory.place is Place.GLOBAL
+        and memory.size * memory.base.itemsize > cache_bytes
+    )
+
+
+def _coefficient(index: UOp, loop: UOp) -> int | None:
+    """How much `index` grows when `loop` goes on by one; None where that is no constant."""
+    if index is loop:
+        return 1
+    if loop not in index.ranges:
+        return 0
+    if index.op is Ops.CAST:
+        return _coefficient(index.src[0], loop)
+    if index.op is Ops.ADD:
+        parts = [_coefficient(source, loop) for source in index.src]
+        return None if None in parts else sum(part or 0 for part in parts)
+    if index.op in (Ops.MUL, Ops.SHL) and index.src[1].op is Ops.CONST:
+        inner = _coefficient(index.src[0], loop)
+        scale = index.src[1].arg if index.op is Ops.MUL else 1 << index.src[1].arg
+        return None if inner is None else int(inner * scale)
+    return None
 
 
 def entry(name: str, streaming: str, plain: str, slots: Sequence[int], vector_bytes: int) -> str:
