@@ -218,6 +218,21 @@ def test_a_training_step_that_is_captured() -> None:
     assert found[0][0] != found[0][-1]
 
 
+def test_what_is_computed_plainly_too_has_gradients() -> None:
+    """Equal graphs are one, whether a checkpoint made them or not."""
+    x = Tensor([1.0, 2.0])
+    kept = checkpoint(lambda x: (x * 3).square().exp(), x)
+    middle = x * 3
+    plain = middle.square().exp()
+    assert plain.uop is kept.uop
+    ones = Tensor([1.0, 1.0])
+    by_middle, by_x = plain.gradient(middle, x, gradient=ones)
+    expected = 2 * middle.numpy() * np.exp(middle.numpy() ** 2)
+    np.testing.assert_allclose(by_middle.numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(by_x.numpy(), 3 * expected, rtol=1e-5)
+    np.testing.assert_allclose(kept.gradient(x, gradient=ones)[0].numpy(), 3 * expected, rtol=1e-5)
+
+
 def test_realized_inside() -> None:
     x = Tensor([1.0, 2.0], requires_grad=True)
     y = checkpoint(lambda x: (x * x).realize() * x, x)

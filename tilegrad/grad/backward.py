@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence, Set
 
 from tilegrad.base.errors import DTypeError, InternalError, ShapeError
 from tilegrad.grad.loops import LOOPS, loop_gradients
-from tilegrad.grad.regions import Region, moved, region_of, waiting_copy
+from tilegrad.grad.regions import Region, has_regions, moved, region_of, waiting_copy
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, device_of, filled
 from tilegrad.grad.sums import sum_axes
 from tilegrad.ir.op import Ops
@@ -23,6 +23,8 @@ from tilegrad.ir.uop import UOp, toposort
 __all__ = ["below", "from_memory", "gradients", "inherit_origin", "pullback"]
 
 Computed = Mapping[UOp, UOp]
+# The region of each node that is an output of one, and the number of the output.
+Outputs = Mapping[UOp, tuple[Region, int]]
 
 
 def gradients(
@@ -48,22 +50,27 @@ def pullback(
     respect to `roots`.
     """
     computed = {} if computed is None else computed
-    order = below(roots, computed)
-    through = _nodes_between(order, frozenset(targets), computed)
+    found = _regions_of(roots, targets, computed)
+    order = below(roots, computed, found)
+    through = _nodes_between(order, frozenset(targets), computed, found)
     flow: dict[UOp, UOp] = {}
     for root, seed in zip(roots, seeds, strict=True):
         _check(root, seed)
         whole = seed if seed.shape == root.shape else _fill(seed, root)
         flow[root] = flow[root] + whole if root in flow else whole
-    regions = _Regions([node for node in order if node in through], targets, computed)
+    regions = _Regions(
+        {node: found[node] for node in order if node in through and node in found},
+        targets,
+        computed,
+    )
     # The gradients of a loop's parts: its turn comes when all of them are known.
     parts_of: dict[UOp, dict[int, UOp]] = {}
     for node in reversed(order):
         gradient = flow.get(node)
         if node not in through:
             continue
-        if regions and (found := region_of(node)) is not None:
-            regions.reach(found, gradient, flow, through)
+        if node in found:
+            regions.reach(found[node], gradient, flow, through)
             continue
         if node.op is Ops.LOOP:
             given = parts_of.pop(node, {})
@@ -112,18 +119,14 @@ class _Regions:
     region above it gave to the targets, so that the memory of one copy is free for the next.
     """
 
-    def __init__(self, through: Sequence[UOp], targets: Sequence[UOp], computed: Computed):
+    def __init__(self, outputs: Outputs, targets: Sequence[UOp], computed: Computed):
         self._computed = computed
         self._targets = frozenset(targets)
         self._open: dict[Region, int] = {}
         self._found: dict[Region, dict[int, UOp]] = {}
         self._given: list[UOp] = []
-        for node in through:
-            if (found := region_of(node)) is not None:
-                self._open[found[0]] = self._open.get(found[0], 0) + 1
-
-    def __bool__(self) -> bool:
-        return bool(self._open)
+        for region, _ in outputs.values():
+            self._open[region] = self._open.get(region, 0) + 1
 
     def reach(
         self,
@@ -176,15 +179,36 @@ def _check(loss: UOp, seed: UOp) -> None:
         raise ShapeError(f"backward: the gradient has shape {seed.shape}, the tensor {loss.shape}")
 
 
+def _regions_of(roots: Sequence[UOp], targets: Sequence[UOp], computed: Computed) -> Outputs:
+    """The outputs of regions below `roots`, but for regions that hold a target: equal graphs are one,
+    so what was computed plainly too may be asked for, and then is not computed anew.
+    """
+    if not has_regions():
+        return {}
+    order = below(roots, computed, {})
+    found = {node: known for node in order if (known := region_of(node)) is not None}
+    asked = frozenset(targets)
+    plain: set[Region] = set()
+    for node, (region, _) in found.items():
+        edge = frozenset(region.sources)
+        if region not in plain and not asked <= edge:
+            inside = toposort([node], stop=edge.__contains__)
+            if any(part in asked and part not in edge and part is not node for part in inside):
+                plain.add(region)
+    return {node: known for node, known in found.items() if known[0] not in plain}
+
+
 def below(
-    roots: UOp | Sequence[UOp], computed: Computed, *, within: bool = False
+    roots: UOp | Sequence[UOp], computed: Computed, regions: Outputs | None = None
 ) -> dict[UOp, None]:
-    """The graph of `roots`, sources first, with the graphs of what it reads from memory; the inside
-    of regions only if asked for.
+    """The graph of `roots`, sources first, with the graphs of what it reads from memory, but
+    without the inside of `regions`, by default of all that there are.
     """
     several = [roots] if isinstance(roots, UOp) else list(roots)
     order = toposort(several)
-    if not any(node in computed or (not within and region_of(node)) for node in order):
+    if regions is None:
+        regions = {node: known for node in order if (known := region_of(node)) is not None}
+    if not any(node in computed or node in regions for node in order):
         return order
     seen: dict[UOp, None] = {}
     stack = [(root, False) for root in reversed(several)]
@@ -196,20 +220,21 @@ def below(
             seen[node] = None
             continue
         stack.append((node, True))
-        sources = _sources(node, computed, within=within)
+        sources = _sources(node, computed, regions)
         stack.extend((source, False) for source in reversed(sources) if source not in seen)
     return seen
 
 
-def _sources(node: UOp, computed: Computed, *, within: bool = False) -> tuple[UOp, ...]:
+def _sources(node: UOp, computed: Computed, regions: Outputs) -> tuple[UOp, ...]:
     """What the gradient of `node` goes over to."""
     if node in computed:
         return (computed[node],)
-    found = None if within else region_of(node)
-    return node.src if found is None else found[0].sources
+    return regions[node][0].sources if node in regions else node.src
 
 
-def _nodes_between(order: dict[UOp, None], targets: Set[UOp], computed: Computed) -> set[UOp]:
+def _nodes_between(
+    order: dict[UOp, None], targets: Set[UOp], computed: Computed, regions: Outputs
+) -> set[UOp]:
     """The nodes of `order`, sources first, through which a gradient reaches a target."""
     through: set[UOp] = set()
     for node in order:
@@ -217,8 +242,8 @@ def _nodes_between(order: dict[UOp, None], targets: Set[UOp], computed: Computed
             continue
         if node in targets or (node in computed and computed[node] in through):
             through.add(node)
-        elif (found := region_of(node)) is not None:
-            if any(source in through for source in found[0].sources):
+        elif node in regions:
+            if any(source in through for source in regions[node][0].sources):
                 through.add(node)
         elif node.op not in NO_DERIVATIVE and any(source in through for source in node.src):
             if node.op not in DERIVATIVES and node.op not in LOOPS:

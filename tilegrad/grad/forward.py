@@ -53,7 +53,7 @@ def pushforward(
     `computed` is as for `gradients`.
     """
     computed = {} if computed is None else computed
-    order = below(roots, computed, within=True)
+    order = below(roots, computed, {})
     flow: dict[UOp, Tangent] = {}
     # The tangents of what a loop gives, by the number of the part.
     parts_of: dict[tuple[UOp, int], UOp] = {}

@@ -24,7 +24,17 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
 
-__all__ = ["Mark", "Region", "is_leaf", "leaf", "moved", "region_of", "register", "waiting_copy"]
+__all__ = [
+    "Mark",
+    "Region",
+    "has_regions",
+    "is_leaf",
+    "leaf",
+    "moved",
+    "region_of",
+    "register",
+    "waiting_copy",
+]
 
 
 class Mark:
@@ -71,6 +81,11 @@ def register(region: Region, nodes: Iterable[UOp]) -> None:
     for number, node in enumerate(nodes):
         if node not in region.sources and node is not region.outputs[number]:
             _regions[node] = region, number
+
+
+def has_regions() -> bool:
+    """Whether there is any region."""
+    return bool(_regions)
 
 
 def region_of(node: UOp) -> tuple[Region, int] | None:
