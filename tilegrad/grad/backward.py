@@ -180,8 +180,8 @@ def _check(loss: UOp, seed: UOp) -> None:
 
 
 def _regions_of(roots: Sequence[UOp], targets: Sequence[UOp], computed: Computed) -> Outputs:
-    """The outputs of regions below `roots`, but for regions that hold a target: equal graphs are one,
-    so what was computed plainly too may be asked for, and then is not computed anew.
+    """The outputs of regions below `roots`, but for regions that hold a target: equal graphs are
+    one, so what was computed plainly too may be asked for, and then is not computed anew.
     """
     if not has_regions():
         return {}
