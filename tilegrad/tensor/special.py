@@ -163,12 +163,13 @@ class Special(Digests):
             inner = (is_near.where(w, 2.5) - 2.5)._polynomial(_ERFINV_INNER)
             outer = (is_near.where(9.0, w).sqrt() - 3)._polynomial(_ERFINV_OUTER)
             guess = is_near.where(inner, outer) * inside
-            for _ in range(2 if x.dtype is dtypes.float64 else 0):
+            for _ in range(4 if x.dtype is dtypes.float64 else 0):
                 slope = (guess.square()).exp() * (math.sqrt(math.pi) / 2)
-                # What is small is compared: the value itself, or what it lacks to 1 or -1.
-                outside = (guess < 0).where(
-                    (-guess).erfc() - (1 + inside), (1 - inside) - guess.erfc()
-                )
+                # What is small is compared: the value itself, or the logarithm of what it lacks
+                # to 1 or -1, which is nearly a parabola: Newton's steps lead there from afar.
+                tail = guess.abs().erfc()
+                lacking = tail * ((1 - inside.abs()) / tail).log()
+                outside = (inside < 0).where(-lacking, lacking)
                 rest = (inside.abs() < 0.5).where(guess.erf() - inside, outside)
                 guess = guess - rest * slope
             edge = x.eq(1).where(math.inf, x.eq(-1).where(-math.inf, math.nan))
