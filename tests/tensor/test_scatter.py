@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.tensor.helpers import close
-from tilegrad import Tensor, dtypes
+from tilegrad import Context, Tensor, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 
 FOLDS: dict[str, Any] = {
@@ -136,3 +137,27 @@ def test_what_does_not_fit_raises() -> None:
         x.scatter(0, Tensor([[0.0, 1.0]]), x)
     with pytest.raises(ShapeError, match=r"scatter: index \(1, 3\) does not fit \(3, 2\)"):
         x.scatter(0, Tensor([[0, 0, 0]]), x)
+
+
+@pytest.mark.parametrize(
+    ("index", "expected"),
+    [
+        # What is added depends on a part of the loop's number, or on none.
+        (lambda: Tensor.arange(2).unsqueeze(1).expand(2, 2).reshape(-1), [2, 2, 0]),
+        (lambda: Tensor.arange(4) // 2, [2, 2, 0]),
+        (lambda: Tensor.arange(4) % 2, [2, 2, 0]),
+        (lambda: Tensor.zeros(4, dtype="int32"), [4, 0, 0]),
+        (lambda: Tensor.full((4,), 5), [0, 0, 0]),
+    ],
+)
+def test_computed_indices_count_every_turn(
+    index: Callable[[], Tensor], expected: list[float]
+) -> None:
+    found = Tensor.zeros(3).scatter_add(0, index(), Tensor.ones(4))
+    assert found.tolist() == expected
+    with Context(NOOPT=1):
+        assert Tensor.zeros(3).scatter_add(0, index(), Tensor.ones(4)).tolist() == expected
+    table = Tensor.zeros(3, requires_grad=True)
+    table[index().clip(0, 2)].sum().backward()
+    assert table.grad is not None
+    assert table.grad.tolist() == np.bincount(index().clip(0, 2).numpy(), minlength=3).tolist()

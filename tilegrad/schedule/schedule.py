@@ -383,6 +383,8 @@ class _Scheduler:
         value = builder.value(values, (*loops, *rest))
         pointer = self._parameter(node)
         inside = simplify((row < 0).logical_not() & (row < table.shape[0]))
+        if inside.op is Ops.CONST and not inside.arg:
+            return
         position = flat_index((row, *rest), table.shape)
         store = (
             pointer.store(position, value, inside, combine=Ops.ADD)
@@ -439,6 +441,7 @@ class _Scheduler:
         before = [part for part in raw.toposort() if part.op is Ops.RANGE]
         if not self.plain:
             ast, outputs = split_divided(*split_phases(share_loops(ast), outputs))
+        ast = _with_repeats(ast, outputs)
         alive = [part for part in ast.toposort() if part.op is Ops.RANGE]
         ast, out_order = merge_neighbours(ast, [part for part in outputs if part in alive])
         inner = _inner_ranges(ast, out_order)
@@ -642,6 +645,24 @@ def _renumbered(ast: UOp, slots: Mapping[int, int]) -> UOp:
             if node.op is Ops.DEFINE_GLOBAL
         }
     )
+
+
+def _with_repeats(ast: UOp, outputs: list[UOp]) -> UOp:
+    """Stores that add the same to the same place in each turn of a loop, of which nothing is left
+    then, add all of it at once.
+    """
+    gone = set(outputs) - set(ast.toposort())
+    extents = [part.src[0] for part in outputs if part in gone]
+    if not extents:
+        return ast
+    stores = [store for store in ast.src if store.op is Ops.STORE and store.arg is Ops.ADD]
+    times: dict[UOp, UOp] = {}
+    for store in stores:
+        pointer, place, value, *gate = store.src
+        for extent in extents:
+            value = value * extent.cast(value.dtype)
+        times[store] = store.replace(src=(pointer, place, simplify(value), *gate))
+    return ast.substitute(times)
 
 
 def _inner_ranges(ast: UOp, outputs: Iterable[UOp]) -> list[UOp]:
