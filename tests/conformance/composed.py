@@ -149,6 +149,42 @@ def sorting() -> Iterator[Composed]:
              dtypes=(dtypes.int32, dtypes.int64, *WIDE))  # fmt: skip
 
 
+def counting() -> Iterator[Composed]:
+    """Folds that count, rank and compare."""
+
+    def op(name: str, pattern: str, ours: Any, theirs: Any, steps: float = 0, **rest: Any) -> Any:
+        rest.setdefault("dtypes", WIDE)
+        return Composed(
+            "folds that rank", name, pattern, ((7, 15),), ours, theirs, steps=steps, **rest
+        )
+
+    counted: dict[str, Any] = {"result": dtypes.int32, "dtypes": EVERY}
+    for axis, pattern in ((1, "rows"), (0, "columns")):
+        along: dict[str, Any] = {"axis": axis}
+        yield op("count_nonzero", pattern, lambda x, a=axis: (x > 0).count_nonzero(a),
+                 lambda x, o=along: np.count_nonzero(x > 0, **o), **counted)  # fmt: skip
+        yield op("amax", pattern, lambda x, a=axis: x.amax(a), lambda x, o=along: x.max(**o),
+                 dtypes=EVERY)  # fmt: skip
+        yield op("amin", pattern, lambda x, a=axis: x.amin(a), lambda x, o=along: x.min(**o),
+                 dtypes=EVERY)  # fmt: skip
+        yield op(
+            "nansum", pattern, lambda x, a=axis: x.nansum(a), lambda x, o=along: x.sum(**o), 40
+        )
+        yield op("nanmean", pattern, lambda x, a=axis: x.nanmean(a), lambda x, o=along: x.mean(**o),
+                 40)  # fmt: skip
+        yield op("median", pattern, lambda x, a=axis: x.median(a)[0],
+                 lambda x, o=along: np.median(x, **o))  # fmt: skip
+        yield op("quantile", pattern, lambda x, a=axis: x.quantile(0.3, a),
+                 lambda x, o=along: np.quantile(x, 0.3, **o), 8)  # fmt: skip
+        yield op("kthvalue", pattern, lambda x, a=axis: x.kthvalue(3, a)[0],
+                 lambda x, o=along: np.sort(x, **o).take(2, **o), dtypes=NUMBERS)  # fmt: skip
+        yield op("diff", pattern, lambda x, a=axis: x.diff(dim=a),
+                 lambda x, o=along: np.diff(x, **o), dtypes=NUMBERS)  # fmt: skip
+    yield op("cov", "rows", lambda x: x.cov(), np.cov, 60)
+    yield op("corrcoef", "rows", lambda x: x.corrcoef(), np.corrcoef, 60)
+    yield op("msort", "columns", lambda x: x.msort(), lambda x: np.sort(x, 0), dtypes=NUMBERS)
+
+
 def cross(x: Any, y: Any) -> Any:
     a, b = x.T, y.T
     return np.stack([a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)], 1)
@@ -401,7 +437,7 @@ def spectra(x: Any) -> Any:
     return parts(np.fft.rfft(frames).swapaxes(1, 2))
 
 
-COMPOSED = [*sorting(), *learning(), *algebra(), *transforms()]
+COMPOSED = [*sorting(), *counting(), *learning(), *algebra(), *transforms()]
 
 
 def values_of(op: Composed, dtype: DType) -> list[np.ndarray]:

@@ -162,6 +162,30 @@ def small(*arrays: Any) -> Any:
     return np.abs(arrays[0]) < 2.0**20
 
 
+def finite(*arrays: Any) -> Any:
+    """Where nothing is infinite, or so small that a quotient loses its digits."""
+    kept: Any = True
+    for array in arrays:
+        size = np.abs(array)
+        kept = kept & np.isfinite(array) & ((size > 1e-3) | (size == 0)) & (size < 1e4)
+    return kept
+
+
+def each_real(function: Callable[[float], float]) -> Callable[..., Any]:
+    return lambda x: np.vectorize(function, otypes=[np.float64])(x)
+
+
+def special(name: str) -> Callable[..., Any]:
+    """A function of SciPy, which comes with scikit-learn, and is loaded when it is needed."""
+
+    def call(x: Any) -> Any:
+        import scipy.special
+
+        return getattr(scipy.special, name)(x)
+
+    return call
+
+
 def moderate(*arrays: Any) -> Any:
     """Where no step between overflows, and nothing is infinite."""
     kept: Any = True
@@ -261,6 +285,27 @@ def exact_ops() -> list[Elementwise]:
     op("fmod", lambda x, y: x.fmod(y),
        each(lambda x, y: 0 if y == 0 else x - y * divide_toward_zero(x, y)), INTEGERS, 2,
        keep=lambda x, y: np.not_equal(y, 0))  # fmt: skip
+    op("logical_and", lambda x, y: x.logical_and(y), lambda x, y: (x != 0) & (y != 0), every, 2,
+       result=truth)  # fmt: skip
+    op("logical_or", lambda x, y: x.logical_or(y), lambda x, y: (x != 0) | (y != 0), every, 2,
+       result=truth)  # fmt: skip
+    op("logical_xor", lambda x, y: x.logical_xor(y), lambda x, y: (x != 0) ^ (y != 0), every, 2,
+       result=truth)  # fmt: skip
+    op("isposinf", lambda x: x.isposinf(), np.isposinf, FLOATS, result=truth)
+    op("isneginf", lambda x: x.isneginf(), np.isneginf, FLOATS, result=truth)
+    op("signbit", lambda x: x.signbit(), np.signbit, FLOATS, result=truth,
+       keep=lambda x: ~np.isnan(x))  # fmt: skip
+    op("frac", lambda x: x.frac(), lambda x: x - np.trunc(x), FLOATS,
+       keep=lambda x: np.isfinite(x))  # fmt: skip
+    op("fmax", lambda x, y: x.fmax(y), np.fmax, NUMBERS, 2)
+    op("fmin", lambda x, y: x.fmin(y), np.fmin, NUMBERS, 2)
+    op("heaviside", lambda x, y: x.heaviside(y), np.heaviside, FLOATS, 2)
+    op("nan_to_num", lambda x: x.nan_to_num(2.0, 3.0, 4.0),
+       lambda x: np.nan_to_num(x, nan=2.0, posinf=3.0, neginf=4.0), FLOATS)  # fmt: skip
+    op("hardshrink", lambda x: x.hardshrink(), lambda x: np.where(np.abs(x) > 0.5, x, 0 * x),
+       FLOATS, keep=np.isfinite)  # fmt: skip
+    op("clamp_min", lambda x, y: x.clamp_min(y), np.maximum, NUMBERS, 2)
+    op("clamp_max", lambda x, y: x.clamp_max(y), np.minimum, NUMBERS, 2)
     quotient: dict[str, Any] = {"arity": 2, "keep": whole_quotient}
     op("floordiv", lambda x, y: x // y, np.floor_divide, FLOATS, **quotient)
     op("div-trunc", lambda x, y: x.div(y, rounding_mode="trunc"), lambda x, y: np.trunc(x / y),
@@ -305,7 +350,7 @@ def function_ops() -> list[Elementwise]:
     op("asinh", np.arcsinh, 3)
     op("acosh", np.arccosh, 3.5, low=1.1, high=9)
     op("atanh", np.arctanh, 3, low=-0.95, high=0.95)
-    op("erf", erf, 4.5, error=fitted)
+    op("erf", erf, 3.5, error=fitted)
     op("sigmoid", sigmoid, 2.5, **exponential)
     op("logsigmoid", lambda x: -softplus(-x), 1.5, magnitude=of_one)
     op("softplus", softplus, 1.5, magnitude=of_one)
@@ -328,7 +373,26 @@ def function_ops() -> list[Elementwise]:
     op("softsign", lambda x: x / (1 + np.abs(x)), 2, keep=moderate)
     op("elu", lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), 3,
        **exponential)  # fmt: skip
-    op("leaky_relu", lambda x: np.where(x > 0, x, x * 0.01), 1.5, half_ulp=1.1)
+    op("leaky_relu", lambda x: np.where(x > 0, x, x * 0.01), 1.5)
+    exactly: dict[str, Any] = {"widens": False}
+    op("atan2", np.arctan2, 3.5, arity=2, double_ulp=12, **exactly, keep=finite)
+    op("hypot", np.hypot, 2, arity=2, **exactly, keep=finite)
+    op("deg2rad", np.deg2rad, 1)
+    op("rad2deg", np.rad2deg, 1)
+    op("sinc", np.sinc, 4, keep=moderate, magnitude=of_one)
+    op("erfc", each_real(math.erfc), 8, double_ulp=200, keep=lambda x: x < 8)
+    op("erfinv", special("erfinv"), 8, double_ulp=40, low=-0.95, high=0.95)
+    op("lgamma", special("gammaln"), 8, low=0.2, high=9, magnitude=of_one, double_ulp=40,
+       keep=lambda x: (x > 0.1) & (x < 1e4))  # fmt: skip
+    op("digamma", special("digamma"), 8, low=0.2, high=9, magnitude=of_one, double_ulp=40,
+       keep=lambda x: (x > 0.1) & (x < 1e4))  # fmt: skip
+    op("logit", lambda x: np.log(x / (1 - x)), 3, low=0.05, high=0.95, magnitude=of_one,
+       keep=lambda x: (x > 0) & (x < 1))  # fmt: skip
+    op("xlogy", lambda x, y: np.where((x == 0) & ~np.isnan(y), 0, x * np.log(y)), 3, arity=2,
+       low=0.1, **exactly)  # fmt: skip
+    op("logaddexp2", np.logaddexp2, 3, arity=2, magnitude=of_one, **exactly)
+    op("softshrink", lambda x: np.sign(x) * np.maximum(np.abs(x) - 0.5, 0), 1, half_ulp=1.1,
+       keep=lambda x: ~np.isnan(x))  # fmt: skip
     op("pow", np.power, 4, arity=2, widens=False, error=power_error, low=0.1, high=4,
        keep=lambda x, y: np.isfinite(x) & np.isfinite(y) & (x >= 0) & ~np.signbit(x))  # fmt: skip
     op("lerp", lambda x, y, w: x + (y - x) * w, 2, arity=3, keep=moderate, half_ulp=1, low=0,

@@ -30,7 +30,7 @@ KINDS = (dtypes.float32, dtypes.float64)
 # remainder and of what a copied sign does is a convention.
 FLAT = (
     "sign", "trunc", "floor", "ceil", "round", "floordiv", "div-trunc", "mod", "fmod", "copysign",
-    "any", "all", "argmax", "argmin",
+    "any", "all", "argmax", "argmin", "frac", "heaviside", "nan_to_num", "isposinf", "signbit",
 )  # fmt: skip
 # Where a random step between two values would cross a kink.
 SMOOTH = {"relu6": (0.5, 5.5), "hardtanh": (-0.9, 0.9), "clip": (-2.9, -0.1), "sqrt": (0.3, 3)}

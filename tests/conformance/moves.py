@@ -82,6 +82,10 @@ def put_added(x: Any, y: Any) -> Any:
     return result
 
 
+def zeros(x: Any, *shape: int) -> Any:
+    return np.full(shape, 0, x.dtype)
+
+
 def whole(x: Any) -> Any:
     """Whole numbers, which sums keep exactly."""
     return x.round() if isinstance(x, Tensor) or x.dtype.kind == "f" else x
@@ -151,6 +155,40 @@ MOVES = [
     move("masked_select", "half", (5, 9),
          lambda x: x.masked_select(Tensor(np.arange(45).reshape(5, 9) % 3 == 0), 15),
          lambda x: x[np.arange(45).reshape(5, 9) % 3 == 0]),
+    move("flipud", "matrix", (4, 9), lambda x: x.flipud(), np.flipud),
+    move("fliplr", "matrix", (4, 9), lambda x: x.fliplr(), np.fliplr),
+    move("rot90", "matrix", (4, 9), lambda x: x.rot90(), np.rot90),
+    move("hstack", "two", (3, 4), lambda x, y: Tensor.hstack((x, y)),
+         lambda x, y: np.hstack((x, y)), (3, 2)),
+    move("vstack", "two", (3, 4), lambda x, y: Tensor.vstack((x, y)),
+         lambda x, y: np.vstack((x, y)), (2, 4)),
+    move("swapaxes", "outer", (3, 4, 5), lambda x: x.swapaxes(0, 2), lambda x: x.swapaxes(0, 2)),
+    move("movedim", "first", (3, 4, 5), lambda x: x.movedim(0, 2), lambda x: np.moveaxis(x, 0, 2)),
+    move("squeeze", "all", (1, 7, 1), lambda x: x.squeeze(), np.squeeze),
+    move("unsqueeze", "middle", (5, 7), lambda x: x.unsqueeze(1), lambda x: x[:, None]),
+    move("flatten", "last", (3, 4, 5), lambda x: x.flatten(1), lambda x: x.reshape(3, 20)),
+    move("unflatten", "last", (3, 20), lambda x: x.unflatten(1, (4, 5)),
+         lambda x: x.reshape(3, 4, 5)),
+    move("narrow", "middle", (5, 19), lambda x: x.narrow(1, 3, 9), lambda x: x[:, 3:12]),
+    move("unbind", "second", (4, 9), lambda x: x.unbind()[1], lambda x: x[1]),
+    move("tensor_split", "uneven", (4, 9), lambda x: x.tensor_split(4, dim=1)[2],
+         lambda x: np.array_split(x, 4, axis=1)[2]),
+    move("take_along_dim", "rows", (9, 14), lambda x: x.take_along_dim(Tensor(PICKS), 0),
+         lambda x: np.take_along_axis(x, PICKS, 0)),
+    move("select", "column", (5, 9), lambda x: x.select(1, -2), lambda x: x[:, -2]),
+    move("pad_to", "larger", (3, 5), lambda x: x.pad_to(4, 8),
+         lambda x: np.pad(x, ((0, 1), (0, 3)))),
+    move("shrink_to", "smaller", (5, 9), lambda x: x.shrink_to(3, 4), lambda x: x[:3, :4]),
+    move("rearrange", "groups", (6, 20), lambda x: x.rearrange("a (b c) -> b (a c)", c=4),
+         lambda x: x.reshape(6, 5, 4).transpose(1, 0, 2).reshape(5, 24)),
+    move("expand_as", "row", (1, 9), lambda x: x.expand_as(Tensor.zeros(4, 9)),
+         lambda x: np.repeat(x, 4, 0)),
+    move("meshgrid", "second", (4,), lambda x: x.meshgrid(Tensor.zeros(3, dtype=x.dtype))[0],
+         lambda x: np.repeat(x[:, None], 3, 1)),
+    move("diag_embed", "rows", (3, 4), lambda x: x.diag_embed(),
+         lambda x: np.stack([np.diag(row) for row in x]), dtypes=(*INTEGERS, *FLOATS)),
+    move("block_diag", "two", (2, 3), lambda x, y: Tensor.block_diag(x, y),
+         lambda x, y: np.block([[x, zeros(x, 2, 2)], [zeros(x, 3, 3), y]]), (3, 2)),
     move("contiguous", "permuted", (5, 9), lambda x: x.T.contiguous(), lambda x: x.T),
 ]  # fmt: skip
 
