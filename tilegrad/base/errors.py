@@ -17,9 +17,8 @@ from tilegrad.base.origin import Entry, called_from, method_names, user_lines
 
 __all__ = [
     "CaptureError", "CompileError", "ConfigError", "DTypeError", "DataError", "DeviceError",
-    "IndexBoundsError",
-    "InternalError", "NotANumberError", "OptError", "OutOfMemoryError", "ShapeError", "TilegradError",
-    "TransformError", "located",
+    "IndexBoundsError", "InternalError", "NotANumberError", "OptError", "OutOfMemoryError",
+    "ShapeError", "TilegradError", "TransformError", "located",
 ]  # fmt: skip
 
 

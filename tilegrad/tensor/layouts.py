@@ -131,7 +131,7 @@ class Layouts(Statistics):
         """
         size = self._sizes[-1]
         unit = type(self).eye(size, dtype=dtypes.bool, device=self.device)
-        return unit.where(self.unsqueeze(-1), 0)
+        return unit.where(self.unsqueeze(-1), self.const_like(0).unsqueeze(-1))
 
     # parts
 

@@ -461,7 +461,7 @@ class Special(Digests):
         >>> Tensor([0.25, -2.0]).hardshrink().tolist()
         [0.0, -2.0]
         """
-        return (self.abs() > lambd).where(self, 0)
+        return ((self >= -lambd) & (self <= lambd)).where(0, self)
 
     def softshrink(self, lambd: float = 0.5) -> Self:
         """`lambd` nearer to 0, and 0 for what is not further from it.
@@ -469,7 +469,8 @@ class Special(Digests):
         >>> Tensor([0.25, -2.0]).softshrink().tolist()
         [0.0, -1.5]
         """
-        return (self > lambd).where(self - lambd, (self < -lambd).where(self + lambd, 0))
+        inside = (self >= -lambd) & (self <= lambd)
+        return inside.where(0, (self > 0).where(self - lambd, self + lambd))
 
     # PyTorch's other names
 
