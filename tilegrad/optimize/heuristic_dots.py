@@ -9,19 +9,18 @@ those elements side by side.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from tilegrad.base.config import config
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.dots import Dot, find_dots, narrow
+from tilegrad.optimize.heuristic_tiles import Tiler
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order
 from tilegrad.optimize.overlap import Dimension, dimensions, join
 from tilegrad.optimize.stage import MOST_SCRATCH
-from tilegrad.target import MatrixUnit, Target
+from tilegrad.target import MatrixUnit
 
-__all__ = ["Shaper", "use_dots"]
+__all__ = ["use_dots"]
 
 # Fewer products are made faster than their operands are packed.
 _WORTH_DOTS = 1 << 12
@@ -37,27 +36,7 @@ _LINE, _FEW_USES = 64, 128
 _RUN = 0.25
 
 
-class Shaper(Protocol):
-    """What the heuristic offers: a kernel, and moves that are left out where they are refused."""
-
-    ast: UOp
-    target: Target
-
-    def move(self, op: OptOps, loop: UOp | None, arg: object) -> bool: ...
-    def apply(self, opt: Opt) -> bool: ...
-    def split_to(self, loop: UOp, op: OptOps, amount: int, *, is_shared: bool = True) -> bool: ...
-    def pack(self, slot: int, panel: int, least: int) -> None: ...
-    def stage(self, slot: int, place: UOp | None) -> bool: ...
-    def stage_window(self, slot: int) -> None: ...
-    def outputs(self) -> list[UOp]: ...
-    def put_first(self, loops: list[UOp]) -> None: ...
-    def work(self) -> int: ...
-    def tile_size(self, lanes: UOp, fold: UOp) -> int: ...
-    def write_rows(self, loops: list[UOp], vectors: int, *, is_shared: bool = True) -> None: ...
-    def packed_bytes(self, slot: int) -> int: ...
-
-
-def use_dots(shaper: Shaper, lanes: UOp, rows: list[UOp], fold: UOp) -> bool:
+def use_dots(shaper: Tiler, lanes: UOp, rows: list[UOp], fold: UOp) -> bool:
     """Give `fold` to a dot unit, its results in a tile of `lanes` by `rows`. False, and the kernel
     as it was, where none fits.
     """
@@ -107,7 +86,7 @@ def _is_beside(side: UOp, depth: UOp) -> bool:
 
 
 class _Tile:
-    def __init__(self, shaper: Shaper, unit: MatrixUnit, number: int):
+    def __init__(self, shaper: Tiler, unit: MatrixUnit, number: int):
         self.shaper, self.unit, self.number = shaper, unit, number
         self.limit = shaper.target.cache_bytes[1] // 2
 

@@ -1,0 +1,276 @@
+"""Kernels that pass over memory: neighbours in memory become neighbours in a vector."""
+
+from __future__ import annotations
+
+from tilegrad.base.dtype import DType
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.facts import (
+    ACCUMULATORS,
+    FEW_ROWS,
+    LONG,
+    WORTH_STAGING,
+    WORTH_THREADS,
+    padded_to,
+    power_below,
+    power_in,
+    stores,
+    stride,
+)
+from tilegrad.optimize.heuristic_tiles import Tiler
+from tilegrad.optimize.opt import OptOps, loop_order
+from tilegrad.optimize.rows import rows_of_fold
+
+__all__ = ["Streamer"]
+
+# Code for several results at once pays from about this many on.
+_WORTH_ROWS = 1 << 18
+# A fold of so few steps for each vector is written out.
+_MOST_UNROLL = 4
+# The least side of a tile that is turned in registers.
+_LEAST_TURNED = 4
+# A row of this share of its vectors is taken as one.
+_WORTH_MASKING = 0.6
+# How many vectors of results a fold gathers, and the share of them that must be results.
+_MANY_VECTORS = (16, 8, 4, 2)
+_WORTH_PADDING = 0.9
+
+
+class Streamer(Tiler):
+    """Vectors along memory."""
+
+    def stream(self, folds: list[UOp]) -> None:
+        """Vectors along the axes on which memory is contiguous, in every nest."""
+        width = self.target.lanes_of(_widest(self.ast))
+        if width < 2:
+            return
+        store = stores(self.ast)[0]
+        strided = _strided_window(folds, store) if self.work() >= WORTH_STAGING else None
+        if strided is not None:
+            self.stage_window(strided)
+            folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+            store = stores(self.ast)[0]
+        has_lanes = [
+            self.vectorize_fold(fold, self.lanes(fold), is_alone=len(folds) == 1) for fold in folds
+        ]
+        for nest in [node for node in self.ast.toposort() if node.op is Ops.END]:
+            self.vectorize_nest(nest, width)
+        for loop in reversed(loop_order(self.ast)):
+            if (
+                loop.arg[1] is Axis.LOOP
+                and stride(store.src[1], loop) == 1
+                and loop.src[0].op is Ops.CONST
+            ):
+                if any(has_lanes) and _is_lane_fold(self.ast, loop):
+                    break
+                if not self.turn(loop, folds, width):
+                    self.vectorize_output(loop, width, folds=len(folds) == 1)
+                break
+
+    def lanes(self, fold: UOp) -> int:
+        """How many elements of what a fold runs over one vector holds."""
+        folded = set(fold.src[1:])
+        loads = [
+            node.dtype
+            for node in fold.src[0].toposort()
+            if node.op is Ops.LOAD and folded & node.ranges
+        ]
+        widest = max((fold.dtype, *loads), key=lambda dtype: dtype.itemsize)
+        return self.target.lanes_of(widest)
+
+    def vectorize_fold(self, fold: UOp, width: int, *, is_alone: bool) -> bool:
+        """Vector accumulators along a contiguous reduce axis, for several results if they share
+        loads; short folds are written out. Whether the fold runs in lanes.
+        """
+        loops = [
+            part for part in fold.src[1:] if part.op is Ops.RANGE and part.src[0].op is Ops.CONST
+        ]
+        store = stores(self.ast)[0].src[1]
+        rivals = [part for part in fold.ranges if stride(store, part) == 1]
+        least = max((_score(fold, part) for part in rivals), default=-(1 << 20))
+        # A short axis makes poor vectors beside a longer one of the results.
+        widest = max((int(part.vmax) + 1 for part in rivals), default=0)
+        contiguous = [
+            part
+            for part in loops
+            if _has_unit_load(fold, part)
+            and _score(fold, part) > least
+            and (2 * part.src[0].arg > width or part.src[0].arg > widest)
+        ]
+        if contiguous:
+            loop = contiguous[-1]
+            extent = loop.src[0].arg
+            rows = self.rows(fold) if extent >= width and is_alone else []
+            vectors = 1 if rows else 4 if len(fold.src) == 2 else 2
+            amount = _lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
+            if amount > 1:
+                self.split_to(loop, OptOps.UNROLL, amount, is_shared=False)
+            for axis, count in rows:
+                self.move(OptOps.UPCAST, axis, count)
+            return True
+        if loops and int(prod(part.src[0].arg for part in loops)) <= 4 * _MOST_UNROLL:
+            for loop in loops:
+                self.move(OptOps.UNROLL, loop, 0)
+        return False
+
+    def rows(self, fold: UOp) -> list[tuple[UOp, int]]:
+        """How many results to write out, if this fold is all the kernel does."""
+        nodes = self.ast.toposort()
+        work = self.work()
+        if work < _WORTH_ROWS or any(node.op is Ops.END for node in nodes):
+            return []
+        return rows_of_fold(fold, loop_order(self.ast), int(self.target.registers * ACCUMULATORS))
+
+    def vectorize_nest(self, nest: UOp, width: int) -> None:
+        """Vectors in a nest that fills scratch."""
+        for loop in reversed(
+            [part for part in nest.src[1:] if part.op is Ops.RANGE and part.src[0].op is Ops.CONST]
+        ):
+            if nest.src[0].op is Ops.STORE and stride(nest.src[0].src[1], loop) == 1:
+                extent = loop.src[0].arg
+                amounts = [count * width for count in (4, 2, 1)] + [width // 2, width // 4]
+                amount = next((each for each in amounts if each > 1 and extent % each == 0), 1)
+                if amount < width <= extent and self.target.has_mask:
+                    self.split_to(loop, OptOps.UPCAST, width, is_shared=False)
+                elif amount > 1:
+                    self.move(OptOps.UPCAST, loop, amount)
+                return
+
+    def turn(self, loop: UOp, folds: list[UOp], width: int) -> bool:
+        """A square tile, where what is stored along `loop` is loaded along another axis: vectors of
+        both, turned in registers.
+        """
+        if folds:
+            return False
+        loads = [node for node in self.ast.toposort() if node.op is Ops.LOAD]
+        for other in self.outputs():
+            if other is loop or not any(
+                stride(load.src[1], other) == 1 and stride(load.src[1], loop) not in (0, 1)
+                for load in loads
+            ):
+                continue
+            sides = [power_in(part.src[0], width) for part in (loop, other)]
+            if min(sides) >= _LEAST_TURNED:
+                self.move(OptOps.UPCAST, other, sides[1])
+                self.move(OptOps.UPCAST, loop, sides[0])
+                return True
+        return False
+
+    def vectorize_output(self, loop: UOp, width: int, *, folds: bool) -> None:
+        """Vectors along what is stored; beside a fold so many that no accumulator waits for itself,
+        and that much of a row is read at a time.
+        """
+        extent = loop.src[0].arg
+        amount = _lane_amount(extent, width, 4, has_mask=self.target.has_mask)
+        if folds and self.is_written_out():
+            # Its gates stand at every term: no lane of a mask of their own is worth that, and rows
+            # of a window share what they load.
+            amount = width // 2 if amount > extent and extent % (width // 2) == 0 else amount
+            self.split_rows(loop)
+        elif folds and self.target.has_mask:
+            threads = self.target.threads if self.operations() >= WORTH_THREADS else 1
+            amounts = (count * width for count in _MANY_VECTORS)
+            amount = next(
+                (
+                    each
+                    for each in amounts
+                    if extent >= _WORTH_PADDING * padded_to(extent, each)
+                    and extent > threads * each // 2
+                ),
+                amount,
+            )
+        if amount > 1:
+            self.split_to(loop, OptOps.UPCAST, amount)
+
+    def is_written_out(self) -> bool:
+        """Whether a fold has no loop left, and gates."""
+        nodes = self.ast.toposort()
+        loops = (part for node in nodes if node.op is Ops.REDUCE for part in node.src[1:])
+        gated = any(node.op is Ops.LOAD and len(node.src) == 4 for node in nodes)
+        return gated and all(part.arg[1] is Axis.UNROLL for part in loops)
+
+    def split_rows(self, lanes: UOp) -> None:
+        """Write out some iterations of the loop outside `lanes`."""
+        rows = [part for part in self.outputs() if part is not lanes][-1:]
+        for loop in rows:
+            count = power_in(loop.src[0], FEW_ROWS)
+            if count > 1 and loop.src[0].arg > count:
+                self.move(OptOps.UPCAST, loop, count)
+
+
+def _strided_window(folds: list[UOp], store: UOp) -> int | None:
+    """The parameter of which the only fold reads windows behind gates, several elements apart along
+    what is stored: as a copy without gates, its lanes are picked from whole vectors.
+    """
+    loads = [node for node in store.toposort() if node.op is Ops.LOAD]
+    gated = [load for load in loads if len(load.src) == 4]
+    if len(folds) != 1 or len(gated) != 1 or gated[0] is not folds[0].src[0]:
+        return None
+    (load,) = gated
+    if load.src[0].op is not Ops.DEFINE_GLOBAL or any(
+        other is not load and other.src[0] is load.src[0] for other in loads
+    ):
+        return None
+    strides = [stride(load.src[1], part) for part in load.ranges if stride(store.src[1], part) == 1]
+    is_apart = any(stride is not None and abs(stride) > 1 for stride in strides)
+    return int(load.src[0].arg) if is_apart and set(folds[0].src[1:]) <= load.ranges else None
+
+
+def _score(fold: UOp, loop: UOp) -> int:
+    """Loads inside the fold that move by one along `loop`, less those that jump."""
+    score, folded = 0, set(fold.src[1:])
+    for node in fold.src[0].toposort():
+        if node.op is Ops.LOAD and loop in node.src[1].ranges and folded & node.ranges:
+            score += 1 if stride(node.src[1], loop) == 1 else -2
+    return score
+
+
+def _has_unit_load(fold: UOp, loop: UOp) -> bool:
+    """Whether some load moves by one along `loop`."""
+    loads = (node for node in fold.src[0].toposort() if node.op is Ops.LOAD)
+    return any(stride(load.src[1], loop) == 1 for load in loads)
+
+
+def _is_lane_fold(ast: UOp, loop: UOp) -> bool:
+    """Whether a fold that depends on `loop` already runs in vectors of its own."""
+    return any(
+        node.op is Ops.REDUCE
+        and loop in node.ranges
+        and any(part.arg[1] is Axis.UNROLL and part.src[0].arg >= 8 for part in node.src[1:])
+        for node in ast.toposort()
+    )
+
+
+def _widest(ast: UOp) -> DType:
+    dtypes_used = [node.dtype for node in ast.toposort() if node.op in (Ops.LOAD, Ops.REDUCE)]
+    dtypes_used += [node.src[2].dtype for node in stores(ast)]
+    return max(dtypes_used, key=lambda dtype: dtype.itemsize)
+
+
+def _lane_amount(extent: int, width: int, vectors: int, *, has_mask: bool) -> int:
+    """Elements per iteration: as many whole vectors as divide the extent, the whole extent masked,
+    or one padded vector.
+    """
+    for count in range(vectors, 0, -1):
+        if extent % (count * width) == 0 and count & (count - 1) == 0:
+            return count * width
+    padded = -(-extent // width) * width
+    if has_mask and width < extent <= vectors * width and extent >= _WORTH_MASKING * padded:
+        return padded
+    if has_mask and extent >= LONG * vectors * width:
+        return vectors * width
+    if extent >= width:
+        half = width // 2
+        if extent < 4 * width and half > 1 and extent % half == 0:
+            return half
+        return width
+    power = power_below(extent)
+    return (
+        extent
+        if extent == power
+        else power
+        if extent % power == 0
+        else power * 2
+        if power * 2 <= 2 * extent and extent > 2
+        else 1
+    )

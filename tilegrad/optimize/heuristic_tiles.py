@@ -1,0 +1,191 @@
+"""Folds that use data again: tiles of results in registers, operands packed in scratch."""
+
+from __future__ import annotations
+
+import itertools
+
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.facts import (
+    ACCUMULATORS,
+    ROWS,
+    WORTH_STAGING,
+    operand,
+    packed_bytes,
+    padded_to,
+)
+from tilegrad.optimize.opt import OptOps, loop_order
+from tilegrad.optimize.overlap import dimensions
+from tilegrad.optimize.reuse import Reuse
+from tilegrad.optimize.shaper import Shaper
+
+__all__ = ["Tiler"]
+
+# An operand that is used so often may be packed more than once.
+_OFTEN = 64
+# The share of the second cache that a panel may take.
+_PANEL = 5 / 8
+
+
+class Tiler(Shaper):
+    """Register tiles and copies of operands."""
+
+    def tile(self, reuse: Reuse, fold: UOp) -> None:
+        """A register tile: some vectors of one axis by some rows of the other."""
+        width = self.target.lanes_of(fold.dtype)
+        step = self.tile_size(reuse.lanes, fold)
+        if step == reuse.lanes.src[0].arg == 2 * width and self.reused(reuse) < _OFTEN:
+            # A vector for each of two threads, as any other loop would pack the lanes again.
+            step = width
+        work = self.work()
+        depth = int(prod(part.vmax + 1 for part in fold.src[1:]))
+        if not self.split_to(reuse.lanes, OptOps.UPCAST, step):
+            return
+        self.write_rows(reuse.rows, max(step // width, 1))
+        if work < WORTH_STAGING:
+            return
+        for loop, inside in reuse.cuts:
+            if self.move(OptOps.TILE, loop, inside) and loop.arg[1] is Axis.REDUCE:
+                depth = depth * inside // loop.src[0].arg
+        if reuse.stages is not None:
+            # Several short axes of rows are all there is to reuse it for.
+            least = 4 if len(reuse.rows) == 1 else 1
+            self.pack(reuse.stages, depth * step * fold.dtype.itemsize, least)
+        if reuse.windows is not None:
+            self.stage_window(reuse.windows, is_whole=len(reuse.rows) > 1)
+
+    def tile_size(self, lanes: UOp, fold: UOp) -> int:
+        """How much of `lanes` a register tile takes: two vectors, or what pads little."""
+        width, extent = self.target.lanes_of(fold.dtype), lanes.src[0].arg
+        step = 2 * width if padded_to(extent, 2 * width) <= 1.15 * extent else width
+        while step > 4 and padded_to(extent, step) > 1.34 * extent:
+            step //= 2
+        return step
+
+    def write_rows(self, loops: list[UOp], vectors: int, *, is_shared: bool = True) -> None:
+        """Write out rows of as many vectors as there are accumulators for."""
+        most = max(int(self.target.registers * ACCUMULATORS) // vectors, 1)
+        written = 1
+        for loop in loops:
+            rows = _best_rows(loop.src[0].arg, most // written)
+            if rows > 1 and self.split_to(loop, OptOps.UPCAST, rows, is_shared=is_shared):
+                written *= rows
+
+    def packed_bytes(self, slot: int) -> int:
+        """The size of a copy of an operand as a whole."""
+        return packed_bytes(operand(self.ast, slot), [])
+
+    def reused(self, reuse: Reuse) -> int:
+        """How often each element that the lanes move is used."""
+        if reuse.stages is None:
+            return _OFTEN
+        moved = operand(self.ast, reuse.stages).ranges
+        return int(prod(part.vmax + 1 for part in self.outputs() if part not in moved))
+
+    def pack(self, slot: int, panel: int, least: int) -> None:
+        """Copy the operand that the lanes move to scratch, once per group of lanes, so that all
+        rows pass over it there, if it is used `least` times; a panel too large for the caches is
+        cut along the fold.
+        """
+        limit = int(self.target.cache_bytes[1] * _PANEL)
+        moved = operand(self.ast, slot).ranges
+        outputs = self.outputs()
+        reused = int(prod(part.vmax + 1 for part in outputs if part not in moved))
+        if reused < least:
+            return
+        before, place = self.ast, None
+        if panel > limit:
+            place = self.cut_fold(moved, panel, limit)
+            if place is None:
+                return
+        lanes_loop = next((part for part in outputs if part in moved), None)
+        if place is None and packed_bytes(operand(self.ast, slot), []) <= limit // 2:
+            lanes_loop = None
+        if lanes_loop is not None:
+            self.put_first([lanes_loop])
+            place = lanes_loop
+        if not self.stage(slot, place):
+            self.ast = before
+
+    def stage_window(self, slot: int, *, is_whole: bool = False) -> None:
+        """Copy the part of a padded operand that some output elements need to scratch, where no
+        gate is left and neighbours that share a window find it once.
+
+        The loops that the window does not move along go inside, so that all of them use a copy;
+        what is left of it outside is as little as fits the cache; of what fits as a whole, nothing
+        where `is_whole`, as results that follow one another in memory had better be made so.
+        """
+        before = self.ast
+        limit = self.target.cache_bytes[1] // 2
+        load = operand(self.ast, slot)
+        own = [part for part in self.outputs() if part in load.ranges]
+        # A fold that was cut runs around the outputs.
+        around = [
+            part
+            for part in itertools.takewhile(
+                lambda part: part.arg[1] is not Axis.LOOP, loop_order(self.ast)
+            )
+            if part in load.ranges
+        ]
+        shared = {
+            part
+            for each in dimensions(
+                load, [part for part in loop_order(self.ast) if part in load.ranges]
+            )
+            if each.is_window
+            for part in each.times
+        }
+        outside = [part for part in own if part not in shared]
+        if is_whole and not around and packed_bytes(load, []) <= limit:
+            outside = []
+        for loop in (part for part in own if part in shared):
+            extent = loop.src[0].arg
+            if packed_bytes(load, [*around, *outside]) <= limit:
+                break
+            # Rows of the window at a time, as the copy at a time shares their borders.
+            fits = (
+                count
+                for count in range(extent - 1, 1, -1)
+                if extent % count == 0 and packed_bytes(load, outside, (loop, count)) <= limit
+            )
+            count = next(fits, None)
+            if count is not None and self.move(OptOps.TILE, loop, count):
+                load = operand(self.ast, slot)
+                own = [part for part in self.outputs() if part in load.ranges]
+                outside = [own[0], *(part for part in own if part in outside)]
+                break
+            outside.append(loop)
+        first = [
+            part for part in self.outputs() if part not in load.ranges and part in self.staged()
+        ]
+        self.put_first([*first, *outside])
+        if not self.stage(slot, next(reversed([*around, *outside]), None)):
+            self.ast = before
+
+    def cut_fold(self, moved: frozenset[UOp], panel: int, limit: int) -> UOp | None:
+        """Tile a reduce loop so that the panel fits; its outer part, which becomes the outermost
+        loop, or None.
+        """
+        for loop in loop_order(self.ast):
+            extent = loop.src[0]
+            if loop.arg[1] is not Axis.REDUCE or loop not in moved or extent.op is not Ops.CONST:
+                continue
+            parts = range(extent.arg - 1, 0, -1)
+            fits = [n for n in parts if extent.arg % n == 0 and panel * n // extent.arg <= limit]
+            if fits and self.move(OptOps.TILE, loop, fits[0]):
+                return loop_order(self.ast)[0]
+        return None
+
+
+def _best_rows(extent: int, most: int) -> int:
+    """Rows of a register tile: a divisor if there is a good one, else what pads least."""
+    if extent <= most:
+        return extent
+    for rows in ROWS:
+        if rows <= most and extent % rows == 0:
+            return rows
+    return min(
+        (rows for rows in ROWS if rows <= most),
+        key=lambda rows: (padded_to(extent, rows), -rows),
+        default=1,
+    )

@@ -1,0 +1,151 @@
+"""A kernel under moves: each is tried, and left out where it is not legal. Chunks for threads are
+chosen here, as every kernel needs them.
+"""
+
+from __future__ import annotations
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import OptError
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.facts import LONG, WORTH_THREADS, heaviest
+from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
+from tilegrad.optimize.opts import apply_opt
+from tilegrad.target import Target
+
+__all__ = ["Shaper"]
+
+# Of the operations of a kernel one on memory counts as several, and a function as its polynomial.
+_ON_MEMORY = 4
+_FUNCTION = 16
+_FUNCTIONS = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS})
+# What it costs to copy an element to scratch, in multiply-adds.
+_COPIED = 16
+# What it costs, as a share, that chunks are too few for a slow core to hold up none.
+_UNEVEN = 0.5
+
+
+class Shaper:
+    """Applies Opts one by one; a move that is refused is left out."""
+
+    def __init__(self, ast: UOp, target: Target):
+        self.ast, self.target = ast, target
+
+    def move(self, op: OptOps, loop: UOp | None, arg: object) -> bool:
+        """Apply an Opt to the axis `loop`; False where it is not legal."""
+        axes = reduce_axes(self.ast) if op is OptOps.UNROLL else axes_of(self.ast)
+        if loop is not None and loop not in axes:
+            return False
+        return self.apply(Opt(op, None if loop is None else axes.index(loop), arg))
+
+    def apply(self, opt: Opt) -> bool:
+        """Apply an Opt; False where it is not legal."""
+        try:
+            self.ast = apply_opt(self.ast, opt, self.target)
+        except OptError:
+            return False
+        return True
+
+    def split_to(self, loop: UOp, op: OptOps, amount: int, *, is_shared: bool = True) -> bool:
+        """UPCAST or UNROLL by `amount`, padding the axis first where it does not divide: so that
+        chunks can share what remains, if it is long and `is_shared`.
+        """
+        if loop not in loop_order(self.ast):
+            return False
+        if loop.src[0].arg % amount == 0:
+            return self.move(op, loop, amount)
+        place = self.ast.arg.order.index(loop.arg[0])
+        chunks = max(self.target.threads, 1) if is_shared else 1
+        shared = amount * chunks if loop.src[0].arg > LONG * amount * chunks else amount
+        if not self.move(OptOps.PADTO, loop, shared):
+            return False
+        number = self.ast.arg.order[place]
+        padded = next(part for part in loop_order(self.ast) if part.arg[0] == number)
+        return self.move(op, padded, amount)
+
+    def outputs(self) -> list[UOp]:
+        return [part for part in loop_order(self.ast) if part.arg[1] is Axis.LOOP]
+
+    def staged(self) -> set[UOp]:
+        """The loops in which scratch lives already."""
+        return {
+            part for node in self.ast.toposort() if node.op is Ops.DEFINE_LOCAL for part in node.src
+        }
+
+    def put_first(self, loops: list[UOp]) -> None:
+        """Make `loops` the outermost output loops, in this order."""
+        for place, loop in enumerate(loops):
+            there = self.outputs()[place]
+            if there is not loop:
+                self.move(OptOps.SWAP, there, axes_of(self.ast).index(loop))
+
+    def stage(self, slot: int, place: UOp | None) -> bool:
+        axis = -1 if place is None else axes_of(self.ast).index(place)
+        return self.apply(Opt(OptOps.STAGE, axis, slot))
+
+    def work(self) -> int:
+        """How often the innermost loop's body runs in all."""
+        return int(prod(part.vmax + 1 for part in loop_order(self.ast)))
+
+    def operations(self) -> int:
+        """What all values take, each as often as the loops that it depends on run."""
+        total = 0
+        times: dict[frozenset[UOp], int] = {}
+        for node in self.ast.toposort():
+            if node.op in (Ops.LOAD, Ops.STORE):
+                cost = _ON_MEMORY
+            elif node.dtype.scalar is dtypes.index or not (node.op.is_alu or node.op is Ops.REDUCE):
+                continue
+            else:
+                cost = _FUNCTION if node.op in _FUNCTIONS else 1
+            ranges = node.src[0].ranges if node.op is Ops.REDUCE else node.ranges
+            if ranges not in times:
+                times[ranges] = int(prod(part.vmax + 1 for part in ranges))
+            total += cost * times[ranges]
+        return total
+
+    def thread(self) -> None:
+        """Chunks of the outermost loop on which every fold depends, so that nothing is computed
+        twice.
+        """
+        loops = [
+            part
+            for part in loop_order(self.ast)
+            if part.arg[1] is Axis.LOOP and part.src[0].op is Ops.CONST
+        ]
+        work = self.work()
+        if not self.target.threads or self.operations() < WORTH_THREADS:
+            return
+        folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+        if (heavy := heaviest(folds)) is not None:
+            # What does little of the work may be done again.
+            folds = [heavy]
+        nests = {
+            part for node in self.ast.toposort() if node.op is Ops.END for part in node.src[1:]
+        }
+        copies = {
+            node.src[0]: int(prod(part.vmax + 1 for part in {*node.ranges, *node.src[1:]}))
+            for node in self.ast.toposort()
+            if node.op is Ops.END and node.src[0].op is Ops.STORE
+        }
+        candidates: list[tuple[float, int, UOp, int]] = []
+        for place, loop in enumerate(loops):
+            chunks = _chunks(loop.src[0].arg, self.target.threads)
+            if loop not in nests and chunks > 1 and all(loop in fold.ranges for fold in folds):
+                # What a copy does not move with the loop is copied again in each chunk.
+                again = sum(each for store, each in copies.items() if loop not in store.ranges)
+                balance = min(chunks, self.target.threads) / self.target.threads
+                cost = (1 + _COPIED * again * (chunks - 1) / work) * (1 + _UNEVEN * (1 - balance))
+                candidates.append((cost, place, loop, chunks))
+        for _, _, loop, chunks in sorted(candidates, key=lambda each: each[:2]):
+            if self.move(OptOps.THREAD, loop, chunks):
+                return
+
+
+def _chunks(extent: int, wanted: int) -> int:
+    """How many chunks: the divisor of the extent nearest above what is wanted, else the largest
+    below.
+    """
+    divisors = [count for count in range(2, min(extent, 4 * wanted) + 1) if extent % count == 0]
+    above = [count for count in divisors if count >= wanted]
+    return above[0] if above else max(divisors, default=1)
