@@ -281,6 +281,8 @@ def inherit_origin(made: UOp, node: UOp, forward: dict[UOp, None], given: Set[UO
     stack = [made]
     while stack:
         new = stack.pop()
-        if new.src and not new.origin and new not in given and new not in forward:
+        # Zeros and the like are one node wherever they are made.
+        is_own = not (new.is_constant or new.origin or new in given or new in forward)
+        if is_own:
             new.origin = node.origin
             stack.extend(new.src)
