@@ -166,6 +166,7 @@ MADE: dict[str, Callable[[], Callable[[], object]]] = {
 }
 
 
+@pytest.mark.row("P.3")
 @pytest.mark.parametrize("name", MOST)
 def test_kernels_bytes_and_memory_do_not_grow(name: str, peaks: list[Peak]) -> None:
     """And the memory of each plan is what it says that it needs."""

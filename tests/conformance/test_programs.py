@@ -69,6 +69,7 @@ def computed(program: Program) -> list[Any]:
     return [result.numpy() for result in results]
 
 
+@pytest.mark.row("P.10")
 @given(programs())
 @settings(max_examples=EXAMPLES)
 def test_programs(program: Program) -> None:

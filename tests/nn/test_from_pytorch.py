@@ -8,6 +8,8 @@ import importlib
 import re
 from pathlib import Path
 
+import pytest
+
 PAGE = (Path(__file__).parents[2] / "docs" / "from-pytorch.md").read_text()
 # Classes, functions of nn.functional, optimizers, schedulers, first values, utilities of PyTorch
 # 2.13, without what is internal.
@@ -31,6 +33,7 @@ def test_every_name_is_listed_once() -> None:
     assert len(NAMES) > 300 and len(ABSENT) < 70
 
 
+@pytest.mark.row("P.1")
 def test_what_is_said_to_be_here_is() -> None:
     assert [name for name in HERE.values() if found(name) is None] == []
 
@@ -45,6 +48,7 @@ def test_what_is_said_to_be_absent_is() -> None:
     assert [name for name in names if found(name) is not None] == []
 
 
+@pytest.mark.row("P.1")
 def test_what_stands_in_for_it_is_there() -> None:
     rows = re.findall(r"^\| `torch[\w.]+` \| (.+) \|$", PAGE[PAGE.index("## What is not") :], re.M)
     stand_ins = [name for row in rows for name in re.findall(r"`(nn\.[\w.]+)[`(]", row)]

@@ -107,6 +107,7 @@ def run(measure: Made, *lists: Opts) -> Found:
 # what is kept
 
 
+@pytest.mark.row("P.13")
 @pytest.mark.row("R4.11")
 def test_a_list_that_is_faster_replaces_the_default() -> None:
     found = run(Made(lambda opts: 1.0 if opts == OTHER else 2.0), OTHER)
@@ -114,6 +115,7 @@ def test_a_list_that_is_faster_replaces_the_default() -> None:
     assert (found.built, found.timed, found.refused) == (2, 2, 0)
 
 
+@pytest.mark.row("P.13")
 @pytest.mark.row("R4.11")
 @pytest.mark.parametrize("share", [0.98, 1.0, 1.5])
 def test_the_default_stays_where_nothing_beats_it_by_a_margin(share: float) -> None:
@@ -160,6 +162,7 @@ def test_a_default_that_cannot_be_timed_ends_the_search() -> None:
     assert found.opts == DEFAULT and measure.timed == [DEFAULT]
 
 
+@pytest.mark.row("P.13")
 def test_most_rounds_must_agree() -> None:
     def turns(opts: Opts) -> list[float]:
         return [0.5, 0.9, 0.9, 1.1, 1.1] if opts == OTHER else [1.0] * 5

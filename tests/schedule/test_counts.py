@@ -199,6 +199,7 @@ def test_two_concrete_sizes_run_as_two_kernels() -> None:
     assert len(keys) == 2
 
 
+@pytest.mark.row("P.12")
 @pytest.mark.row("R5.2")
 def test_everything_is_elementwise_work_reductions_and_movement() -> None:
     x, y = floats(8, 16), floats(16, 4)

@@ -41,6 +41,7 @@ def kernels(script: str, capsys: pytest.CaptureFixture[str]) -> list[TracedKerne
     return found
 
 
+@pytest.mark.row("P.14")
 def test_a_script_runs_and_its_kernels_are_kept(kernels: list[TracedKernel]) -> None:
     assert len(kernels) == 2
     assert all(kernel.name.startswith("r_") for kernel in kernels)
