@@ -58,6 +58,7 @@ class Training:
         return float((found == self.data.y_test).mean())
 
 
+@pytest.mark.row("P.15")
 @pytest.mark.row("X.3")
 def test_a_convolutional_network_learns_digits() -> None:
     """The loss falls, and the test images are told apart."""

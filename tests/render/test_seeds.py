@@ -99,6 +99,7 @@ def test_positions() -> None:
     )
 
 
+@pytest.mark.row("P.15")
 @pytest.mark.row("S1.8")
 def test_rendering_imports_no_compiler_and_no_driver() -> None:
     script = (
