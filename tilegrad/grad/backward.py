@@ -10,7 +10,7 @@ shows at the user's line that made the forward one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Container, Mapping, Sequence, Set
 
 from tilegrad.base.errors import DTypeError, InternalError, ShapeError
 from tilegrad.grad.loops import LOOPS, loop_gradients
@@ -274,15 +274,15 @@ def _fit(gradient: UOp, source: UOp) -> UOp:
     return UOp(Ops.RESHAPE, gradient.dtype, (gradient,), source.shape)
 
 
-def inherit_origin(made: UOp, node: UOp, forward: dict[UOp, None], given: Set[UOp]) -> None:
-    """Give the origin of `node` to what its rule made of the derivatives `given`: what is neither
-    forward graph nor older.
+def inherit_origin(made: UOp, node: UOp, *older: Container[UOp]) -> None:
+    """Give the origin of `node` to all that was made of it: what is in none of `older`, the graph
+    that it stands in and what its rule was given.
     """
     stack = [made]
     while stack:
         new = stack.pop()
         # Zeros and the like are one node wherever they are made.
-        is_own = not (new.is_constant or new.origin or new in given or new in forward)
+        is_own = not (new.is_constant or new.origin or any(new in each for each in older))
         if is_own:
             new.origin = node.origin
             stack.extend(new.src)

@@ -17,6 +17,7 @@ from typing import Any
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import method_names, user_line
+from tilegrad.grad.backward import inherit_origin
 from tilegrad.grad.forward import stand_in
 from tilegrad.grad.loops import batched_loop
 from tilegrad.grad.parts import spread, where_written
@@ -79,20 +80,10 @@ class _Batch:
             if any(source in self.done for source in node.src):
                 made = self.done[node] = self.node(node)
                 if node.origin:
-                    self._inherit_origin(made, node)
+                    inherit_origin(made, node, {self.done.get(each, each) for each in node.src})
                 if (found := region_of(node)) is not None:
                     regions[found[0]] = None
         return list(regions)
-
-    def _inherit_origin(self, made: UOp, node: UOp) -> None:
-        """Give the origin of `node` to all that was made of it."""
-        old = {self.done.get(source, source) for source in node.src}
-        stack = [made]
-        while stack:
-            new = stack.pop()
-            if new.src and not new.origin and new not in old:
-                new.origin = node.origin
-                stack.extend(new.src)
 
     def node(self, node: UOp) -> UOp:
         """`node`, of whose sources at least one is mapped."""
