@@ -7,7 +7,7 @@ loses to cancellation is computed in float64 where the device has it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
@@ -132,14 +132,14 @@ class Special(Digests):
             is_small, is_far = size <= low, size > high
             near = (is_small | is_far).where(low, size)
             scaled = (near * 2 - (high + low)) * (1 / (high - low))
-            tail = (-scaled._polynomial(ERFC_TO_6.double)).exp2()
+            tail = (-scaled._powers(ERFC_TO_6.double)).exp2()
             far = is_far.where(size, high)
             # NIST DLMF 7.12.1.
             inverse = (far.square() * 2).reciprocal()
             terms = [1.0]
             for k in range(1, 20):
                 terms.append(-terms[-1] * (2 * k - 1))
-            series = inverse._polynomial(terms) / (far * math.sqrt(math.pi))
+            series = inverse._powers(terms) / (far * math.sqrt(math.pi))
             beyond = (-far.square()).exp() * series
             magnitude = is_far.where(beyond, tail)
             outside = (x < 0).where(2 - magnitude, magnitude)
@@ -160,8 +160,8 @@ class Special(Digests):
             inside = is_inside.where(x, 0.0)
             w = -((1 - inside) * (1 + inside)).log()
             is_near = w < 5
-            inner = (is_near.where(w, 2.5) - 2.5)._polynomial(_ERFINV_INNER)
-            outer = (is_near.where(9.0, w).sqrt() - 3)._polynomial(_ERFINV_OUTER)
+            inner = (is_near.where(w, 2.5) - 2.5)._powers(_ERFINV_INNER)
+            outer = (is_near.where(9.0, w).sqrt() - 3)._powers(_ERFINV_OUTER)
             guess = is_near.where(inner, outer) * inside
             for _ in range(4 if x.dtype is dtypes.float64 else 0):
                 slope = (guess.square()).exp() * (math.sqrt(math.pi) / 2)
@@ -176,12 +176,6 @@ class Special(Digests):
             return is_inside.where(guess, edge)
 
         return self._floating()._in_float(function)
-
-    def _polynomial(self, coefficients: Sequence[float]) -> Self:
-        total = self * coefficients[-1] + coefficients[-2]
-        for coefficient in coefficients[-3::-1]:
-            total = total * self + coefficient
-        return total
 
     def _wide_single(self, function: Callable[[Self], Self]) -> Self:
         """`function` of floats in float64, if the device has it."""
@@ -213,7 +207,7 @@ class Special(Digests):
                 shifted = steps.where(shifted + 1, shifted)
             inverse = shifted.reciprocal()
             terms = [b / (2 * n * (2 * n - 1)) for n, b in enumerate(_BERNOULLI, 1)]
-            series = inverse * inverse.square()._polynomial(terms)
+            series = inverse * inverse.square()._powers(terms)
             value = (shifted - 0.5) * shifted.log() - shifted + 0.5 * math.log(2 * math.pi)
             total = value + series
             return is_small.where(total - is_small.where(product, 1.0).log(), total)
@@ -247,7 +241,7 @@ class Special(Digests):
                 shifted = steps.where(shifted + 1, shifted)
             inverse = shifted.square().reciprocal()
             terms = [b / (2 * n) for n, b in enumerate(_BERNOULLI, 1)]
-            series = inverse * inverse._polynomial(terms)
+            series = inverse * inverse._powers(terms)
             return total + shifted.log() - shifted.reciprocal() * 0.5 - series
 
         def function(x: Self) -> Self:
