@@ -20,8 +20,8 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.trace import recording
 from tilegrad.ir import Ops, PatternMatcher, Rule, UOp, UPat, graph_rewrite
 from tilegrad.ir import rules as rules_package
+from tilegrad.ir.checks import CHECKS
 from tilegrad.ir.rules import SIMPLIFY, simplify, simplify_under
-from tilegrad.ir.spec import CHECKS
 from tilegrad.ir.text import render
 
 
