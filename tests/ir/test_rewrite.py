@@ -14,7 +14,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.base.trace import counters, recording
 from tilegrad.ir import Ops, PatternMatcher, Rule, UOp, UPat, graph_rewrite
-from tilegrad.ir.rewrite import fold
+from tilegrad.ir.pattern import fold
 from tilegrad.render.metal import MetalRenderer
 
 x, y = UOp.variable("x", 0, 9), UOp.variable("y", 0, 9)

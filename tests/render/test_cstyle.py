@@ -27,8 +27,9 @@ from tests.render.programs import (
 from tilegrad.base.config import Context
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import CompileError, DeviceError, InternalError
+from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat
+from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
 from tilegrad.render.cstyle import (
     C_RULES,

@@ -9,8 +9,9 @@ import pytest
 
 from tests.render import programs
 from tests.render.programs import FLOAT, body, const, data, special
+from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rewrite import PatternMatcher, UPat
+from tilegrad.ir.pattern import UPat
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.render.cstyle import CUDARenderer, MetalRenderer

@@ -1,7 +1,9 @@
 """The graph: one node class for tensors, kernels and programs."""
 
+from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Axis, Ops, Stage
-from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat, graph_rewrite
+from tilegrad.ir.pattern import Rule, UPat
+from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.uop import UOp, Variable
 
 __all__ = [

@@ -15,8 +15,10 @@ from tilegrad.base.dtype import DType, Pointer, dtypes, truncate
 from tilegrad.base.errors import CompileError, ConfigError
 from tilegrad.base.float8 import FORMATS
 from tilegrad.ir.args import KernelInfo
+from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat, graph_rewrite
+from tilegrad.ir.pattern import Rule, UPat
+from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.rules import FOLDING, IDENTITIES
 from tilegrad.ir.uop import UOp
 from tilegrad.lower import float8, transcendental

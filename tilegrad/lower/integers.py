@@ -9,8 +9,10 @@ may be zero, or -1, is guarded, as machines trap.
 from __future__ import annotations
 
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rewrite import PatternMatcher, UPat, graph_rewrite
+from tilegrad.ir.pattern import UPat
+from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.rules import FOLDING, IDENTITIES, terms_of
 from tilegrad.ir.uop import UOp
 

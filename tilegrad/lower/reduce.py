@@ -8,8 +8,10 @@ one before it once. Vector accumulators meet lane by lane in a tree after the lo
 
 from __future__ import annotations
 
+from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rewrite import PatternMatcher, UPat, graph_rewrite
+from tilegrad.ir.pattern import UPat
+from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
 

@@ -23,8 +23,8 @@ from typing import ClassVar
 from tilegrad.base.config import config
 from tilegrad.base.dtype import DType, Place, Pointer, dtypes
 from tilegrad.base.errors import CompileError, InternalError
+from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rewrite import PatternMatcher
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.render.inline import inlined, real, value_of
 from tilegrad.render.names import function_name, variable_name

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tilegrad.base.dtype import DType, Place, dtypes
+from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat
+from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
 from tilegrad.render.rules import C_RULES

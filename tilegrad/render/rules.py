@@ -11,8 +11,9 @@ import math
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import CompileError
+from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat
+from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import OPERATORS, Rendering, lane, strip_parentheses
 from tilegrad.render.inline import real, value_of

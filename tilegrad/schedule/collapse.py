@@ -11,8 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat, graph_rewrite
+from tilegrad.ir.pattern import Rule, UPat
+from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.rules import SIMPLIFY, conjuncts, from_terms, simplify, terms_of
 from tilegrad.ir.uop import UOp
 

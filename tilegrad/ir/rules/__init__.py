@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rewrite import PatternMatcher, graph_rewrite, replace_and_rewrite
+from tilegrad.ir.rewrite import graph_rewrite, replace_and_rewrite
 from tilegrad.ir.rules.division import COMPARISONS, DIVISION
 from tilegrad.ir.rules.folding import BOOLEANS, FOLDING, IDENTITIES
 from tilegrad.ir.rules.sums import SUMS

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat, fold
+from tilegrad.ir.pattern import Rule, UPat, fold
 from tilegrad.ir.rules.terms import from_terms, terms_of
 from tilegrad.ir.uop import UOp
 

@@ -6,8 +6,9 @@ Float rules here are exact to the bit: `x + 0` is kept, as it turns -0.0 into 0.
 from __future__ import annotations
 
 from tilegrad.base.dtype import as_const, can_lossless_cast, dtypes
+from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rewrite import PatternMatcher, Rule, UPat
+from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.rules.terms import conjuncts
 from tilegrad.ir.uop import UOp
 

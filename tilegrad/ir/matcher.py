@@ -1,0 +1,304 @@
+"""Rule sets: patterns become Python source, one function per op, which tries on a node only the
+rules whose root can be that op.
+"""
+
+from __future__ import annotations
+
+import inspect
+import marshal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilegrad.base import cache
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.trace import Rewrite
+from tilegrad.ir.op import Ops
+from tilegrad.ir.pattern import Rule, UPat
+from tilegrad.ir.uop import UOp
+
+__all__ = ["PatternMatcher", "Step"]
+
+
+class _Writer:
+    """Python source for one rule."""
+
+    def __init__(self, rule: Rule, number: int):
+        self.rule, self.number = rule, number
+        self.lines: list[str] = []
+        self.values: dict[str, Any] = {}
+        self.bound: dict[str, str] = {}
+        self.count = 0
+
+    def constant(self, value: Any, prefix: str) -> str:
+        """A global of the generated module that holds `value`."""
+        name = f"{prefix}{self.number}_{len(self.values)}"
+        self.values[name] = value
+        return name
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"n{self.count}"
+
+    def emit(self, depth: int, text: str) -> None:
+        self.lines.append("    " * depth + text)
+
+    def write(self) -> list[str]:
+        """The body of a function of `u`, `ctx` and `kind`, the scalar dtype of `u`, that returns
+        where the rule applies.
+        """
+        depth = self.match(self.rule.left, "u", 1, is_root=True)
+        self.result(depth)
+        return self.lines
+
+    def match(self, pattern: UPat, node: str, depth: int, is_root: bool = False) -> int:
+        tests: list[str] = []
+        if pattern.op is not None and not is_root:
+            ops = [f"Ops.{op.name}" for op in pattern.op]
+            tests.append(
+                f"{node}.op is {ops[0]}"
+                if len(ops) == 1
+                else f"{node}.op in {self.constant(frozenset(pattern.op), 'ops')}"
+            )
+        if pattern.dtype is not None:
+            kinds = self.constant(frozenset(pattern.dtype), "dtypes")
+            scalar = "kind" if is_root else f"{node}.dtype.scalar"
+            is_exact = any(dtype.scalar is not dtype for dtype in pattern.dtype)
+            tests.append(
+                f"({node}.dtype in {kinds} or {scalar} in {kinds})"
+                if is_exact
+                else f"{scalar} in {kinds}"
+            )
+        if pattern.arg is not None:
+            tests.append(f"{node}.arg == {self.constant(pattern.arg, 'arg')}")
+        if pattern.name is not None:
+            if pattern.name in self.bound:
+                tests.append(f"{node} is {self.bound[pattern.name]}")
+            else:
+                self.bound[pattern.name] = node
+        if pattern.src is not None:
+            length = len(pattern.src)
+            tests.append(f"len({node}.src) {'>=' if pattern.allow_any_len else '=='} {length}")
+        if tests:
+            self.emit(depth, f"if {' and '.join(tests)}:")
+            depth += 1
+        if not pattern.src:
+            return depth
+        children = [self.fresh() for _ in pattern.src]
+        swaps = (
+            pattern.op is not None
+            and all(op.commutes for op in pattern.op)
+            and len(pattern.src) == 2
+        )
+        if swaps and not _same_shape(*pattern.src):
+            a, b = children
+            self.emit(depth, f"for {a}, {b} in ({node}.src, {node}.src[::-1]):")
+            depth += 1
+        elif not pattern.allow_any_len:
+            self.emit(depth, f"{', '.join(children)}, = {node}.src")
+        else:
+            self.emit(depth, f"{', '.join(children)}, *_ = {node}.src")
+        # Patterns that name an op first: they reject soonest.
+        parts = pattern.src
+        order = sorted(range(len(children)), key=lambda i: parts[i].op is None)
+        for i in order:
+            depth = self.match(pattern.src[i], children[i], depth)
+        return depth
+
+    def result(self, depth: int) -> None:
+        rule = self.rule
+        captures = rule.left.names()
+        numbers = {
+            name for name, part in captures.items() if part.is_constant and rule.right is not None
+        }
+        if rule.when is not None:
+            wanted = _parameters(rule.when)
+            given = ", ".join(
+                f"{name}={self.bound[name]}{'.arg' if name in numbers else ''}" for name in wanted
+            )
+            self.emit(depth, f"if {self.constant(rule.when, 'when')}({given}):")
+            depth += 1
+        if rule.right is not None:
+            self.emit(depth, f"r = {self.build(rule.right, 'u.dtype')}")
+            self.emit(depth, "if r is not u:")
+        else:
+            assert rule.function is not None
+            parameters = _parameters(rule.function)
+            named = [f"{name}={self.bound[name]}" for name in captures if name in parameters]
+            if "ctx" in parameters:
+                named.append("ctx=ctx")
+            self.emit(depth, f"r = {self.constant(rule.function, 'f')}({', '.join(named)})")
+            self.emit(depth, "if r is not None and r is not u:")
+        self.emit(depth + 1, "return r")
+
+    def build(self, pattern: UPat, dtype: str) -> str:
+        """An expression that makes the node of a right side; constants take `dtype`."""
+        if pattern.folded or (pattern.is_constant and pattern.name is None):
+            return f"UOp(Ops.CONST, {dtype}, (), {self.number_of(pattern)})"
+        if pattern.name is not None and pattern.name in self.bound:
+            node = self.bound[pattern.name]
+            return f"UOp(Ops.CONST, {dtype}, (), {node}.arg)" if pattern.is_constant else node
+        assert pattern.op is not None and pattern.src is not None
+        op = pattern.op[0]
+        parts = pattern.src[1:] if op is Ops.WHERE else pattern.src
+        typed = next((part for part in parts if self.has_dtype(part)), None)
+        inner = dtype if typed is None else f"{self.build(typed, dtype)}.dtype"
+        src = [self.build(part, inner) for part in parts]
+        if op is Ops.WHERE:
+            src.insert(0, self.build(pattern.src[0], dtype))
+        out = f"dtypes.bool.vec({inner}.lanes)" if op.is_boolean else inner
+        return f"UOp(Ops.{op.name}, {out}, ({', '.join(src)},))"
+
+    def has_dtype(self, pattern: UPat) -> bool:
+        if pattern.folded or pattern.is_constant:
+            return False
+        return pattern.name in self.bound or any(self.has_dtype(part) for part in pattern.src or ())
+
+    def number_of(self, pattern: UPat) -> str:
+        if pattern.is_constant:
+            return (
+                f"{self.bound[pattern.name]}.arg"
+                if pattern.name is not None
+                else self.constant(pattern.arg, "c")
+            )
+        assert pattern.op is not None and pattern.src is not None
+        arguments = ", ".join(self.number_of(part) for part in pattern.src)
+        return f"Ops.{pattern.op[0].name}.evaluate({arguments})"
+
+
+def _parameters(function: Callable[..., Any]) -> Sequence[str]:
+    """The names of a function's parameters."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return tuple(inspect.signature(function).parameters)
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return names
+
+
+def _same_shape(a: UPat, b: UPat) -> bool:
+    """Whether swapping `a` and `b` matches nothing new: both take anything, under names of their
+    own.
+    """
+    plain = all(
+        part.op is None and part.dtype is None and part.src is None and part.arg is None
+        for part in (a, b)
+    )
+    return plain and not (a.name and b.name)
+
+
+Entry = Rule | tuple[UPat, Callable[..., Any]]
+Step = Callable[[UOp, Any], UOp | None]
+# What the rules of sums `a + b` were compiled to: a sum may be written where it is used.
+_compiled: dict[tuple[Rule, ...], list[Step | None]] = {}
+
+
+class PatternMatcher:
+    """A set of rules: `PatternMatcher(name, [...])`, or just a list; `a + b` tries the rules of `a`
+    first.
+
+    With `is_kept`, what the rules make of a node is remembered in its `simple` slot, so that a
+    graph is walked only as far as it is new. One set of rules may do so, without a context.
+    """
+
+    def __init__(
+        self,
+        name: str | Sequence[Entry] = "rules",
+        rules: Sequence[Entry] = (),
+        *,
+        is_kept: bool = False,
+    ):
+        entries = rules if isinstance(name, str) else name
+        self.name = name if isinstance(name, str) else "rules"
+        self.rules: list[Rule] = [self._as_rule(entry) for entry in entries]
+        self.is_kept = is_kept
+        self._is_sum = False
+        self._steps: list[Step | None] | None = None
+        self._each: dict[Rule, Step] | None = None
+
+    @staticmethod
+    def _as_rule(entry: Entry) -> Rule:
+        if isinstance(entry, Rule):
+            return entry
+        pattern, function = entry
+        return Rule(
+            getattr(function, "__name__", "rule").replace("_", "-"), pattern, function=function
+        )
+
+    def __add__(self, other: PatternMatcher) -> PatternMatcher:
+        total = PatternMatcher(f"{self.name}+{other.name}", [*self.rules, *other.rules])
+        total._is_sum = True
+        return total
+
+    def rule(self, name: str, pattern: UPat) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorator: the function is what `pattern` becomes."""
+
+        def add(function: Callable[..., Any]) -> Callable[..., Any]:
+            self.rules.append(Rule(name, pattern, function=function))
+            self._steps = self._each = None
+            return function
+
+        return add
+
+    def steps(self) -> list[Step | None]:
+        """For each op, by its number, the function that tries the rules for it in order."""
+        if self._steps is None and self._is_sum:
+            self._steps = _compiled.get(tuple(self.rules))
+        if self._steps is None:
+            bodies: dict[int, list[str]] = {}
+            scope: dict[str, Any] = {"UOp": UOp, "Ops": Ops, "dtypes": dtypes}
+            for number, rule in enumerate(self.rules):
+                writer = _Writer(rule, number)
+                body = writer.write()
+                scope |= writer.values
+                for op in rule.left.op or tuple(Ops):
+                    bodies.setdefault(op.serial, []).extend(body)
+            names = {serial: f"step{serial}" for serial in bodies}
+            _define({names[serial]: body for serial, body in bodies.items()}, scope, self.name)
+            found: list[Step | None] = [None] * (1 + max(op.serial for op in Ops))
+            for serial, name in names.items():
+                found[serial] = scope[name]
+            self._steps = found
+            if self._is_sum:
+                _compiled[tuple(self.rules)] = found
+        return self._steps
+
+    def rewrite(self, node: UOp, ctx: Any = None) -> UOp | None:
+        """What the first rule that applies makes of `node`, or None."""
+        step = (self._steps or self.steps())[node.op.serial]
+        return None if step is None else step(node, ctx)
+
+    def rewrite_traced(self, node: UOp, ctx: Any, steps: list[Rewrite]) -> UOp | None:
+        """As `rewrite`, and the step is kept in `steps`."""
+        if self._each is None:
+            scope: dict[str, Any] = {"UOp": UOp, "Ops": Ops, "dtypes": dtypes}
+            bodies: dict[str, list[str]] = {}
+            for number, rule in enumerate(self.rules):
+                writer = _Writer(rule, number)
+                bodies[f"match{number}"] = writer.write()
+                scope |= writer.values
+            _define(bodies, scope, self.name)
+            self._each = {rule: scope[f"match{n}"] for n, rule in enumerate(self.rules)}
+        for rule, match in self._each.items():
+            if rule.left.op is not None and node.op not in rule.left.op:
+                continue
+            result = match(node, ctx)
+            if result is not None:
+                steps.append(Rewrite(rule.name, node, result))
+                return result
+        return None
+
+
+def _define(bodies: dict[str, list[str]], scope: dict[str, Any], name: str) -> None:
+    """Make a function of each body in `scope`; their code objects are kept on disk."""
+    lines: list[str] = []
+    for function, body in bodies.items():
+        lines += [f"def {function}(u, ctx):", "    kind = u.dtype.scalar", *body]
+    source = "\n".join(lines)
+    key = cache.digest(source, sys.version)
+    kept = cache.get("matchers", key)
+    if kept is not None:
+        code = marshal.loads(kept)
+    else:
+        code = compile(source, f"<rules {name}>", "exec")
+        cache.put("matchers", key, marshal.dumps(code))
+    exec(code, scope)

@@ -1,0 +1,174 @@
+"""Patterns of nodes, and the rules that are made of them.
+
+A rule is an equation with a guard, or a pattern with a function: `ir.matcher` compiles a set of
+them, and `ir.rewrite` applies it to a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tilegrad.base.dtype import DType
+from tilegrad.ir.op import Ops
+
+__all__ = ["Rule", "UPat", "fold"]
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...] | None:
+    if value is None:
+        return None
+    return tuple(value) if isinstance(value, (tuple, list, set, frozenset)) else (value,)
+
+
+class UPat:
+    """A pattern for a node: op (one, several, or None for any), dtype, sources, argument, and the
+    name it captures.
+
+    `src` None takes any sources; a tuple takes those in that order, or in any order where the op
+    commutes. A name used twice must be the same node. Operators build patterns: `(x + c0) + c1`.
+    """
+
+    __slots__ = ("allow_any_len", "arg", "dtype", "folded", "name", "op", "src")
+
+    def __init__(
+        self,
+        op: Ops | Iterable[Ops] | None = None,
+        dtype: DType | Iterable[DType] | None = None,
+        src: UPat | Sequence[UPat] | None = None,
+        arg: Any = None,
+        name: str | None = None,
+        allow_any_len: bool = False,
+    ):
+        self.op: tuple[Ops, ...] | None = _as_tuple(op)
+        self.dtype: tuple[DType, ...] | None = _as_tuple(dtype)
+        self.src: tuple[UPat, ...] | None = _as_tuple(src)
+        self.arg, self.name, self.allow_any_len = arg, name, allow_any_len
+        self.folded = False
+
+    @staticmethod
+    def var(name: str, dtype: DType | Iterable[DType] | None = None) -> UPat:
+        return UPat(dtype=dtype, name=name)
+
+    @staticmethod
+    def wilds(names: str, dtype: DType | Iterable[DType] | None = None) -> tuple[UPat, ...]:
+        """A pattern for any node, per name."""
+        return tuple(UPat(dtype=dtype, name=name) for name in names.split())
+
+    @staticmethod
+    def constants(names: str) -> tuple[UPat, ...]:
+        """A pattern for any CONST, per name; guards and `fold` see its number."""
+        return tuple(UPat(Ops.CONST, name=name) for name in names.split())
+
+    @staticmethod
+    def const(value: Any) -> UPat:
+        """A pattern for the constant `value`."""
+        return UPat(Ops.CONST, arg=value)
+
+    @property
+    def is_constant(self) -> bool:
+        return self.op == (Ops.CONST,)
+
+    def _binary(self, op: Ops, other: Any, swap: bool = False) -> UPat:
+        other = other if isinstance(other, UPat) else UPat.const(other)
+        return UPat(op, src=(other, self) if swap else (self, other))
+
+    def __add__(self, other: Any) -> UPat:
+        return self._binary(Ops.ADD, other)
+
+    def __mul__(self, other: Any) -> UPat:
+        return self._binary(Ops.MUL, other)
+
+    def __sub__(self, other: Any) -> UPat:
+        return self._binary(Ops.SUB, other)
+
+    def __neg__(self) -> UPat:
+        return UPat(Ops.NEG, src=(self,))
+
+    def __floordiv__(self, other: Any) -> UPat:
+        return self._binary(Ops.FLOORDIV, other)
+
+    def __mod__(self, other: Any) -> UPat:
+        return self._binary(Ops.FLOORMOD, other)
+
+    def __truediv__(self, other: Any) -> UPat:
+        return self._binary(Ops.FDIV, other)
+
+    def __lt__(self, other: Any) -> UPat:
+        return self._binary(Ops.CMPLT, other)
+
+    def __gt__(self, other: Any) -> UPat:
+        return self._binary(Ops.CMPLT, other, swap=True)
+
+    def ne(self, other: Any) -> UPat:
+        return self._binary(Ops.CMPNE, other)
+
+    def eq(self, other: Any) -> UPat:
+        return self._binary(Ops.CMPEQ, other)
+
+    def __and__(self, other: Any) -> UPat:
+        return self._binary(Ops.AND, other)
+
+    def __or__(self, other: Any) -> UPat:
+        return self._binary(Ops.OR, other)
+
+    def __xor__(self, other: Any) -> UPat:
+        return self._binary(Ops.XOR, other)
+
+    def __lshift__(self, other: Any) -> UPat:
+        return self._binary(Ops.SHL, other)
+
+    def __rshift__(self, other: Any) -> UPat:
+        return self._binary(Ops.SHR, other)
+
+    def maximum(self, other: Any) -> UPat:
+        return self._binary(Ops.MAX, other)
+
+    def where(self, yes: Any, no: Any) -> UPat:
+        yes, no = (part if isinstance(part, UPat) else UPat.const(part) for part in (yes, no))
+        return UPat(Ops.WHERE, src=(self, yes, no))
+
+    def named(self, name: str) -> UPat:
+        """This pattern, capturing its node under `name`."""
+        return UPat(self.op, self.dtype, self.src, self.arg, name, self.allow_any_len)
+
+    def names(self) -> dict[str, UPat]:
+        """The captures of this pattern and its sources."""
+        found = {} if self.name is None else {self.name: self}
+        for part in self.src or ():
+            found |= part.names()
+        return found
+
+
+def fold(expression: UPat) -> UPat:
+    """On the right side of an equation: the number that `expression`, made of constants, comes
+    to.
+    """
+    result = UPat(expression.op, expression.dtype, expression.src, expression.arg, expression.name)
+    result.folded = True
+    return result
+
+
+class Rule:
+    """A named rewrite: left = right where `when` holds, or left -> `function(**captures)`.
+
+    A guard sees constants as numbers and other captures as nodes. A function returns None where it
+    does not apply, and is given `ctx` if it asks for it.
+    """
+
+    __slots__ = ("function", "left", "name", "right", "when")
+
+    def __init__(
+        self,
+        name: str,
+        left: UPat,
+        right: UPat | int | float | bool | None = None,
+        *,
+        when: Callable[..., Any] | None = None,
+        function: Callable[..., Any] | None = None,
+    ):
+        self.name, self.left, self.when, self.function = name, left, when, function
+        self.right = right if right is None or isinstance(right, UPat) else UPat.const(right)
+
+    def __repr__(self) -> str:
+        return f"Rule({self.name!r})"
