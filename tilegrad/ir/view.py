@@ -22,128 +22,27 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify, simplify_under, terms_of
+from tilegrad.ir.sizes import (
+    Sizes,
+    as_node,
+    divide,
+    highest,
+    is_less,
+    larger,
+    lowest,
+    row_major,
+    shape_text,
+    size_text,
+    smaller,
+    tidy,
+    tidy_all,
+)
 from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp, prod, sint
 
 __all__ = ["ShapeTracker", "View", "merge_dims"]
 
-Sizes = tuple[sint, ...]
 Mask = tuple[tuple[sint, sint], ...]
-
-
-# sizes: integers, or index nodes
-
-
-def _tidy(value: Any) -> Any:
-    """A size in its one form: an integer wherever it is one, else a sum of ordered products."""
-    if isinstance(value, int):
-        return value
-    value = simplify(value)
-    if value.op is Ops.CONST:
-        return value.arg
-    return value if value.op is Ops.DEFINE_VAR else _from_products(_products(value))
-
-
-def _products(value: Any) -> dict[tuple[UOp, ...], int]:
-    """A size as {factors: coefficient}."""
-    if isinstance(value, int):
-        return {(): value}
-    if value.op is Ops.CONST:
-        return {(): value.arg}
-    if value.op not in (Ops.ADD, Ops.MUL):
-        return {(value,): 1}
-    left, right = _products(value.src[0]), _products(value.src[1])
-    if value.op is Ops.ADD:
-        return {factors: left.get(factors, 0) + right.get(factors, 0) for factors in left | right}
-    found: dict[tuple[UOp, ...], int] = {}
-    for ours, scale in left.items():
-        for theirs, other in right.items():
-            factors = tuple(sorted(ours + theirs, key=_name))
-            found[factors] = found.get(factors, 0) + scale * other
-    return found
-
-
-def _name(factor: UOp) -> tuple[str, bytes]:
-    """By what factors are ordered: their text, and where that is the same, their digest."""
-    return render(factor), factor.key
-
-
-def _from_products(products: dict[tuple[UOp, ...], int]) -> Any:
-    total: UOp | None = None
-    for factors in sorted(products, key=lambda factors: (-len(factors), *map(_name, factors))):
-        scale = products[factors]
-        if not factors or scale == 0:
-            continue
-        part = prod(factors) * scale if scale != 1 else prod(factors)
-        total = part if total is None else total + part
-    constant = products.get((), 0)
-    return constant if total is None else total + constant if constant else total
-
-
-def _tidy_all(values: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple([value if value.__class__ is int else _tidy(value) for value in values])
-
-
-def _low(value: Any) -> int:
-    return value if isinstance(value, int) else int(value.vmin)
-
-
-def _high(value: Any) -> int:
-    return value if isinstance(value, int) else int(value.vmax)
-
-
-def _is_less(left: Any, right: Any) -> bool:
-    """Whether `left` < `right` for all values of the variables in them."""
-    return _high(_tidy(left - right)) < 0
-
-
-def _larger(left: Any, right: Any) -> Any:
-    difference = _tidy(left - right)
-    if _low(difference) >= 0:
-        return left
-    if _high(difference) <= 0:
-        return right
-    return _tidy(_node(left).maximum(right))
-
-
-def _smaller(left: Any, right: Any) -> Any:
-    return _tidy(-1 * _larger(-1 * left, -1 * right))
-
-
-def _node(value: Any) -> UOp:
-    return UOp.const(dtypes.index, value)
-
-
-def _divide(total: Any, part: Any) -> Any:
-    """total / part where that is exact, else None."""
-    if isinstance(total, int) and isinstance(part, int):
-        return total // part if part and total % part == 0 else None
-    if total is part:
-        return 1
-    ours, theirs = _products(total), _products(part)
-    divisor, by = next(iter(theirs.items()))
-    quotient: dict[tuple[UOp, ...], int] = {}
-    for factors, scale in ours.items():
-        rest = list(factors)
-        if by == 0 or scale % by or any(divisor.count(f) > rest.count(f) for f in divisor):
-            if len(theirs) == 1:
-                return None
-            continue
-        for factor in divisor:
-            rest.remove(factor)
-        quotient[tuple(rest)] = scale // by
-    found = _from_products(quotient)
-    # With several terms the quotient is a guess from the leading one.
-    return found if len(theirs) == 1 or _tidy(_node(found) * part) is total else None
-
-
-def _row_major(shape: Sizes) -> Sizes:
-    strides: list[Any] = []
-    stride: Any = 1
-    for size in reversed(shape):
-        strides.append(stride)
-        stride = _tidy(stride * size)
-    return tuple(reversed(strides))
 
 
 # merging axes
@@ -173,18 +72,18 @@ def _runs(shape: Sizes, strides: Sizes, mask: Mask | None) -> tuple[list[_Run], 
         low, high = (0, size) if mask is None else mask[axis]
         backed = 0 if isinstance(stride, int) and stride == 0 else size
         last = runs[-1] if runs else None
-        if last is not None and _tidy(last.high - last.low) == 1:
+        if last is not None and tidy(last.high - last.low) == 1:
             # One valid element outside: the valid part is still one stretch.
             moved = moved + (last.stride - stride * size) * last.low
             first = last.low * size
             runs[-1] = _Run(last.size * size, stride, backed, first + low, first + high)
-        elif last is not None and _tidy(stride * size) == last.stride and low == 0 and high == size:
+        elif last is not None and tidy(stride * size) == last.stride and low == 0 and high == size:
             total, bounds = last.size * size, (last.low * size, last.high * size)
             runs[-1] = _Run(total, stride, last.backed * size, *bounds)
         else:
             runs.append(_Run(size, stride, backed, low, high))
-        runs[-1] = _Run(*_tidy_all(runs[-1]))
-    return runs, _tidy(moved)
+        runs[-1] = _Run(*tidy_all(runs[-1]))
+    return runs, tidy(moved)
 
 
 def merge_dims(
@@ -200,7 +99,7 @@ def merge_dims(
 
 def _split(run: _Run, sizes: Sequence[Any]) -> tuple[list[Any], list[tuple[Any, Any]]] | None:
     """Strides and mask of axes that together are `run`; None if its valid part is no box there."""
-    strides = [run.stride * step for step in _row_major(tuple(sizes))]
+    strides = [run.stride * step for step in row_major(tuple(sizes))]
     if run.low == 0 and run.high == run.size:
         return strides, [(0, size) for size in sizes]
     mask: list[tuple[Any, Any]] = []
@@ -209,7 +108,7 @@ def _split(run: _Run, sizes: Sequence[Any]) -> tuple[list[Any], list[tuple[Any, 
         if inner is size or inner == size:
             rest = [(0, 1) for _ in sizes[position + 1 :]]
             return strides, [*mask, (low, high), *rest]
-        inner = _divide(inner, size)
+        inner = divide(inner, size)
         if not all(isinstance(part, int) for part in (low, high, inner)):
             return None
         if low % inner == 0 and high % inner == 0:
@@ -241,25 +140,25 @@ class View:
 
         Raises ShapeError if a size is negative, or strides or mask are not one per axis.
         """
-        shape, offset = _tidy_all(shape), _tidy(offset)
-        if any(_low(size) < 0 for size in shape):
-            raise ShapeError(f"view: a size of {_text(shape)} is negative")
-        strides = _row_major(shape) if strides is None else _tidy_all(strides)
+        shape, offset = tidy_all(shape), tidy(offset)
+        if any(lowest(size) < 0 for size in shape):
+            raise ShapeError(f"view: a size of {shape_text(shape)} is negative")
+        strides = row_major(shape) if strides is None else tidy_all(strides)
         for what, given in (("strides", strides), ("mask", mask)):
             if given is not None and len(given) != len(shape):
                 raise ShapeError(
-                    f"view: {len(shape)} sizes and {len(given)} {what}", shape=_text(shape)
+                    f"view: {len(shape)} sizes and {len(given)} {what}", shape=shape_text(shape)
                 )
         if any(size == 0 for size in shape):
-            return View(shape, _row_major(shape))
+            return View(shape, row_major(shape))
         strides = tuple([0 if size == 1 else stride for size, stride in zip(shape, strides)])
         if mask is not None:
-            mask = tuple([_tidy_all(bounds) for bounds in mask])
-            extents = [_tidy(high - low) for low, high in mask]
-            if any(_high(extent) <= 0 for extent in extents):
+            mask = tuple([tidy_all(bounds) for bounds in mask])
+            extents = [tidy(high - low) for low, high in mask]
+            if any(highest(extent) <= 0 for extent in extents):
                 return View(shape, (0,) * len(shape), 0, ((0, 0),) * len(shape))
             for (low, _), extent, stride in zip(mask, extents, strides):
-                offset = _tidy(offset + stride * low) if extent == 1 else offset
+                offset = tidy(offset + stride * low) if extent == 1 else offset
             strides = tuple(
                 [0 if extent == 1 else stride for extent, stride in zip(extents, strides)]
             )
@@ -270,14 +169,14 @@ class View:
     @property
     def size(self) -> sint:
         """The number of elements."""
-        return _tidy(prod(self.shape))  # type: ignore[no-any-return]
+        return tidy(prod(self.shape))  # type: ignore[no-any-return]
 
     @cached_property
     def contiguous(self) -> bool:
         """Whether the elements lie at positions 0, 1, 2... and all are valid."""
         if self.mask is not None or self.offset != 0:
             return False
-        plain = zip(self.shape, self.strides, _row_major(self.shape))
+        plain = zip(self.shape, self.strides, row_major(self.shape))
         return all(size == 1 or stride == wanted for size, stride, wanted in plain)
 
     def _is_empty(self) -> bool:
@@ -288,7 +187,9 @@ class View:
     def permute(self, axes: Sequence[int]) -> View:
         """Axis i of the result is axis `axes[i]`."""
         if sorted(axes) != list(range(len(self.shape))):
-            text = f"permute: {tuple(axes)} does not name each axis of {_text(self.shape)} once"
+            text = (
+                f"permute: {tuple(axes)} does not name each axis of {shape_text(self.shape)} once"
+            )
             raise ShapeError(text)
         mask = None if self.mask is None else tuple(self.mask[axis] for axis in axes)
         shape, strides = (tuple(of[axis] for axis in axes) for of in (self.shape, self.strides))
@@ -296,13 +197,13 @@ class View:
 
     def expand(self, shape: Sequence[sint]) -> View:
         """Axes of size 1 repeated up to `shape`."""
-        sizes = _fit("expand", self.shape, _tidy_all(shape))
+        sizes = _fit("expand", self.shape, tidy_all(shape))
         mask: list[Any] = []
         for axis, (old, new) in enumerate(zip(self.shape, sizes)):
             if old != new and old != 1:
-                text = f"expand: {_text(self.shape)} does not fit {_text(sizes)}"
+                text = f"expand: {shape_text(self.shape)} does not fit {shape_text(sizes)}"
                 raise ShapeError(
-                    text, rule=f"axis {axis} has size {_one(old)}; only size 1 expands"
+                    text, rule=f"axis {axis} has size {size_text(old)}; only size 1 expands"
                 )
             bounds = (0, old) if self.mask is None else self.mask[axis]
             mask.append(bounds if old == new else (0, new if bounds == (0, 1) else 0))
@@ -311,8 +212,8 @@ class View:
     def pad(self, padding: Sequence[tuple[sint, sint]]) -> View:
         """`padding[i]` is what comes (before, after) on axis i; nothing is there."""
         _fit("pad", self.shape, padding)
-        if any(_low(amount) < 0 for pair in padding for amount in pair):
-            raise ShapeError(f"pad: {tuple(padding)} is negative", shape=_text(self.shape))
+        if any(lowest(amount) < 0 for pair in padding for amount in pair):
+            raise ShapeError(f"pad: {tuple(padding)} is negative", shape=shape_text(self.shape))
         shape: list[Any] = []
         mask: list[Any] = []
         offset: Any = self.offset
@@ -331,15 +232,15 @@ class View:
         offset: Any = self.offset
         for axis, (start, end) in enumerate(window):
             size = self.shape[axis]
-            if _low(start) < 0 or _is_less(end, start) or _is_less(size, end):
-                text = f"shrink: {_one(start)} to {_one(end)} does not lie in axis {axis}"
-                raise ShapeError(f"{text} of {_text(self.shape)}")
+            if lowest(start) < 0 or is_less(end, start) or is_less(size, end):
+                text = f"shrink: {size_text(start)} to {size_text(end)} does not lie in axis {axis}"
+                raise ShapeError(f"{text} of {shape_text(self.shape)}")
             low, high = (0, size) if self.mask is None else self.mask[axis]
-            extent = _tidy(end - start)
+            extent = tidy(end - start)
             shape.append(extent)
             inside = (0, extent)
             if self.mask is not None:
-                inside = _larger(low - start, 0), _smaller(high - start, extent)
+                inside = larger(low - start, 0), smaller(high - start, extent)
             mask.append(inside)
             offset = offset + self.strides[axis] * start
         return View.create(tuple(shape), self.strides, offset, tuple(mask))
@@ -366,14 +267,14 @@ class View:
 
         Raises ShapeError if the number of elements differs.
         """
-        sizes = _tidy_all(shape)
+        sizes = tidy_all(shape)
         if sizes == self.shape:
             return self
-        total = _tidy(prod(sizes))
-        if any(_low(size) < 0 for size in sizes) or total != self.size:
+        total = tidy(prod(sizes))
+        if any(lowest(size) < 0 for size in sizes) or total != self.size:
             old, new = (
-                f"{_text(self.shape)} has {_one(self.size)} elements",
-                f"{_text(sizes)} has {_one(total)}",
+                f"{shape_text(self.shape)} has {size_text(self.size)} elements",
+                f"{shape_text(sizes)} has {size_text(total)}",
             )
             raise ShapeError(f"reshape: {old}, {new}")
         if total == 0 or self.contiguous:
@@ -387,7 +288,7 @@ class View:
             first, rest = len(strides), run.size
             taken = first
             while rest != 1:
-                if taken == len(sizes) or (rest := _divide(rest, sizes[taken])) is None:
+                if taken == len(sizes) or (rest := divide(rest, sizes[taken])) is None:
                     return None
                 taken += 1
             parts = _split(run, sizes[first:taken])
@@ -429,30 +330,23 @@ class View:
 
     def to_indexed_uops(self, idxs: Sequence[UOp], valid: UOp) -> tuple[UOp, UOp]:
         """The position of the element at `idxs`, and whether it and `valid` hold."""
-        position = _node(self.offset)
+        position = as_node(self.offset)
         for index, stride in zip(idxs, self.strides):
-            position = position + index * _node(stride)
+            position = position + index * as_node(stride)
         for axis, (low, high) in enumerate(self.mask or ()):
             if not (isinstance(low, int) and low == 0):
-                valid = valid & (idxs[axis] * -1 < _node(_tidy(1 - low)))
+                valid = valid & (idxs[axis] * -1 < as_node(tidy(1 - low)))
             if high != self.shape[axis]:
-                valid = valid & (idxs[axis] < _node(high))
+                valid = valid & (idxs[axis] < as_node(high))
         return simplify(position), simplify(valid)
 
 
 def _fit(name: str, shape: Sizes, given: Sequence[Any]) -> tuple[Any, ...]:
     if len(given) != len(shape):
-        raise ShapeError(f"{name}: {len(given)} values for the {len(shape)} axes of {_text(shape)}")
+        raise ShapeError(
+            f"{name}: {len(given)} values for the {len(shape)} axes of {shape_text(shape)}"
+        )
     return tuple(given)
-
-
-def _one(size: Any) -> str:
-    return str(size) if isinstance(size, int) else render(size)
-
-
-def _text(shape: Sequence[Any]) -> str:
-    inside = ", ".join(_one(size) for size in shape)
-    return f"({inside},)" if len(shape) == 1 else f"({inside})"
 
 
 def _coordinates(position: int, runs: Sequence[_Run]) -> list[int]:
@@ -512,9 +406,9 @@ def _through(runs: list[_Run], offset: Any, other: View) -> View | None:
             if by > 0
             else (first - run.high + 1, first - run.low)
         )
-        lowest, highest = -(-near // abs(by)), far // abs(by)
+        start, end = -(-near // abs(by)), far // abs(by) + 1
         base, (low, high) = box[axis][0], mask[axis]
-        mask[axis] = (max(low, base + lowest), max(low, min(high, base + highest + 1)))
+        mask[axis] = (max(low, base + start), max(low, min(high, base + end)))
     base_offset = offset + sum(part * run.stride for part, run in zip(origin, runs))
     base_offset -= sum(low * stride for (low, _), stride in zip(box, strides))
     return View.create(other.shape, tuple(strides), base_offset, tuple(mask))
@@ -609,9 +503,9 @@ class ShapeTracker:
             parts: list[UOp] = []
             step: Any = 1
             for axis, size in reversed(list(enumerate(inner.shape))):
-                part = position // _node(step)
-                parts.append(simplify(part if axis == 0 else part % _node(size)))
-                step = _tidy(step * size)
+                part = position // as_node(step)
+                parts.append(simplify(part if axis == 0 else part % as_node(size)))
+                step = tidy(step * size)
             # Inner axes first: a flat position comes apart from its fast end.
             backward = View(
                 inner.shape[::-1],
