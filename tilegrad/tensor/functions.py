@@ -1,4 +1,4 @@
-"""Functions of each element: exponentials, trigonometry, roots and powers, activations.
+"""Functions of each element: exponentials, logarithms, roots, powers, trigonometry, erf.
 
 The machine has exp, exp2, log2, sin, cos and sqrt; the rest is composed. Half, bfloat16 and
 integers are computed in float32, and half types get their own dtype back. Every composition keeps
@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
 from tilegrad.ir.op import Ops
@@ -25,13 +24,11 @@ from tilegrad.tensor.approximation import (
     ERFC_ROOT,
     ERFC_TO_6,
     EXPM1,
-    LOG1P,
     TANH,
     Fit,
 )
 from tilegrad.tensor.core import Operand, compute
 from tilegrad.tensor.elementwise import Elementwise
-from tilegrad.tensor.sizes import here
 
 __all__ = ["Functions"]
 
@@ -498,202 +495,6 @@ class Functions(Elementwise):
         return is_small.where(
             series(is_small.where(self, 0)), otherwise(is_small.where(limit, self))
         )
-
-    # activations
-
-    def relu(self) -> Self:
-        """max(self, 0); the derivative at 0 is 0.
-
-        >>> Tensor([-1.0, 2.0]).relu().tolist()
-        [0.0, 2.0]
-        """
-        node = self.uop
-        zero = UOp.const(node.dtype, 0)
-        below = UOp(Ops.CMPLT, dtypes.bool, (node, zero))
-        # Not "not above": that would be true of NaN, which is kept.
-        either = UOp(Ops.OR, dtypes.bool, (below, UOp(Ops.CMPEQ, dtypes.bool, (node, zero))))
-        return self._like(compute(Ops.WHERE, node.dtype, (either, zero, node)))
-
-    def relu6(self) -> Self:
-        """Limited to 0..6.
-
-        >>> Tensor([-1.0, 8.0]).relu6().tolist()
-        [0.0, 6.0]
-        """
-        return self.relu().minimum(6)
-
-    def leaky_relu(self, negative_slope: float = 0.01) -> Self:
-        """self where positive, else negative_slope * self.
-
-        >>> Tensor([-4.0, 2.0]).leaky_relu(0.25).tolist()
-        [-1.0, 2.0]
-        """
-        if not self.dtype.is_float:
-            return (self > 0).where(self, self * negative_slope)
-        return self._in_float(lambda x: (x > 0).where(x, x * negative_slope))
-
-    def elu(self, alpha: float = 1.0) -> Self:
-        """self where positive, else alpha * (exp(self) - 1).
-
-        >>> Tensor([-100.0, 2.0]).elu(0.5).tolist()
-        [-0.5, 2.0]
-        """
-        return self._in_float(lambda x: (x > 0).where(x, (x > 0).where(0, x).expm1() * alpha))
-
-    def celu(self, alpha: float = 1.0) -> Self:
-        """self where positive, else alpha * (exp(self / alpha) - 1).
-
-        >>> Tensor([-100.0, 2.0]).celu(0.5).tolist()
-        [-0.5, 2.0]
-        """
-        return self._in_float(
-            lambda x: (x > 0).where(x, ((x > 0).where(0, x) / alpha).expm1() * alpha)
-        )
-
-    def selu(self, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805) -> Self:
-        """gamma * elu(self, alpha).
-
-        >>> Tensor([0.0]).selu().tolist()
-        [0.0]
-        """
-        return self._in_float(lambda x: x.elu(alpha) * gamma)
-
-    def sigmoid(self) -> Self:
-        """1 / (1 + exp(-self)).
-
-        >>> Tensor([0.0]).sigmoid().tolist()
-        [0.5]
-        """
-
-        def function(x: Self) -> Self:
-            # Of the two forms the one whose power is at most 1: the other's derivative would be
-            # 0 * inf far below zero.
-            is_negative = x < 0
-            power = is_negative.where(x, -x).exp()
-            return is_negative.where(power, 1) / (power + 1)
-
-        return self._in_float(function)
-
-    def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
-        """alpha * self + beta, limited to 0..1.
-
-        >>> Tensor([-4.0, 0.0, 4.0]).hardsigmoid().tolist()
-        [0.0, 0.5, 1.0]
-        """
-        return self._in_float(lambda x: (x * alpha + beta).clip(0, 1))
-
-    def logsigmoid(self) -> Self:
-        """log(sigmoid(self)).
-
-        >>> Tensor([-1000.0]).logsigmoid().tolist()
-        [-1000.0]
-        """
-        return self._in_float(lambda x: -((-x).softplus()))
-
-    def silu(self) -> Self:
-        """self * sigmoid(self).
-
-        >>> Tensor([0.0, 100.0]).silu().tolist()
-        [0.0, 100.0]
-        """
-        return self._in_float(lambda x: x * x.sigmoid())
-
-    def swish(self) -> Self:
-        """As `silu`.
-
-        >>> Tensor([0.0, 100.0]).swish().tolist()
-        [0.0, 100.0]
-        """
-        return self.silu()
-
-    def gelu(self, approximate: str = "none") -> Self:
-        """self * Phi(self), with Phi the normal distribution function, or its approximation by
-        "tanh".
-
-        Raises DTypeError for another `approximate`.
-
-        >>> Tensor([-100.0, 100.0]).gelu().tolist()
-        [-0.0, 100.0]
-        """
-        if approximate not in ("none", "tanh"):
-            raise DTypeError(
-                f"gelu: unknown approximation {approximate!r}",
-                allowed="'none', 'tanh'",
-                line=here(),
-            )
-        if approximate == "none":
-            return self._in_float(lambda x: x * 0.5 * ((x * math.sqrt(0.5)).erf() + 1))
-        # (1 + tanh(y)) / 2 is sigmoid(2 y)
-        return self._in_float(
-            lambda x: x * ((x + x * x * x * 0.044715) * (2 * math.sqrt(2 / math.pi))).sigmoid()
-        )
-
-    def quick_gelu(self) -> Self:
-        """self * sigmoid(1.702 * self).
-
-        >>> Tensor([-100.0, 100.0]).quick_gelu().tolist()
-        [-0.0, 100.0]
-        """
-        return self._in_float(lambda x: x * (x * 1.702).sigmoid())
-
-    def softplus(self, beta: float = 1.0) -> Self:
-        """log(1 + exp(beta * self)) / beta, without overflow.
-
-        >>> Tensor([1000.0]).softplus().tolist()
-        [1000.0]
-        """
-
-        def function(x: Self) -> Self:
-            scaled = x if beta == 1 else x * beta
-            beyond = (-scaled.abs()).exp()._log1p_to_one()
-            return x.maximum(0) + (beyond if beta == 1 else beyond * (1 / beta))
-
-        return self._in_float(function)
-
-    def _log1p_to_one(self) -> Self:
-        """log(1 + self) of a number from 0 to 1."""
-        if self.dtype is dtypes.float64:
-            return self.log1p()
-        return (self * self)._times_plus(self._powers(LOG1P), self)
-
-    def softsign(self) -> Self:
-        """self / (1 + |self|).
-
-        >>> Tensor([1.0, -3.0]).softsign().tolist()
-        [0.5, -0.75]
-        """
-        return self._in_float(lambda x: x / (x.abs() + 1))
-
-    def mish(self) -> Self:
-        """self * tanh(softplus(self)).
-
-        >>> Tensor([0.0, 100.0]).mish().tolist()
-        [0.0, 100.0]
-        """
-
-        def function(x: Self) -> Self:
-            # tanh(log(1 + e)) is e (e + 2) / (e (e + 2) + 2), which is 1 before it overflows.
-            power = (x > 30).where(30, x).exp()
-            above = power * (power + 2)
-            return x * (above / (above + 2))
-
-        return self._in_float(function)
-
-    def hardswish(self) -> Self:
-        """self * relu6(self + 3) / 6.
-
-        >>> Tensor([-4.0, 0.0, 4.0]).hardswish().tolist()
-        [-0.0, 0.0, 4.0]
-        """
-        return self._in_float(lambda x: x * (x + 3).relu6() * (1 / 6))
-
-    def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Self:
-        """Limited to min_val..max_val.
-
-        >>> Tensor([-4.0, 0.5, 4.0]).hardtanh().tolist()
-        [-1.0, 0.5, 1.0]
-        """
-        return self.clip(min_val, max_val)
 
 
 def _factorials(first: int, last: int) -> list[float]:

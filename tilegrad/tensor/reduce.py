@@ -15,8 +15,8 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.tensor.activations import Activations
 from tilegrad.tensor.core import as_dtype, compute, describe
-from tilegrad.tensor.functions import Functions
 from tilegrad.tensor.sizes import as_axes, as_axis, here, is_one, is_zero
 from tilegrad.tensor.spelling import takes_dim
 
@@ -29,7 +29,7 @@ _places_of: dict[int, UOp] = {}
 _MOST_KEPT = 256
 
 
-class Reduce(Functions):
+class Reduce(Activations):
     """Reductions. `axis`, which may be called `dim`, is one axis, several, or None for all; with
     `keepdim` they stay, with size 1.
     """
