@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError, TransformError
 from tilegrad.func.calls import Held, check_function, counted, outputs_of
@@ -17,7 +17,7 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor import memory
 from tilegrad.tensor.core import describe
 from tilegrad.tensor.random import draw, draws_of
-from tilegrad.tensor.sizes import Variables, here, merge, same, show_shape
+from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, same, show_shape
 from tilegrad.tensor.tensor import Tensor
 from tilegrad.tensor.tracing import transforming, waits
 
@@ -72,40 +72,22 @@ def vmap(
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
         parts, rebuild = flatten(args)
-        dims = _dims("in_dims", into, args)
-        examples = _examples(parts, dims)
+        examples = _examples(parts, _dims("in_dims", into, args))
         size = _size(examples)
-        variables: Variables = {}
-        stands: dict[UOp, UOp] = {}
-        inner = list(parts)
-        tensors = []
-        for place, (tensor, axis) in examples.items():
-            moved = tensor.movedim(axis, 0)
-            node = stand_in(moved.shape[1:], tensor.dtype, tensor.device)
-            base = _base(node)
-            stands[base] = _flat(moved.uop, size, base)
-            one = Tensor._of(node, tensor.device, tensor._variables, tensor._requires_grad)
-            inner[place] = one
-            tensors.append((one, node))
-            variables = merge(variables, tensor._variables)
+        one = _one_example(examples, size)
         held = Held()
-        with transforming(list(stands)), draws_of() as draws:
+        with transforming(list(one.wholes)), draws_of() as draws:
+            inner = [one.tensors.get(place, part) for place, part in enumerate(parts)]
             value = func(*rebuild(inner), **kwargs)
-            _check_assigned(held, tensors)
+            _check_assigned(held, one)
         outputs = outputs_of("vmap", value)
-        if draws and randomness == "error":
-            raise TransformError(
-                "vmap: the function draws random numbers",
-                line=here(),
-                remedy='choose randomness="different" or "same"',
-            )
-        if randomness == "different":
-            stands |= _drawn_anew([tensor.uop for tensor in outputs], draws, size)
-        found = batched([tensor.uop for tensor in outputs], stands, size, partial(counted, size))
-        after = _dims("out_dims", out, value)
+        roots = [tensor.uop for tensor in outputs]
+        _check_draws(draws, randomness)
+        drawn = _drawn_anew(roots, draws, size) if randomness == "different" else {}
+        found = batched(roots, one.wholes | drawn, size, partial(counted, size))
         made = [
-            _placed(tensor, node, size, axis, variables)
-            for tensor, node, axis in zip(outputs, found, after)
+            _placed(tensor, node, size, axis, one.variables)
+            for tensor, node, axis in zip(outputs, found, _dims("out_dims", out, value))
         ]
         return flatten(value)[1](made)
 
@@ -171,6 +153,32 @@ def _size(examples: dict[int, tuple[Tensor, int]]) -> Any:
     return size
 
 
+class _Example(NamedTuple):
+    """One example: by the place of each mapped argument, a tensor without a value, and its node.
+
+    `wholes` has, for the memory of each node, all the examples; `variables` are theirs.
+    """
+
+    tensors: dict[int, Tensor]
+    nodes: dict[int, UOp]
+    wholes: dict[UOp, UOp]
+    variables: Variables
+
+
+def _one_example(examples: dict[int, tuple[Tensor, int]], size: Any) -> _Example:
+    tensors, nodes, wholes = {}, {}, {}
+    variables = NO_VARIABLES
+    for place, (tensor, axis) in examples.items():
+        moved = tensor.movedim(axis, 0)
+        node = nodes[place] = stand_in(moved.shape[1:], tensor.dtype, tensor.device)
+        base = _base(node)
+        wholes[base] = _flat(moved.uop, size, base)
+        held = tensor._variables
+        tensors[place] = Tensor._of(node, tensor.device, held, tensor._requires_grad)
+        variables = merge(variables, held)
+    return _Example(tensors, nodes, wholes, variables)
+
+
 def _base(node: UOp) -> UOp:
     while node.op is not Ops.BUFFER:
         node = node.src[0]
@@ -187,12 +195,12 @@ def _flat(node: UOp, size: Any, base: UOp) -> UOp:
     return reshape(node, (size, *base.shape))
 
 
-def _check_assigned(held: Held, arguments: Sequence[tuple[Tensor, UOp]]) -> None:
+def _check_assigned(held: Held, one: _Example) -> None:
     """Raise TransformError if the function assigned to its arguments, or what differs between
     examples to others, which are what they were again.
     """
-    for tensor, node in arguments:
-        if tensor.uop is not node:
+    for place, tensor in one.tensors.items():
+        if tensor.uop is not one.nodes[place]:
             raise TransformError(
                 "vmap: the function assigns to its argument",
                 argument=show_shape(tensor.shape),
@@ -209,6 +217,15 @@ def _check_assigned(held: Held, arguments: Sequence[tuple[Tensor, UOp]]) -> None
             tensor=describe(refused[0][1]),
             line=here(),
             remedy="return the new value instead, and choose from or join those of all examples",
+        )
+
+
+def _check_draws(draws: set[UOp], randomness: str) -> None:
+    if draws and randomness == "error":
+        raise TransformError(
+            "vmap: the function draws random numbers",
+            line=here(),
+            remedy='choose randomness="different" or "same"',
         )
 
 

@@ -67,35 +67,19 @@ def scan(
         result = f(
             _like(init, [each.tensor for each in carry]), _like(xs, [x.tensor for x in rows])
         )
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise ShapeError(
-            f"scan: the function gave {_kind(result)}, not a pair of the carry and what the step "
-            "gives",
-            remedy="return carry, y; or carry, None",
-            line=here(),
-        )
-    after, made = result
+    after, made = _pair(result)
     _check_structure(init, after, "carry")
     last = [_as_tensor(value) for value in _leaves(_ordered(init, after))]
     given = [_as_tensor(value) for value in _leaves(made)]
     for before, now in zip(first, last, strict=True):
         _check_carry(before, now)
     for tensor in (*last, *given):
-        _check_sizes(tensor)
-        if not tensor.uop.is_constant and tensor.device != device:
-            raise DeviceError(
-                f"scan: the function takes from {device} and gives on {tensor.device}",
-                tensor=describe(tensor.uop),
-                line=here(),
-                remedy=f"move it back with .to({device!r})",
-            )
+        _check_given(tensor, device)
     if steps == 0:
         empty = [Tensor.zeros(0, *y._sizes, dtype=y.dtype, device=device) for y in given]
         return _like(init, first), _like(made, empty)
-    values = [tensor.uop for tensor in (*last, *given)]
     own = {each.leaf for each in (*carry, *rows)}
-    values, shared = _closed(values, own, names, device)
-    made_of = (*outside, *last, *given)
+    values, shared = _closed([tensor.uop for tensor in (*last, *given)], own, names, device)
     loop = loop_of(
         values,
         [(each.leaf, tensor.uop) for each, tensor in zip(carry, first, strict=True)],
@@ -106,6 +90,7 @@ def scan(
         is_reversed=reverse,
     )
     _marked(loop)
+    made_of = (*outside, *last, *given)
     found = [_part(_marked(part_of(loop, n)), device, made_of) for n in range(len(values))]
     return _like(init, found[: len(first)]), _like(made, found[len(first) :])
 
@@ -201,7 +186,7 @@ def _check_node(node: UOp) -> None:
         )
 
 
-# what is given
+# what is given to scan, and by a step
 
 
 def _as_tensor(value: Any) -> Tensor:
@@ -278,6 +263,18 @@ def _device_of(tensors: Sequence[Tensor]) -> str:
     return (placed or tensors or [Tensor(0)])[0].device
 
 
+def _pair(result: Any) -> tuple[Any, Any]:
+    """What a step gave: the carry, and its row of `ys`."""
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise ShapeError(
+            f"scan: the function gave {_kind(result)}, not a pair of the carry and what the step "
+            "gives",
+            remedy="return carry, y; or carry, None",
+            line=here(),
+        )
+    return result
+
+
 def _check_carry(before: Tensor, after: Tensor) -> None:
     if before.shape == after.shape and before.dtype is after.dtype:
         return
@@ -291,6 +288,17 @@ def _check_carry(before: Tensor, after: Tensor) -> None:
         rule="shape and dtype stay from step to step",
         remedy="begin with the dtype and shape that a step gives, or cast what it gives",
     )
+
+
+def _check_given(tensor: Tensor, device: str) -> None:
+    _check_sizes(tensor)
+    if not tensor.uop.is_constant and tensor.device != device:
+        raise DeviceError(
+            f"scan: the function takes from {device} and gives on {tensor.device}",
+            tensor=describe(tensor.uop),
+            line=here(),
+            remedy=f"move it back with .to({device!r})",
+        )
 
 
 # structures of tensors

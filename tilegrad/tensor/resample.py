@@ -15,7 +15,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
-from tilegrad.tensor.core import check_devices, describe
+from tilegrad.tensor.core import Core, check_devices, describe
 from tilegrad.tensor.rearrange import Rearranging
 from tilegrad.tensor.sizes import as_int, here, show_shape
 
@@ -26,6 +26,7 @@ _MODES = {
     "linear": "linear", "bilinear": "linear", "trilinear": "linear", "nearest": "nearest",
     "nearest-exact": "nearest-exact", "bicubic": "cubic", "cubic": "cubic", "area": "area",
 }  # fmt: skip
+_GRID_MODES = ("bilinear", "trilinear", "linear", "nearest")
 _PADDINGS = ("zeros", "border", "reflection")
 # The steepness of the cubic at its neighbours, as other libraries have it.
 _CUBIC = -0.75
@@ -155,30 +156,7 @@ class Resampling(Rearranging):
         [[[[2.5, 1.0]]]]
         """
         depth = self.ndim - 2
-        kinds = {"bilinear": "linear", "trilinear": "linear", "linear": "linear",
-                 "nearest": "nearest"}  # fmt: skip
-        if mode not in kinds or padding_mode not in _PADDINGS:
-            raise DTypeError(
-                f"grid_sample: unknown mode {mode!r}"
-                if mode not in kinds
-                else f"grid_sample: unknown padding_mode {padding_mode!r}",
-                allowed="'bilinear', 'nearest'"
-                if mode not in kinds
-                else ", ".join(map(repr, _PADDINGS)),
-                line=here(),
-            )
-        check_devices("grid_sample", [self, grid])
-        if not grid.dtype.is_float:
-            raise DTypeError(f"grid_sample: places are floats, not {grid.dtype.name}", line=here())
-        fits = depth in (2, 3) and grid.ndim == self.ndim and grid._sizes[-1] == depth
-        if not fits or grid._sizes[0] != self._sizes[0] or 0 in self._sizes[2:]:
-            raise ShapeError(
-                f"grid_sample: places {show_shape(grid.shape)} do not fit {show_shape(self.shape)}",
-                input=describe(self.uop),
-                grid=describe(grid.uop),
-                line=here(),
-                rule="(N, Ho, Wo, 2) in (N, C, H, W), or (N, Do, Ho, Wo, 3) in (N, C, D, H, W)",
-            )
+        _check_grid(self, grid, mode, padding_mode)
         count, channels, *sizes = self._sizes
         outer = grid._sizes[1:-1]
         if not self._has_elements() or not grid._has_elements():
@@ -193,27 +171,41 @@ class Resampling(Rearranging):
         ]
         rows = self.permute(0, *range(2, self.ndim), 1).reshape(-1, channels)._wide()
         batch = self._places(count).reshape(count, 1) * math.prod(sizes)
-        total: Self | None = None
-        for corner in itertools.product((0, 1), repeat=depth if kinds[mode] == "linear" else 0):
-            weight: Self | None = None
-            place, inside = batch.expand(spots[0].shape), None
-            for axis, spot in enumerate(spots):
-                low = spot.floor() if corner else spot.round()
-                at = low + corner[axis] if corner else low
-                if corner:
-                    part = spot - low if corner[axis] else low + 1 - spot
-                    weight = part if weight is None else weight * part
-                is_in = (at >= 0) & (at <= sizes[axis] - 1)
-                inside = is_in if inside is None else inside & is_in
-                step = math.prod(sizes[axis + 1 :])
-                place = place + is_in.where(at.detach(), 0).cast(dtypes.int32) * step
-            assert inside is not None
-            found = rows._rows(inside.where(place, -1))
-            if weight is not None:
-                found = found * weight.unsqueeze(-1).cast(found.dtype)
-            total = found if total is None else total + found
-        assert total is not None
+        parts = [
+            rows._sampled(batch.expand(spots[0].shape), spots, corner, sizes)
+            for corner in itertools.product((0, 1), repeat=0 if mode == "nearest" else depth)
+        ]
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
         return total.transpose(1, 2).reshape(count, channels, *outer).cast(self.dtype)
+
+    def _sampled(
+        self, first: Self, spots: Sequence[Self], corner: Sequence[int], sizes: Sequence[Any]
+    ) -> Self:
+        """Of these rows, one an element, what one corner around each of `spots` adds: the row there
+        times its nearness, zero outside. Without a `corner`, the row nearest to each.
+
+        Row `first` is where the image of `sizes` begins that a spot lies in.
+        """
+        place = first
+        inside: Self | None = None
+        weight: Self | None = None
+        for axis, spot in enumerate(spots):
+            if corner:
+                low = spot.floor()
+                at = low + corner[axis]
+                part = spot - low if corner[axis] else low + 1 - spot
+                weight = part if weight is None else weight * part
+            else:
+                at = spot.round()
+            is_in = (at >= 0) & (at <= sizes[axis] - 1)
+            inside = is_in if inside is None else inside & is_in
+            step = math.prod(sizes[axis + 1 :])
+            place = place + is_in.where(at.detach(), 0).cast(dtypes.int32) * step
+        assert inside is not None
+        found = self._rows(inside.where(place, -1))
+        return found if weight is None else found * weight.unsqueeze(-1).cast(found.dtype)
 
     def _in_elements(self, size: int, padding_mode: str, *, align_corners: bool) -> Self:
         """Coordinates from -1 to 1 as places among `size` elements."""
@@ -290,6 +282,33 @@ class Resampling(Rearranging):
         places = indices.reshape(*lead, math.prod(old))
         empty = type(self).zeros(*lead, math.prod(sizes), device=self.device, dtype=self.dtype)
         return empty.scatter(-1, places, flat).reshape(*lead, *sizes)
+
+
+def _check_grid(image: Core, grid: Core, mode: str, padding_mode: str) -> None:
+    """Raise unless `grid` holds places in `image`."""
+    if mode not in _GRID_MODES:
+        raise DTypeError(
+            f"grid_sample: unknown mode {mode!r}", allowed="'bilinear', 'nearest'", line=here()
+        )
+    if padding_mode not in _PADDINGS:
+        raise DTypeError(
+            f"grid_sample: unknown padding_mode {padding_mode!r}",
+            allowed=", ".join(map(repr, _PADDINGS)),
+            line=here(),
+        )
+    check_devices("grid_sample", [image, grid])
+    if not grid.dtype.is_float:
+        raise DTypeError(f"grid_sample: places are floats, not {grid.dtype.name}", line=here())
+    depth = image.ndim - 2
+    fits = depth in (2, 3) and grid.ndim == image.ndim and grid._sizes[-1] == depth
+    if not fits or grid._sizes[0] != image._sizes[0] or 0 in image._sizes[2:]:
+        raise ShapeError(
+            f"grid_sample: places {show_shape(grid.shape)} do not fit {show_shape(image.shape)}",
+            input=describe(image.uop),
+            grid=describe(grid.uop),
+            line=here(),
+            rule="(N, Ho, Wo, 2) in (N, C, H, W), or (N, Do, Ho, Wo, 3) in (N, C, D, H, W)",
+        )
 
 
 def _taps(kind: str, old: int, new: int, ratio: float, *, is_aligned: bool) -> Taps:
