@@ -245,6 +245,25 @@ def test_groups_of_a_convolution_are_a_loop_of_their_own() -> None:
     np.testing.assert_allclose(run(ast, opts, expected.shape, x, w), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("size", [33, 48, 96, 250])
+def test_small_products_are_packed_where_their_lanes_lie_apart(size: int) -> None:
+    """What fits the second cache is read where it lies; but a column of it is never read element
+    by element, however little there is to do; and chunks do not pack the same.
+    """
+    a, b = SEED.standard_normal((2, size, size), np.float32)
+    x, y = Tensor(a).realize(), Tensor(b).realize()
+    for result, expected, is_packed in (
+        (x @ y, a.astype(np.float64) @ b, False),
+        (x.T @ y, a.T.astype(np.float64) @ b, False),
+        (x @ y.T, a.astype(np.float64) @ b.T, True),
+    ):
+        ast = kernel_of(result)
+        opts = heuristic(ast, WIDE)
+        assert any(opt.op is STAGE for opt in opts) is is_packed, opts
+        found = run(ast, opts, (size, size), a, b)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_what_follows_a_product_may_read_its_operands() -> None:
     """Of a parameter that is loaded at two places, the side of the product is packed."""
     a, b = SEED.standard_normal((2, 128, 128), np.float32)

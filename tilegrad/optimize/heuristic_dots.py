@@ -157,7 +157,7 @@ class _Tile:
         loops = self.moving(value)
         nbytes = shaper.packed_bytes(name) // prod(part.vmax + 1 for part in loops)
         if nbytes > self.limit:
-            shaper.pack(name, int(nbytes), 1)
+            shaper.pack(name, int(nbytes), 1, is_whole=True)
             return shaper.ast is not before
         shaper.put_first(loops)
         return shaper.stage(name, loops[-1] if loops else None)

@@ -13,6 +13,7 @@ from tilegrad.optimize.facts import (
     operand,
     packed_bytes,
     padded_to,
+    stride,
 )
 from tilegrad.optimize.opt import OptOps, loop_order
 from tilegrad.optimize.overlap import dimensions
@@ -37,22 +38,60 @@ class Tiler(Shaper):
         if step == reuse.lanes.src[0].arg == 2 * width and self.reused(reuse) < _OFTEN:
             # A vector for each of two threads, as any other loop would pack the lanes again.
             step = width
-        work = self.work()
+        is_large = self.work() >= WORTH_STAGING
+        is_strided = self.is_strided(reuse)
+        is_far = is_strided or not self.is_near(reuse, fold, step)
+        # What the rows move stays at hand while each group of lanes passes over it.
+        is_again = reuse.windows is None and self.nbytes_at_once(fold, reuse.lanes) <= (
+            self.target.cache_bytes[1] // 2
+        )
         depth = int(prod(part.vmax + 1 for part in fold.src[1:]))
         if not self.split_to(reuse.lanes, OptOps.UPCAST, step):
             return
         self.write_rows(reuse.rows, max(step // width, 1))
-        if work < WORTH_STAGING:
+        if not is_large and (not is_strided or reuse.windows is not None):
             return
         for loop, inside in reuse.cuts:
             if self.move(OptOps.TILE, loop, inside) and loop.arg[1] is Axis.REDUCE:
                 depth = depth * inside // loop.src[0].arg
-        if reuse.stages is not None:
-            # Several short axes of rows are all there is to reuse it for.
-            least = 4 if len(reuse.rows) == 1 else 1
-            self.pack(reuse.stages, depth * step * fold.dtype.itemsize, least)
+        if reuse.stages is not None and is_far:
+            # Several short axes of rows are all there is to reuse it for; and where it lies apart,
+            # a tile of it is turned faster than it is picked.
+            least = 4 if len(reuse.rows) == 1 and not is_strided else 1
+            panel = depth * step * fold.dtype.itemsize
+            self.pack(reuse.stages, panel, least, is_whole=not is_again)
         if reuse.windows is not None:
             self.stage_window(reuse.windows, is_whole=len(reuse.rows) > 1)
+
+    def is_strided(self, reuse: Reuse) -> bool:
+        """Whether the operand that the lanes move lies apart along them: an element of it that is
+        not packed is loaded by itself, for each use.
+        """
+        if reuse.stages is None:
+            return False
+        loads = [node for node in operand(self.ast, reuse.stages).toposort() if node.op is Ops.LOAD]
+        return any(stride(load.src[1], reuse.lanes) not in (0, 1) for load in loads)
+
+    def is_near(self, reuse: Reuse, fold: UOp, step: int) -> bool:
+        """Whether vectors along the lanes are loaded as well from where they lie as from a copy:
+        all that the fold reads, but for loops that take it to other memory, fits the second cache,
+        and where the last vector is cut short, there are two to a row, so that loads are few.
+        """
+        if reuse.windows is not None or reuse.stages is None or reuse.stages < 0:
+            return False
+        width, extent = self.target.lanes_of(fold.dtype), reuse.lanes.src[0].arg
+        is_gated = len(operand(self.ast, reuse.stages).src) > 2
+        if is_gated or (extent % step and step < 2 * width):
+            return False
+        return self.nbytes_at_once(fold) <= self.target.cache_bytes[1]
+
+    def nbytes_at_once(self, fold: UOp, lanes: UOp | None = None) -> int:
+        """The size of what the fold reads inside the loops that take all of it to other memory;
+        only of what `lanes` does not move, if given.
+        """
+        loads = [node for node in fold.toposort() if node.op is Ops.LOAD]
+        apart = [part for part in self.outputs() if all(part in load.ranges for load in loads)]
+        return sum(packed_bytes(load, apart) for load in loads if lanes not in load.ranges)
 
     def tile_size(self, lanes: UOp, fold: UOp) -> int:
         """How much of `lanes` a register tile takes: two vectors, or what pads little."""
@@ -82,10 +121,11 @@ class Tiler(Shaper):
         moved = operand(self.ast, reuse.stages).ranges
         return int(prod(part.vmax + 1 for part in self.outputs() if part not in moved))
 
-    def pack(self, slot: int, panel: int, least: int) -> None:
+    def pack(self, slot: int, panel: int, least: int, *, is_whole: bool) -> None:
         """Copy the operand that the lanes move to scratch, once per group of lanes, so that all
         rows pass over it there, if it is used `least` times; a panel too large for the caches is
-        cut along the fold.
+        cut along the fold. A small operand is copied as a whole if `is_whole`: all rows then pass
+        once.
         """
         limit = int(self.target.cache_bytes[1] * _PANEL)
         moved = operand(self.ast, slot).ranges
@@ -99,7 +139,8 @@ class Tiler(Shaper):
             if place is None:
                 return
         lanes_loop = next((part for part in outputs if part in moved), None)
-        if place is None and packed_bytes(operand(self.ast, slot), []) <= limit // 2:
+        whole = packed_bytes(operand(self.ast, slot), [])
+        if is_whole and place is None and whole <= limit // 2:
             lanes_loop = None
         if lanes_loop is not None:
             self.put_first([lanes_loop])
