@@ -211,6 +211,13 @@ def crossed(x: Any) -> Any:
     return -np.log(shares(x, 1))[np.arange(5), CLASSES]
 
 
+def uneven_means(x: np.ndarray) -> np.ndarray:
+    """3 by 4 windows of (..., 5, 9): each from the floor to the ceiling of its share."""
+    rows, columns = ((0, 2), (1, 4), (3, 5)), ((0, 3), (2, 5), (4, 7), (6, 9))
+    return np.array([[x[..., a:b, c:d].mean((-2, -1)) for c, d in columns] for a, b in rows]) \
+        .transpose(2, 3, 0, 1)  # fmt: skip
+
+
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False) -> Any:
     scores = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
     if causal:
@@ -290,6 +297,8 @@ def learning() -> Iterator[Composed]:
     yield op("adaptive_avg_pool2d", "even", ((2, 3, 6, 9),),
              lambda x: x.adaptive_avg_pool2d((2, 3)),
              lambda x: x.reshape(2, 3, 2, 3, 3, 3).mean((3, 5)), 12)  # fmt: skip
+    yield op("adaptive_avg_pool2d", "uneven", ((2, 3, 5, 9),),
+             lambda x: x.adaptive_avg_pool2d((3, 4)), uneven_means, 12)  # fmt: skip
     yield op("interpolate", "nearest", ((1, 2, 4, 5),), lambda x: x.interpolate((8, 15), "nearest"),
              lambda x: x.repeat(2, 2).repeat(3, 3), 0)  # fmt: skip
     yield op("interpolate", "corners", ((1, 2, 4),),

@@ -152,7 +152,7 @@ def test_permutation_and_choice_of_rows() -> None:
 WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: Tensor.randperm(-1), ShapeError, "randperm: -1 numbers"),
     (lambda: Tensor.ones(2).multinomial(3), ShapeError, "multinomial: 3 of 2 places"),
-    (lambda: Tensor(1.0).multinomial(), ShapeError, "multinomial: weights are a vector or rows"),
+    (lambda: Tensor(1.0).multinomial(), ShapeError, "multinomial: .* are no weights"),
     (lambda: Tensor.choice(2, 3, replace=False), ShapeError, "choice: 3 of 2"),
     (lambda: Tensor.choice(2, 3, p=Tensor.ones(3)), ShapeError, r"choice: p has shape \(3,\)"),
     (lambda: Tensor.permutation(Tensor(1.0)), ShapeError, "permutation: a tensor without axes"),

@@ -139,7 +139,8 @@ class MultiheadAttention(Module):
             weight = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[place]
         bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
         made = x.linear(weight.T, bias)
-        return made.reshape(*made.shape[:2], self.num_heads, -1).transpose(1, 2)
+        width = self.embed_dim // self.num_heads
+        return made.reshape(*made.shape[:2], self.num_heads, width).transpose(1, 2)
 
 
 def _glorot(rows: int, columns: int) -> Tensor:

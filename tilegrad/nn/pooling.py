@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn.checks import tuple_of
 from tilegrad.nn.module import Module
-from tilegrad.tensor.core import describe
-from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -290,36 +289,7 @@ class AdaptiveAvgPool2d(Module):
         self.output_size = given
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.ndim < self.axes:
-            raise ShapeError(
-                f"{type(self).__name__}: {self.axes} spatial axes in {show_shape(x.shape)}",
-                input=describe(x.uop),
-                line=here(),
-            )
-        for axis, wanted in zip(range(-self.axes, 0), self.output_size, strict=True):
-            size = x.shape[axis]
-            if wanted is not None and wanted != size:
-                x = self._along(x, axis, wanted)
-        return x
-
-    def _along(self, x: Tensor, axis: int, wanted: int) -> Tensor:
-        size = x._sizes[axis]
-        x = x.movedim(axis, -1)
-        if size % wanted == 0:
-            windows = x.reshape(*x.shape[:-1], wanted, size // wanted)
-            folded = windows.max(-1) if self._is_max else windows.mean(-1)
-            return folded.movedim(-1, axis)
-        bounds = [(i * size // wanted, -(-(i + 1) * size // wanted)) for i in range(wanted)]
-        longest = max(end - start for start, end in bounds)
-        first = Tensor.arange(wanted, device=x.device) * size // wanted
-        last = ((Tensor.arange(wanted, device=x.device) + 1) * size + wanted - 1) // wanted
-        places = first.unsqueeze(1) + Tensor.arange(longest, device=x.device)
-        is_inside = places < last.unsqueeze(1)
-        windows = x[..., places.minimum(size - 1)]
-        if self._is_max:
-            return is_inside.where(windows, x.dtype.min).max(-1).movedim(-1, axis)
-        total = is_inside.where(windows, 0).sum(-1)
-        return (total / (last - first).cast(total.dtype)).cast(x.dtype).movedim(-1, axis)
+        return x._adaptive_pool(type(self).__name__, self.output_size, is_max=self._is_max)
 
 
 class AdaptiveAvgPool1d(AdaptiveAvgPool2d):

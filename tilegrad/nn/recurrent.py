@@ -238,6 +238,10 @@ class RNN(Module):
         bias_ih, bias_hh = (getattr(self, f"bias_{part}{suffix}", None) for part in ("ih", "hh"))
         gates = x.linear(weight_ih.T, bias_ih)
         step = _STEP[self.kind]
+        if not gates._has_elements():
+            # One step of all times at once has the shape, and hangs on the weights.
+            hidden = state[0].linear(weight_hh.T, bias_hh)
+            return step(gates, hidden, state, self.nonlinearity)[0], state
         if x._sizes[0] > _MOST_WRITTEN_OUT:
             # Turned once, so that every step reads it in its order.
             turned = weight_hh.T.contiguous()

@@ -119,7 +119,8 @@ class ChannelShuffle(Module):
                 input=describe(x.uop),
                 line=here(),
             )
-        parts = x.reshape(x.shape[0], self.groups, -1, *x.shape[2:])
+        each = x._sizes[1] // self.groups
+        parts = x.reshape(x.shape[0], self.groups, each, *x.shape[2:])
         return parts.transpose(1, 2).reshape(x.shape)
 
 

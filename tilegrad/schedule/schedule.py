@@ -130,7 +130,7 @@ class _Scheduler:
     def __init__(self, sink: UOp, targets: dict[str, Target], default_device: str, *, plain: bool):
         given = toposort([sink])
         self.given = list(given)
-        sink, was_split = (sink, {}) if plain else split_folds(sink)
+        sink, was_split = split_folds(sink, plain=plain)
         sink, came_from = keep_old_versions(sink)
         self.sink = sink
         self.default_device = default_device

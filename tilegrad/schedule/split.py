@@ -1,17 +1,26 @@
-"""Folds of a whole value to one number: in two steps, the first of which has chunks to share among
-threads.
+"""Folds of a whole value to one number, and folds of nothing.
+
+The first take two steps, so that there are chunks to share among threads:
 
 before   REDUCE_AXIS(x, all)
 after    REDUCE_AXIS(REDUCE_AXIS(RESHAPE(x, (8, n/8)), 1), 0)
 
 The number of parts is fixed, so that the result does not depend on the machine.
+
+What is made of a value without elements, and has some, is constant: the sum over an empty axis is
+0. The graph that is differentiated holds the fold, so that the gradient of an empty batch is zeros
+and not unknown; no kernel does.
 """
 
 from __future__ import annotations
 
+from tilegrad.base.dtype import as_const
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.cost import elements
+
+# What gives a value with elements for one without.
+_FOLDS = (Ops.REDUCE_AXIS, Ops.PAD, Ops.GATHER, Ops.SCATTER_ADD)
 
 __all__ = ["split_folds"]
 
@@ -20,9 +29,9 @@ _PARTS = 8
 _WORTH_SPLITTING = 1 << 18
 
 
-def split_folds(sink: UOp) -> tuple[UOp, dict[UOp, UOp]]:
-    """The graph with large folds to one number split, and for each node of it the one it came
-    from.
+def split_folds(sink: UOp, *, plain: bool = False) -> tuple[UOp, dict[UOp, UOp]]:
+    """The graph with large folds to one number split, but for a `plain` one, and folds of nothing
+    constant; and for each node of it the one it came from.
     """
     nodes = toposort([sink])
     made: dict[UOp, UOp] = {}
@@ -30,7 +39,11 @@ def split_folds(sink: UOp) -> tuple[UOp, dict[UOp, UOp]]:
     for node in nodes:
         src = tuple([made[source] for source in node.src])
         fresh = node if src == node.src else node.replace(src=src)
-        if _is_large(node):
+        if node.op in _FOLDS and 0 not in node.shape and any(0 in x.shape for x in node.src):
+            fresh = _made_of_nothing(node, src)
+            for step in toposort([fresh]):
+                came_from.setdefault(step, node)
+        elif not plain and _is_large(node):
             op, _ = node.arg
             count = elements(node.src[0])
             parts = UOp(Ops.RESHAPE, node.dtype, src, (_PARTS, count // _PARTS))
@@ -45,6 +58,38 @@ def split_folds(sink: UOp) -> tuple[UOp, dict[UOp, UOp]]:
         made[node] = fresh
         came_from.setdefault(fresh, node)
     return made[sink], came_from
+
+
+def _made_of_nothing(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    """`node` without those of its sources that have no elements."""
+    if node.op is Ops.SCATTER_ADD:
+        return src[0]
+    value: float | bool = 0
+    if node.op is Ops.REDUCE_AXIS:
+        identity = node.arg[0].definition.identity
+        assert identity is not None
+        value = identity(node.dtype)
+    one = UOp.const(node.dtype, as_const(value, node.dtype))
+    whole = UOp(Ops.RESHAPE, node.dtype, (one,), (1,) * len(node.shape))
+    device = _device_below(node)
+    if device is not None:
+        # A constant is of no device, and what becomes of it must stay on this one.
+        whole = UOp(Ops.CONTIGUOUS, node.dtype, (whole,), device)
+    return UOp(Ops.EXPAND, node.dtype, (whole,), node.shape)
+
+
+def _device_below(node: UOp) -> str | None:
+    stack, seen = [node], {node}
+    while stack:
+        part = stack.pop()
+        if part.op in (Ops.BUFFER, Ops.RAND):
+            return str(part.arg.device)
+        if part.op is Ops.COPY or (part.op is Ops.CONTIGUOUS and part.arg is not None):
+            return str(part.arg)
+        fresh = [source for source in part.src if source not in seen]
+        seen.update(fresh)
+        stack += fresh
+    return None
 
 
 def _is_large(node: UOp) -> bool:

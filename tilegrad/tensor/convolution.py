@@ -10,12 +10,12 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal, Self, overload
 
-from tilegrad.base.dtype import DType, promote
+from tilegrad.base.dtype import DType, dtypes, promote, sum_dtype
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.core import Core, check_devices, check_tensors, describe
 from tilegrad.tensor.linear import Linear
-from tilegrad.tensor.sizes import as_int, here, same
+from tilegrad.tensor.sizes import as_int, here, same, show_shape
 
 __all__ = ["Convolution"]
 
@@ -318,20 +318,72 @@ class Convolution(Linear):
         return windows.sum(axes) / counted.sum(axes)
 
     def adaptive_avg_pool2d(self, output_size: Sizes) -> Self:
-        """The mean of equal windows, as many along each of the last two axes as `output_size` says.
+        """The mean of windows of (..., H, W), as many along each of the last two axes as
+        `output_size` says; they overlap where that does not divide the size.
 
-        Raises ShapeError unless the sizes divide.
+        Window i of n along an axis of size L is from floor(i * L / n) to ceil((i + 1) * L / n).
+
+        Raises ShapeError for another number of sizes, or one below 1.
 
         >>> Tensor([[[[1.0, 2.0], [3.0, 6.0]]]]).adaptive_avg_pool2d(1).tolist()
         [[[[3.0]]]]
+        >>> Tensor([[[1.0, 2.0, 3.0]]]).adaptive_avg_pool2d((1, 2)).tolist()
+        [[[1.5, 2.5]]]
         """
         wanted = _each("adaptive_avg_pool2d", "size", output_size, 2)
-        sizes = self._sizes[-2:]
-        if any(size % parts for size, parts in zip(sizes, wanted)):
+        return self._adaptive_pool("adaptive_avg_pool2d", wanted, is_max=False)
+
+    def _adaptive_pool(self, name: str, wanted: Sequence[int | None], *, is_max: bool) -> Self:
+        """`wanted` windows along each of the last axes, or an axis as it is for None."""
+        if self.ndim < len(wanted):
             raise ShapeError(
-                f"adaptive_avg_pool2d: {sizes} does not divide into {wanted}", line=here()
+                f"{name}: {len(wanted)} spatial axes in {show_shape(self.shape)}",
+                input=describe(self.uop),
+                line=here(),
             )
-        return self.avg_pool2d(tuple(size // parts for size, parts in zip(sizes, wanted)))
+        x = self
+        for axis, count in zip(range(-len(wanted), 0), wanted):
+            if count is not None and count < 1:
+                raise ShapeError(
+                    f"{name}: {count} windows are asked for",
+                    sizes=tuple(wanted),
+                    rule="at least 1 along each axis",
+                    line=here(),
+                )
+            if count is not None and not same(count, x.shape[axis]):
+                x = x._adaptive_along(name, axis, count, is_max=is_max)
+        return x
+
+    def _adaptive_along(self, name: str, axis: int, count: int, *, is_max: bool) -> Self:
+        size = self._sizes[axis]
+        if not size:
+            raise ShapeError(
+                f"{name}: windows of an axis without elements",
+                input=describe(self.uop),
+                line=here(),
+            )
+        x = self.movedim(axis, -1)
+        if size % count == 0:
+            windows = x.reshape(*x.shape[:-1], count, size // count)
+            folded = windows.max(-1) if is_max else windows.mean(-1)
+            return folded.movedim(-1, axis)
+        starts = [place * size // count for place in range(count)]
+        ends = [-(-(place + 1) * size // count) for place in range(count)]
+        longest = max(end - start for start, end in zip(starts, ends))
+        number = self._places(count)
+        if (count + 1) * size > dtypes.int32.max:
+            number = number.cast(dtypes.int64)
+        first = number * size // count
+        last = ((number + 1) * size + count - 1) // count
+        places = first.unsqueeze(1) + self._places(longest)
+        is_inside = places < last.unsqueeze(1)
+        windows = x[..., places.minimum(size - 1)]
+        if is_max:
+            return is_inside.where(windows, x.dtype.min).max(-1).movedim(-1, axis)
+        wide = sum_dtype(x._floating().dtype)
+        total = is_inside.where(windows.cast(wide), 0).sum(-1)
+        means = total / (last - first).cast(wide)
+        return means.cast(x._floating().dtype).movedim(-1, axis)
 
 
 def _count(kernel_size: Sizes) -> int:

@@ -116,13 +116,15 @@ class Distributions(Fourier):
         [1, 1, 1]
         """
         count = as_int("multinomial", "num_samples", num_samples)
-        if self.ndim not in (1, 2) or not self._has_elements():
+        if self.ndim not in (1, 2) or not self._sizes[-1]:
             raise ShapeError(
-                "multinomial: weights are a vector or rows of a matrix",
+                f"multinomial: {show_shape(self.shape)} are no weights",
                 tensor=describe(self.uop),
                 line=here(),
+                rule="a vector or the rows of a matrix, with one weight or more",
             )
-        rows = self.detach()._floating()._wide().reshape(-1, self._sizes[-1])
+        rows = self.detach()._floating()._wide()
+        rows = rows if self.ndim == 2 else rows.unsqueeze(0)
         size = rows._sizes[1]
         if count < 1 or (not replacement and count > size):
             raise ShapeError(

@@ -97,7 +97,7 @@ class Fourier(LinearAlgebra):
         """
         axis, size = self._transformed_axis("rfft", self.ndim, n, dim)
         rows = self._floating()._of_size(axis, size).movedim(axis, -1)
-        flat = rows._wide().reshape(-1, 1, size)
+        flat = rows._wide().reshape(math.prod(rows._sizes[:-1]), 1, size)
         made = flat._transformed() * _scale("rfft", size, norm, is_inverse=False)
         half = size // 2 + 1
         made = made._window(2, 0, half).transpose(1, 2).reshape(*rows.shape[:-1], half, 2)
@@ -120,7 +120,7 @@ class Fourier(LinearAlgebra):
         )
         half = size // 2 + 1
         rows = self._floating()._of_size(axis, half).movedim(axis, -2)
-        flat = rows._wide().reshape(-1, half, 2).transpose(1, 2)
+        flat = rows._wide().reshape(math.prod(rows._sizes[:-2]), half, 2).transpose(1, 2)
         # The second half, as conjugates; twice the sum of the first is as good as the sum of both.
         real, imaginary = flat._window(1, 0, 1), flat._window(1, 1, 2)
         count = size - half
@@ -283,7 +283,7 @@ class Fourier(LinearAlgebra):
         """The axis, and how many numbers are transformed."""
         axis = as_axis(name, dim, ndim)
         size = self._sizes[axis] if n is None else n
-        if size < 1 or 0 in (*self._sizes[:axis], *self._sizes[axis + 1 :]):
+        if size < 1:
             raise ShapeError(
                 f"{name}: there is nothing to transform: n is {size}",
                 tensor=describe(self.uop),
@@ -304,7 +304,7 @@ class Fourier(LinearAlgebra):
         self._pairs(name)
         axis, size = self._transformed_axis(name, self.ndim - 1, n, dim)
         rows = self._floating()._of_size(axis, size).movedim(axis, -2)
-        flat = rows._wide().reshape(-1, size, 2).transpose(1, 2)
+        flat = rows._wide().reshape(math.prod(rows._sizes[:-2]), size, 2).transpose(1, 2)
         # With parts exchanged before and after, the transform is the inverse.
         made = flat.flip(1)._transformed().flip(1) if is_inverse else flat._transformed()
         made = made * _scale(name, size, norm, is_inverse=is_inverse)

@@ -302,7 +302,8 @@ class Indexing(Creation):
 
     def _rows(self, position: Self) -> Self:
         """GATHER: rows along axis 0; those outside are zero."""
-        if any(is_zero(size) for size in (*self.shape, *position.shape)):
+        is_empty = any(is_zero(size) for size in (*self.shape, *position.shape))
+        if is_empty and self.uop.is_constant:
             return self._like(UOp.const(self.dtype, 0)).expand(*position.shape, *self.shape[1:])
         from_index = position._joined(position.uop, self)
         return self._joined(compute(Ops.GATHER, self.dtype, (self.uop, position.uop)), from_index)

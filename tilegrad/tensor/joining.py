@@ -77,7 +77,7 @@ class Joining(Movement):
             simple(size + before + after) for size, (before, after) in zip(inner.shape, added)
         )
         dtype = self.dtype
-        if any(is_zero(size) for size in inner.shape):
+        if inner.uop.is_constant and any(is_zero(size) for size in inner.shape):
             return inner._like(filled(value, dtype, whole))._holding(variables)
         padded = UOp(Ops.PAD, dtype, (inner.uop,), added)
         if value != 0:
@@ -173,6 +173,8 @@ class Joining(Movement):
             most = {"reflect": size - 1, "circular": size, "replicate": math.inf if size else 0}[
                 mode
             ]
+            if not low and not high:
+                continue
             if max(low, high) > most:
                 raise ShapeError(
                     f"pad: a {mode} border of {max(low, high)} needs a longer axis than {size}",
@@ -187,7 +189,7 @@ class Joining(Movement):
                     x,
                     x._window(axis, size - 1 - high, size - 1).flip(axis),
                 ]
-            elif low or high:
+            else:
                 wide = list(x.shape)
                 first, last = x._window(axis, 0, 1), x._window(axis, size - 1, size)
                 parts = [

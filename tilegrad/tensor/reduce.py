@@ -40,7 +40,9 @@ class Reduce(Activations):
         axes = as_axes(name, axis, self.ndim)
         shape, node = self.shape, self.uop
         kept = tuple(1 if place in axes else size for place, size in enumerate(shape))
-        if any(is_zero(size) for size in shape):
+        # What requires a gradient stays below its fold, so that it gets one.
+        is_apart = node.is_constant and not self._requires_grad
+        if is_apart and any(is_zero(size) for size in shape):
             assert op.definition.identity is not None
             identity = as_const(op.definition.identity(node.dtype), node.dtype)
             result = self._like(UOp.const(node.dtype, identity)).expand(kept)
@@ -337,7 +339,7 @@ class Reduce(Activations):
 
     @takes_dim
     def logsumexp(self, axis: Axes = None, keepdim: bool = False) -> Self:
-        """log(sum(exp(self))) over `axis`, without overflow.
+        """log(sum(exp(self))) over `axis`, without overflow; -inf over no elements.
 
         >>> Tensor([0.0, 1000.0]).logsumexp().item()
         1000.0
@@ -346,12 +348,20 @@ class Reduce(Activations):
         axes = as_axes("logsumexp", axis, self.ndim)
 
         def function(x: Self) -> Self:
-            largest = x.max(axes, keepdim=True).detach()
+            largest = x._largest(axes)
             limit = largest.isfinite().where(largest, 0)
             total = (x - limit).exp().sum(axes, keepdim=True).log() + limit
             return total if keepdim else total._without(axes)
 
         return self._in_float(function)
+
+    def _largest(self, axes: tuple[int, ...]) -> Self:
+        """The largest value over `axes`, which keep size 1, as a number to subtract; 0 if there is
+        none.
+        """
+        if any(is_zero(self.shape[axis]) for axis in axes):
+            return self._folded("max", Ops.ADD, axes, True).detach()
+        return self.max(axes, keepdim=True).detach()
 
     def _without(self, axes: tuple[int, ...]) -> Self:
         return self.reshape(
@@ -380,7 +390,7 @@ class Reduce(Activations):
         axis = as_axis("softmax", axis, self.ndim)
 
         def function(x: Self) -> Self:
-            exponentials = (x - x.max(axis, keepdim=True).detach()).exp()
+            exponentials = (x - x._largest((axis,))).exp()
             return exponentials * exponentials.sum(axis, keepdim=True).reciprocal()
 
         x = self if dtype is None else self.cast(dtype)
@@ -397,7 +407,7 @@ class Reduce(Activations):
         axis = as_axis("log_softmax", axis, self.ndim)
 
         def function(x: Self) -> Self:
-            below = x - x.max(axis, keepdim=True).detach()
+            below = x - x._largest((axis,))
             return below - below.exp().sum(axis, keepdim=True).log()
 
         x = self if dtype is None else self.cast(dtype)

@@ -226,7 +226,7 @@ class Statistics(Special):
                 tensor=describe(self.uop),
                 line=here(),
             )
-        rows = x.reshape(-1, x._sizes[-1] if x.ndim else 1)
+        rows = x if x.ndim == 2 else x.reshape(1, x._sizes[0] if x.ndim else 1)
         centred = rows - rows.mean(1, keepdim=True)
         count = rows._sizes[1] - correction
         scale = 1 / count if count > 0 else math.nan

@@ -104,7 +104,7 @@ class Tensor(Interchange, metaclass=_Kind):
         self, *targets: Tensor, gradient: Tensor | None = None, materialize_grads: bool = False
     ) -> list[Any]:
         """The gradient of this tensor with respect to each of `targets`; None (or zeros) where it
-        does not depend on it.
+        does not depend on it. That of a target without elements has none either.
 
         `gradient` is that of some loss with respect to this tensor; without it the tensor must be
         one number, the loss. Gradients are graphs like any other, and have gradients.
@@ -120,7 +120,8 @@ class Tensor(Interchange, metaclass=_Kind):
         made: list[Any] = []
         for target, node in zip(targets, found):
             if node is None:
-                made.append(target.zeros_like() if materialize_grads else None)
+                has_zeros = materialize_grads or not target._has_elements()
+                made.append(target.zeros_like() if has_zeros else None)
             else:
                 made.append(
                     self._of(node, target.device, merge(self._variables, target._variables), False)

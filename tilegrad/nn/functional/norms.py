@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tilegrad.base.dtype import dtypes, sum_dtype
@@ -111,7 +112,8 @@ def group_norm(
             input=describe(input.uop),
             line=here(),
         )
-    grouped = input.reshape(input.shape[0], num_groups, -1).layernorm(-1, eps)
+    size = math.prod(input._sizes[1:]) // num_groups
+    grouped = input.reshape(input.shape[0], num_groups, size).layernorm(-1, eps)
     result, rest = grouped.reshape(input.shape), (1, -1, *[1] * (input.ndim - 2))
     result = result if weight is None else result * weight.reshape(rest)
     return result if bias is None else result + bias.reshape(rest)
