@@ -14,8 +14,9 @@ steps share are sums, carried too. The result is a LOOP, so it has a derivative 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from typing import NamedTuple
 
-from tilegrad.base.dtype import sum_dtype
+from tilegrad.base.dtype import DType, sum_dtype
 from tilegrad.ir.args import LoopArg
 from tilegrad.ir.loops import Pair, loop_of, part_of, shaped, stand_in
 from tilegrad.ir.op import Ops
@@ -30,88 +31,165 @@ Pullback = Callable[[Sequence[UOp], Sequence[UOp], Sequence[UOp]], list[UOp | No
 Pushforward = Callable[[Sequence[UOp], Mapping[UOp, UOp]], list[UOp | None]]
 
 
+class _Body:
+    """The body of a loop, with what a derivative asks of it.
+
+    The sources of a loop are numbered: first the carries, then the stacks, then what all steps
+    share; `own` has the leaf of the body for each that it uses. `moving` are the carries that have
+    derivatives.
+    """
+
+    def __init__(self, loop: UOp):
+        arg: LoopArg = loop.arg
+        self.loop, self.arg, self.values = loop, arg, arg.body.src
+        self.own = {
+            -1 - node.arg.slot: node for node in arg.body.toposort() if node.op is Ops.BUFFER
+        }
+        self.device: str = next(iter(self.own.values())).arg.device if self.own else ""
+        self.carries = range(arg.carries)
+        self.stacks = range(arg.carries, arg.carries + arg.stacks)
+        self.shared = range(arg.carries + arg.stacks, len(loop.src))
+        self.moving = [number for number in self.carries if self.values[number].dtype.is_float]
+
+    def stand_in(self, dtype: DType, shape: tuple[int, ...]) -> UOp:
+        return stand_in(dtype, shape, self.device)
+
+    def source_shape(self, number: int) -> tuple[int, ...]:
+        """The shape of what a step finds of source `number`: of a stack, one row."""
+        shape = self.loop.src[number].shape
+        return shape[1:] if number in self.stacks else shape
+
+
+class _Flow(NamedTuple):
+    """What a step of the backward loop makes for source `number`; `carry` if it is carried on."""
+
+    number: int
+    value: UOp
+    carry: Pair | None = None
+
+
 def loop_gradients(
     loop: UOp, given: Mapping[int, UOp], wanted: Set[UOp], pullback: Pullback
 ) -> list[Pair]:
     """The sources of `loop` that are `wanted` and that a gradient reaches by those `given` of its
     parts, each with its gradient.
     """
-    arg: LoopArg = loop.arg
-    values = arg.body.src
-    leaves = {node: -1 - node.arg.slot for node in arg.body.toposort() if node.op is Ops.BUFFER}
-    if not leaves or not given:
+    body = _Body(loop)
+    if not body.own or not given:
         return []
-    device = next(iter(leaves)).arg.device
-    own = {number: leaf for leaf, number in leaves.items()}
     is_asked = [source.dtype.is_float and source in wanted for source in loop.src]
-    flowing = [number for number in range(arg.carries) if values[number].dtype.is_float]
-
-    # What comes in: the gradients of the carries as they are carried back, of the rows given.
-    back = {n: stand_in(values[n].dtype, values[n].shape, device) for n in flowing}
+    back = {n: body.stand_in(body.values[n].dtype, body.values[n].shape) for n in body.moving}
     rows = {
-        part: stand_in(gradient.dtype, arg.value(part).shape, device)
+        part: body.stand_in(gradient.dtype, body.arg.value(part).shape)
         for part, gradient in given.items()
-        if part >= arg.carries
+        if part >= body.arg.carries
     }
-    seeds = {number: shaped(back[number], values[number].shape) for number in flowing}
-    kept: dict[int, UOp] = {}
-    for part, row in rows.items():
-        row = shaped(row, arg.value(part).shape)
-        if part < len(values):
-            seeds[part] = row
-        else:
-            kept[part - len(values)] = row
-    targets = [
-        own[number]
-        for number in sorted(own)
-        if (number in flowing if number < arg.carries else is_asked[number])
+    found = _pulled_back(body, back, rows, is_asked, pullback)
+    flows = [
+        *_carried_back(body, back, rows, given, found),
+        *_summed(body, found),
+        *_stacked(body, found),
     ]
-    flows = pullback([values[part] for part in seeds], [*seeds.values()], targets)
-    found = dict(zip(targets, flows, strict=True))
-
-    # What goes out.
-    carries: list[Pair] = []
-    made: list[UOp] = []
-    place: dict[int, int] = {}
-    for number in flowing:
-        flow = found.get(own[number]) if number in own else None
-        flow = _zeros(back[number]) if flow is None else flow
-        flow = shaped(flow, values[number].shape)
-        first = given.get(number)
-        carries.append((back[number], _zeros(values[number]) if first is None else first))
-        place[number] = len(made)
-        made.append(flow + kept[number] if number in kept else flow)
-    for number in range(arg.carries + arg.stacks, len(loop.src)):
-        flow = found.get(own[number]) if number in own else None
-        if flow is not None:
-            # Many steps are a long sum.
-            wide = sum_dtype(flow.dtype)
-            shape = loop.src[number].shape
-            total = stand_in(wide, shape, device)
-            carries.append((total, _zeros(shaped(total, shape))))
-            place[number] = len(made)
-            made.append(shaped(total, shape) + shaped(flow.cast(wide), shape))
-    for number in range(arg.carries, arg.carries + arg.stacks):
-        flow = found.get(own[number]) if number in own else None
-        if flow is not None:
-            place[number] = len(made)
-            made.append(shaped(flow, loop.src[number].shape[1:]))
-    stacks = [(leaf, given[part]) for part, leaf in rows.items()]
-    shared: list[Pair] = []
-    for leaf, number in leaves.items():
-        if number < arg.carries:
-            stacks.append((leaf, part_of(loop, len(values) + number)))
-        else:
-            is_stack = number < arg.carries + arg.stacks
-            (stacks if is_stack else shared).append((leaf, loop.src[number]))
+    stacks, shared = _found_again(body)
     backward = loop_of(
-        made, carries, stacks, shared, arg.length, device, is_reversed=not arg.is_reversed
+        [flow.value for flow in flows],
+        [flow.carry for flow in flows if flow.carry is not None],
+        [*((leaf, given[part]) for part, leaf in rows.items()), *stacks],
+        shared,
+        body.arg.length,
+        body.device,
+        is_reversed=not body.arg.is_reversed,
     )
+    place = {flow.number: part for part, flow in enumerate(flows)}
     return [
         (source, part_of(backward, place[number]).cast(source.dtype))
         for number, source in enumerate(loop.src)
         if is_asked[number] and number in place
     ]
+
+
+def _pulled_back(
+    body: _Body,
+    back: Mapping[int, UOp],
+    rows: Mapping[int, UOp],
+    is_asked: Sequence[bool],
+    pullback: Pullback,
+) -> dict[int, UOp]:
+    """The gradient of each source in one step, of those `back` of the carries, and those of `rows`
+    that the loop gives.
+    """
+    seeds = {number: shaped(back[number], body.values[number].shape) for number in body.moving}
+    for part, row in rows.items():
+        if part < len(body.values):
+            seeds[part] = shaped(row, body.arg.value(part).shape)
+    targets = [
+        number
+        for number in sorted(body.own)
+        if (number in body.moving if number in body.carries else is_asked[number])
+    ]
+    flows = pullback(
+        [body.values[part] for part in seeds],
+        [*seeds.values()],
+        [body.own[number] for number in targets],
+    )
+    return {number: flow for number, flow in zip(targets, flows, strict=True) if flow is not None}
+
+
+def _carried_back(
+    body: _Body,
+    back: Mapping[int, UOp],
+    rows: Mapping[int, UOp],
+    given: Mapping[int, UOp],
+    found: Mapping[int, UOp],
+) -> list[_Flow]:
+    """The gradients of the carries, which the step before goes on with. A carry whose values are
+    stacked gets, in each step, the gradient of that step's value too.
+    """
+    flows = []
+    for number in body.moving:
+        shape = body.values[number].shape
+        flow = shaped(found.get(number, _zeros(back[number])), shape)
+        row = rows.get(len(body.values) + number)
+        first = given.get(number)
+        carry = back[number], _zeros(body.values[number]) if first is None else first
+        flows.append(_Flow(number, flow if row is None else flow + shaped(row, shape), carry))
+    return flows
+
+
+def _summed(body: _Body, found: Mapping[int, UOp]) -> list[_Flow]:
+    """The gradients of what all steps share: sums over the steps, carried too."""
+    flows = []
+    for number in body.shared:
+        if number in found:
+            # Many steps are a long sum.
+            wide, shape = sum_dtype(found[number].dtype), body.source_shape(number)
+            total = body.stand_in(wide, shape)
+            value = shaped(total, shape) + shaped(found[number].cast(wide), shape)
+            flows.append(_Flow(number, value, (total, _zeros(shaped(total, shape)))))
+    return flows
+
+
+def _stacked(body: _Body, found: Mapping[int, UOp]) -> list[_Flow]:
+    """The gradients of the rows of the stacks."""
+    return [
+        _Flow(number, shaped(found[number], body.source_shape(number)))
+        for number in body.stacks
+        if number in found
+    ]
+
+
+def _found_again(body: _Body) -> tuple[list[Pair], list[Pair]]:
+    """What a step found, for the step on the way back: stacks of the carries as they were and of
+    rows, and what all share.
+    """
+    stacks: list[Pair] = []
+    shared: list[Pair] = []
+    for number, leaf in body.own.items():
+        if number in body.carries:
+            stacks.append((leaf, part_of(body.loop, len(body.values) + number)))
+        else:
+            (stacks if number in body.stacks else shared).append((leaf, body.loop.src[number]))
+    return stacks, shared
 
 
 def loop_tangents(
@@ -120,57 +198,46 @@ def loop_tangents(
     """The tangents of the parts of `loop`, by those `given` of its sources: of a loop that carries
     the tangents of its carries beside them.
     """
-    arg: LoopArg = loop.arg
-    values = arg.body.src
-    own = {-1 - node.arg.slot: node for node in arg.body.toposort() if node.op is Ops.BUFFER}
-    if not own:
+    body = _Body(loop)
+    if not body.own:
         return {}
-    device = next(iter(own.values())).arg.device
-    moving = [number for number in range(arg.carries) if values[number].dtype.is_float]
-    changes: dict[UOp, UOp] = {}
-    carried: dict[int, Pair] = {}
+    values, moving = body.values, body.moving
+    carries: list[Pair] = []
     stacks: list[Pair] = []
     shared: list[Pair] = []
+    # By its leaf, the change of what a step finds.
+    changes: dict[UOp, UOp] = {}
+    moved: list[Pair] = []
     for number, source in enumerate(loop.src):
-        is_carry, is_stack = number < arg.carries, number < arg.carries + arg.stacks
-        tangent = given[number]
-        if is_carry:
-            leaf = own.get(number)
-            leaf = stand_in(source.dtype, source.shape, device) if leaf is None else leaf
-            carried[number] = leaf, source
-        elif number in own:
-            (stacks if is_stack else shared).append((own[number], source))
-        if number in moving or (tangent is not None and number in own and not is_carry):
-            change = stand_in(
-                source.dtype, source.shape[1 if is_stack and not is_carry else 0 :], device
-            )
-            if number in own:
-                changes[own[number]] = change
+        is_carry, leaf, tangent = number in body.carries, body.own.get(number), given[number]
+        beside = carries if is_carry else stacks if number in body.stacks else shared
+        if is_carry and leaf is None:
+            leaf = body.stand_in(source.dtype, source.shape)
+        if leaf is not None:
+            beside.append((leaf, source))
+        if number in moving or (tangent is not None and leaf is not None and not is_carry):
+            change = body.stand_in(source.dtype, body.source_shape(number))
+            if number in body.own:
+                changes[body.own[number]] = change
             first = _zeros(values[number]) if tangent is None else tangent
-            if is_carry:
-                carried[arg.carries + number] = change, first
-            else:
-                (stacks if is_stack else shared).append((change, first))
+            (moved if is_carry else beside).append((change, first))
     tangents = pushforward(values, changes)
-    order = [*range(arg.carries), *(arg.carries + number for number in moving)]
-    made = list(values[: arg.carries])
-    for number in moving:
-        tangent = tangents[number]
-        made.append(_zeros(values[number]) if tangent is None else tangent)
-    place = {number: arg.carries + rank for rank, number in enumerate(moving)}
-    for number in range(arg.carries, len(values)):
-        tangent = tangents[number]
-        if tangent is not None:
+    made = list(values[: body.arg.carries])
+    place: dict[int, int] = {}
+    for number, tangent in enumerate(tangents):
+        if number in moving and tangent is None:
+            tangent = _zeros(values[number])
+        if tangent is not None and (number in moving or number not in body.carries):
             place[number] = len(made)
             made.append(tangent)
     both = loop_of(
         made,
-        [carried[number] for number in order],
+        [*carries, *moved],
         stacks,
         shared,
-        arg.length,
-        device,
-        is_reversed=arg.is_reversed,
+        body.arg.length,
+        body.device,
+        is_reversed=body.arg.is_reversed,
     )
     found = {number: part_of(both, where) for number, where in place.items()}
     for number in moving:
@@ -190,44 +257,40 @@ def batched_loop(
     unless a row is the same for all examples. `batch` gives values over other leaves with the axis,
     None for those that depend on none of these.
     """
-    arg: LoopArg = loop.arg
-    own = {-1 - node.arg.slot: node for node in arg.body.toposort() if node.op is Ops.BUFFER}
-    device = next(iter(own.values())).arg.device if own else ""
+    body = _Body(loop)
+    arg, own = body.arg, body.own
     leaves: dict[UOp, UOp] = {}
     pairs: list[Pair] = []
     for number, source in enumerate(loop.src):
-        is_carry, is_stack = number < arg.carries, number < arg.carries + arg.stacks
-        if not is_carry and source not in mapped:
+        if number not in body.carries and source not in mapped:
             pairs.append((own.get(number, source), source))
             continue
         whole = mapped.get(source)
         if whole is None:
             one = shaped(source, (1, *source.shape))
             whole = UOp(Ops.EXPAND, source.dtype, (one,), (size, *source.shape))
-        shape = source.shape[1:] if is_stack and not is_carry else source.shape
-        if is_stack and not is_carry:
+        if number in body.stacks:
             order = (1, 0, *range(2, len(whole.shape)))
             whole = UOp(Ops.PERMUTE, whole.dtype, (whole,), order)
-        leaf = stand_in(source.dtype, (size, *shape), device)
+        leaf = body.stand_in(source.dtype, (size, *body.source_shape(number)))
         pairs.append((leaf, whole))
         if number in own:
             leaves[own[number]] = shaped(leaf, (size, own[number].arg.size))
     made: list[UOp] = []
     for number, (value, found) in enumerate(
-        zip(arg.body.src, batch(arg.body.src, leaves), strict=True)
+        zip(body.values, batch(body.values, leaves), strict=True)
     ):
-        if found is None and number < arg.carries:
+        if found is None and number in body.carries:
             one = shaped(value, (1, *value.shape))
             found = UOp(Ops.EXPAND, value.dtype, (one,), (size, *value.shape))
         made.append(value if found is None else found)
-    first, last = arg.carries, arg.carries + arg.stacks
     return loop_of(
         made,
-        pairs[:first],
-        pairs[first:last],
-        pairs[last:],
+        pairs[: body.stacks.start],
+        pairs[body.stacks.start : body.stacks.stop],
+        pairs[body.shared.start :],
         arg.length,
-        device,
+        body.device,
         is_reversed=arg.is_reversed,
     )
 

@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.float8 import FORMATS, Float8
+from tilegrad.base.float8 import FORMATS
 from tilegrad.ir.op import Ops
 
 __all__ = [
@@ -95,10 +95,26 @@ def arithmetic() -> dict[str, Any]:
 
     Rounding goes through memory, so each thread that runs a program has a set of its own.
     """
-    four, eight = memoryview(bytearray(4)), memoryview(bytearray(8))
-    single, single_bits = four.cast("f"), four.cast("I")
-    double, double_bits = eight.cast("d"), eight.cast("Q")
-    isfinite, nextafter = math.isfinite, math.nextafter
+    roundings, odd_sum = _roundings(), _odd_sum()
+    return {
+        **{f"op_{op.name.lower()}": op.evaluate for op in Ops if op.is_alu},
+        **{dtype.name: _wrap(dtype) for dtype in (*dtypes.signed, *dtypes.unsigned)},
+        "bitcast": _bitcast,
+        "to_integer": _to_integer,
+        "odd": _odd,
+        **roundings,
+        **{f"fma_{name}": _fused(rounded, odd_sum) for name, rounded in roundings.items()},
+        "fma_float64": _fma_float64,
+        "inf": math.inf,
+        "nan": math.nan,
+    }
+
+
+def _roundings() -> dict[str, Callable[[float], float]]:
+    """For each dtype below float64, a float rounded to it."""
+    memory = memoryview(bytearray(4))
+    single, single_bits = memory.cast("f"), memory.cast("I")
+    isfinite = math.isfinite
 
     def float32(x: float) -> float:
         single[0] = x
@@ -121,8 +137,17 @@ def arithmetic() -> dict[str, Any]:
         single_bits[0] = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16
         return single[0]
 
+    eighths = {name: kind.round for name, kind in FORMATS.items()}
+    return {"float32": float32, "float16": float16, "bfloat16": bfloat16, **eighths}
+
+
+def _odd_sum() -> Callable[[float, float], float]:
+    """x + y rounded to odd, so that rounding it again gives what rounding once would."""
+    memory = memoryview(bytearray(8))
+    double, double_bits = memory.cast("d"), memory.cast("Q")
+    isfinite, nextafter = math.isfinite, math.nextafter
+
     def odd_sum(x: float, y: float) -> float:
-        """x + y rounded to odd."""
         total = x + y
         part = total - x
         lost = (x - (total - part)) + (y - part)
@@ -132,50 +157,25 @@ def arithmetic() -> dict[str, Any]:
                 return nextafter(total, math.inf if lost > 0 else -math.inf)
         return total
 
-    def odd(value: int) -> float:
-        """An integer rounded to odd."""
-        if -(2**53) <= value <= 2**53:
-            return float(value)
-        size = abs(value)
-        shift = size.bit_length() - 53
-        digits = size >> shift
-        digits |= digits << shift != size
-        return math.copysign(math.ldexp(digits, shift), value)
-
-    def fma_float32(x: float, y: float, z: float) -> float:
-        single[0] = odd_sum(x * y, z)
-        return single[0]
-
-    def fma_float16(x: float, y: float, z: float) -> float:
-        return float16(odd_sum(x * y, z))
-
-    def fma_bfloat16(x: float, y: float, z: float) -> float:
-        return bfloat16(odd_sum(x * y, z))
-
-    integers = {f"{d.name}": _wrap(d) for d in (*dtypes.signed, *dtypes.unsigned)}
-    functions = {op.name.lower(): op.evaluate for op in Ops if op.is_alu}
-    return {
-        **{f"op_{name}": function for name, function in functions.items()},
-        **integers,
-        "bitcast": _bitcast,
-        "to_integer": _to_integer,
-        "float32": float32,
-        "float16": float16,
-        "bfloat16": bfloat16,
-        "odd": odd,
-        "fma_float32": fma_float32,
-        "fma_float16": fma_float16,
-        "fma_bfloat16": fma_bfloat16,
-        "fma_float64": _fma_float64,
-        **{name: kind.round for name, kind in FORMATS.items()},
-        **{f"fma_{name}": _fused(kind, odd_sum) for name, kind in FORMATS.items()},
-        "inf": math.inf,
-        "nan": math.nan,
-    }
+    return odd_sum
 
 
-def _fused(kind: Float8, odd_sum: Callable[[float, float], float]) -> Callable[..., float]:
-    return lambda x, y, z: kind.round(odd_sum(x * y, z))
+def _odd(value: int) -> float:
+    """An integer as a float, rounded to odd."""
+    if -(2**53) <= value <= 2**53:
+        return float(value)
+    size = abs(value)
+    shift = size.bit_length() - 53
+    digits = size >> shift
+    digits |= digits << shift != size
+    return math.copysign(math.ldexp(digits, shift), value)
+
+
+def _fused(
+    rounded: Callable[[float], float], odd_sum: Callable[[float, float], float]
+) -> Callable[..., float]:
+    """x * y + z, rounded once; the product of two such numbers fits a double."""
+    return lambda x, y, z: rounded(odd_sum(x * y, z))
 
 
 def _wrap(dtype: DType) -> Callable[[int], int]:
