@@ -122,15 +122,8 @@ def load_state_dict(
         [name for name in own if name not in state_dict],
         [name for name in state_dict if name not in own],
     )
-    if strict and (unmatched.missing or unmatched.unexpected):
-        raise DataError(
-            f"load_state_dict: {len(unmatched.missing)} names are missing, "
-            f"{len(unmatched.unexpected)} are unexpected",
-            missing=_listed(unmatched.missing),
-            unexpected=_listed(unmatched.unexpected),
-            fix="strict=False loads the names that match",
-            line=here(),
-        )
+    if strict:
+        _check_names(unmatched)
     pairs = [
         (name, own[name], _as_tensor(value)) for name, value in state_dict.items() if name in own
     ]
@@ -141,14 +134,7 @@ def load_state_dict(
         (tensor, value.detach().to(tensor.device).cast(tensor.dtype))
         for tensor, value in targets.values()
     ]
-    if ready and realize:
-        ready = [(tensor, value.clone()) for tensor, value in ready]
-        Tensor.realize(*[value for _, value in ready])
-        Tensor.realize(*[tensor.assign(value) for tensor, value in ready])
-    for tensor, value in () if realize else ready:
-        is_trained, tensor.requires_grad = tensor.requires_grad, None
-        tensor.replace(value)
-        tensor.requires_grad = is_trained
+    (_write if realize else _replace)(ready)
     if verbose:
         size = sum(tensor.element_size() * tensor.numel() for tensor, _ in ready)
         print(f"loaded {len(ready)} tensors, {size / 1e6:.2f} MB")
@@ -165,6 +151,18 @@ def _listed(names: list[str]) -> str:
 
 def _as_tensor(value: Any) -> Tensor:
     return value if isinstance(value, Tensor) else Tensor(value)
+
+
+def _check_names(unmatched: Unmatched) -> None:
+    if unmatched.missing or unmatched.unexpected:
+        raise DataError(
+            f"load_state_dict: {len(unmatched.missing)} names are missing, "
+            f"{len(unmatched.unexpected)} are unexpected",
+            missing=_listed(unmatched.missing),
+            unexpected=_listed(unmatched.unexpected),
+            fix="strict=False loads the names that match",
+            line=here(),
+        )
 
 
 def _check_pairs(pairs: list[tuple[str, Tensor, Tensor]]) -> None:
@@ -189,3 +187,19 @@ def _check_pairs(pairs: list[tuple[str, Tensor, Tensor]]) -> None:
             given=_listed(kinds),
             line=here(),
         )
+
+
+def _write(pairs: list[tuple[Tensor, Tensor]]) -> None:
+    """Copy each value into the memory of its tensor, once all of them are computed."""
+    if pairs:
+        values = [value.clone() for _, value in pairs]
+        Tensor.realize(*values)
+        Tensor.realize(*[tensor.assign(value) for (tensor, _), value in zip(pairs, values)])
+
+
+def _replace(pairs: list[tuple[Tensor, Tensor]]) -> None:
+    """Let each tensor be its value, which stays lazy."""
+    for tensor, value in pairs:
+        is_trained, tensor.requires_grad = tensor.requires_grad, None
+        tensor.replace(value)
+        tensor.requires_grad = is_trained
