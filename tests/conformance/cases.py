@@ -8,10 +8,11 @@ import itertools
 import sys
 
 from tests.conformance.case import Case
-from tests.conformance.composed import composed_cases
+from tests.conformance.composed import COMPOSED, composed_cases
 from tests.conformance.folds import fold_cases
 from tests.conformance.gradients import gradient_cases
 from tests.conformance.moves import cast_cases, creation_cases, move_cases
+from tests.conformance.named import NAMED
 from tests.conformance.patterns import elementwise_cases
 from tests.conformance.products import product_cases
 
@@ -24,7 +25,7 @@ CASES: list[Case] = [
     *move_cases(),
     *cast_cases(),
     *creation_cases(),
-    *composed_cases(),
+    *composed_cases([*COMPOSED, *NAMED]),
     *gradient_cases(),
 ]
 

@@ -18,6 +18,7 @@ from tests.conformance.composed import COMPOSED, values_of
 from tests.conformance.elementwise import ELEMENTWISE
 from tests.conformance.folds import FOLDS, LAYOUTS
 from tests.conformance.moves import MOVES
+from tests.conformance.named import NAMED
 from tests.conformance.products import PRODUCTS
 from tests.conformance.values import sample, tensor
 from tilegrad import Tensor
@@ -117,7 +118,7 @@ def checks() -> Iterator[tuple[str, str, Check]]:
         # There sums are of whole numbers; and what is empty has no slope.
         if move.name != "scatter_add" and move.pattern != "empty":
             yield move.name, move.pattern, partial(moved, move)
-    for made in COMPOSED:
+    for made in [*COMPOSED, *NAMED]:
         has_slope = made.slopes and made.shapes and made.result is None
         if has_slope and dtypes.float64 in made.dtypes:
             yield made.name, made.pattern, partial(composed, made)

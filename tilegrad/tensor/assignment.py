@@ -16,9 +16,9 @@ from tilegrad.device.disk import is_file
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import files, memory
+from tilegrad.tensor.algebra import Algebra
 from tilegrad.tensor.core import check_devices, compute, describe, live
 from tilegrad.tensor.index import has_tensor
-from tilegrad.tensor.products import Products
 from tilegrad.tensor.realized import owners
 from tilegrad.tensor.sizes import Variables, here, is_one, merge, same_shape, show_shape
 from tilegrad.tensor.tracing import is_open
@@ -72,7 +72,7 @@ def _note(tensor: Any) -> None:
         )
 
 
-class Assignment(Products):
+class Assignment(Algebra):
     """Assignment, whole and in part, and Python's in-place operators."""
 
     __slots__ = ()

@@ -16,9 +16,9 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.core import describe
-from tilegrad.tensor.fft import Fourier
 from tilegrad.tensor.random import DTypeLike
 from tilegrad.tensor.sizes import as_int, as_sizes, flat_arguments, here, show_shape
+from tilegrad.tensor.spectra import Spectra
 
 __all__ = ["Distributions"]
 
@@ -29,7 +29,7 @@ _SMALL_RATE, _TABLE = 10.0, 56
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-class Distributions(Fourier):
+class Distributions(Spectra):
     """Random methods that need more than one word for a number."""
 
     __slots__ = ()

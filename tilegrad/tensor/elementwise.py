@@ -195,14 +195,18 @@ class Elementwise(Arithmetic):
         return (whole < self).where(whole + 1, whole)
 
     @composed
-    def round(self) -> Self:
-        """Rounded to the nearest integer, halves to the even one.
+    def round(self, decimals: int = 0) -> Self:
+        """Rounded to the nearest integer, or to so many `decimals`; halves to the even one.
 
         >>> Tensor([0.5, 1.5, 2.5]).round().tolist()
         [0.0, 2.0, 2.0]
         """
         if not self.dtype.is_float:
             return self
+        if decimals:
+            scaled = self * 10.0**decimals if decimals > 0 else self / 10.0**-decimals
+            whole = scaled.round()
+            return whole / 10.0**decimals if decimals > 0 else whole * 10.0**-decimals
         below = self.floor()
         rest = self - below
         half = below * 0.5

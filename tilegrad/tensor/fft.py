@@ -135,32 +135,6 @@ class Fourier(LinearAlgebra):
         return made.reshape(*rows.shape[:-2], size).cast(rows.dtype).movedim(-1, axis)
 
     @composed
-    def fft2(self, dim: Sequence[int] = (-2, -1), norm: str | None = None) -> Self:
-        """`fft` along two axes (or as many as `dim` names).
-
-        Raises as `fft`.
-
-        >>> Tensor.ones(2, 2, 2).fft2()[0, 0].tolist()
-        [4.0, 4.0]
-        """
-        x = self
-        for axis in dim:
-            x = x.fft(None, axis, norm)
-        return x
-
-    @composed
-    def ifft2(self, dim: Sequence[int] = (-2, -1), norm: str | None = None) -> Self:
-        """The inverse of `fft2`.
-
-        >>> Tensor.ones(2, 2, 2).ifft2()[0, 0].tolist()
-        [1.0, 1.0]
-        """
-        x = self
-        for axis in dim:
-            x = x.ifft(None, axis, norm)
-        return x
-
-    @composed
     def stft(
         self,
         n_fft: int,

@@ -123,15 +123,28 @@ class Layouts(Statistics):
         return self.transpose(first, second).flip(second)
 
     @composed
-    def diag_embed(self) -> Self:
-        """Matrices with the last axis on their diagonals.
+    def diag_embed(self, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Self:
+        """Matrices with the last axis on their diagonals, `offset` to the right, over the axes
+        `dim1` and `dim2` of the result.
 
         >>> Tensor([1, 2]).diag_embed().tolist()
         [[1, 0], [0, 2]]
         """
-        size = self._sizes[-1]
-        unit = type(self).eye(size, dtype=dtypes.bool, device=self.device)
-        return unit.where(self.unsqueeze(-1), self.const_like(0).unsqueeze(-1))
+        before, after = max(-offset, 0), max(offset, 0)
+        size = self._sizes[-1] + before + after
+        place = self._places(size)
+        is_there = (place.reshape(1, size) - place.reshape(size, 1)).eq(offset)
+        rows = self.pad((before, after)).unsqueeze(-1)
+        made = is_there.where(rows, rows.const_like(0))
+        return made.movedim((-2, -1), (dim1, dim2))
+
+    def diagflat(self, offset: int = 0) -> Self:
+        """A matrix with all elements on its diagonal, `offset` to the right.
+
+        >>> Tensor([[1], [2]]).diagflat().tolist()
+        [[1, 0], [0, 2]]
+        """
+        return self.flatten().diag_embed(offset)
 
     # parts
 

@@ -205,18 +205,28 @@ class Movement(Casts):
         """
         return self.permute(tuple(reversed(range(self.ndim))))
 
-    def movedim(self, source: int, destination: int) -> Self:
-        """Axis `source` moved to the place `destination`; the others keep their order.
+    def movedim(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Self:
+        """Axis `source` moved to the place `destination`, or several; the others keep their order.
+
+        Raises ShapeError for an axis that there is not, or not as many places as axes.
 
         >>> Tensor.zeros(2, 3, 4).movedim(0, 2).shape
         (3, 4, 2)
         """
-        axis, place = (
-            as_axis("movedim", source, self.ndim),
-            as_axis("movedim", destination, self.ndim),
-        )
-        order = [other for other in range(self.ndim) if other != axis]
-        order.insert(place, axis)
+        axes, places = (
+            [as_axis("movedim", axis, self.ndim) for axis in ([given] if isinstance(given, int)
+             else given)] for given in (source, destination)
+        )  # fmt: skip
+        if len(set(axes)) != len(set(places)) or len(axes) != len(set(axes)):
+            raise ShapeError(
+                f"movedim: axes {tuple(axes)} to places {tuple(places)}",
+                tensor=describe(self.uop),
+                line=here(),
+                rule="as many different places as different axes",
+            )
+        order = [other for other in range(self.ndim) if other not in axes]
+        for place, axis in sorted(zip(places, axes)):
+            order.insert(place, axis)
         return self.permute(order)
 
     def expand(self, *shape: Any) -> Self:

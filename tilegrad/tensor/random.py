@@ -344,6 +344,18 @@ class Random(Loss):
             *self.shape, **{"device": self.device, "dtype": self.dtype, **options}
         )
 
+    def randint_like(self, low: int, high: int | None = None, **options: Any) -> Self:
+        """Integers low <= x < high (or 0 <= x < low) in this shape, as int32 unless `dtype` says
+        otherwise.
+
+        >>> Tensor.empty(2).randint_like(3, 4).tolist()
+        [3, 3]
+        """
+        least, most = (0, low) if high is None else (low, high)
+        options.setdefault("device", self.device)
+        made: Self = self.randint(*self._sizes, low=least, high=most, **options)
+        return made
+
     @composed
     def dropout(self, p: float = 0.5) -> Self:
         """While training (`Tensor.training`), each element is zero with probability `p`, else

@@ -9,6 +9,9 @@ class before it:
     creation, index                   new tensors, picked elements
     linear, convolution, loss         compositions
     random, attention
+    statistics, layouts, products     what is composed of these, by PyTorch's names;
+    numbers, picking, arranging,      places that tensors name, systems by factors,
+    algebra, updating                 forms that write
 
 Here are the ends: what comes in from the host, `realize` and what it gives, assignment, and
 gradients.

@@ -1,12 +1,14 @@
 """Methods that end in an underscore: the tensor takes the result, by `assign`.
 
 They follow the order that assignment follows: a tensor computed before sees the old value, one made
-after the new one. The tensor keeps its shape and its dtype.
+after the new one. The tensor keeps its shape and its dtype; those that turn it or give it another
+shape (`t_`, `unsqueeze_`) write nothing.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -17,17 +19,42 @@ __all__ = ["Updating"]
 
 def _takes(method: Callable[..., Any]) -> Callable[..., Any]:
     """`method`, whose result its own tensor takes."""
-    name = method.__name__ + "_"
 
     @functools.wraps(method)
     def take(self: Any, *args: Any, **kwargs: Any) -> Any:
         return self.assign(method(self, *args, **kwargs))
 
-    renamed: Any = take
-    renamed.__name__, renamed.__qualname__ = name, f"Updating.{name}"
-    renamed.__code__ = renamed.__code__.replace(co_name=name, co_qualname=renamed.__qualname__)
-    renamed.__doc__ = f"As `{method.__name__}`; the result is this tensor's value from now on."
-    return take
+    return _renamed(take, method)
+
+
+def _takes_truth(method: Callable[..., Any]) -> Callable[..., Any]:
+    """`method`, whose truth values its own tensor takes, as 0 and 1 of its dtype."""
+
+    @functools.wraps(method)
+    def take(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.assign(method(self, *args, **kwargs).cast(self.dtype))
+
+    return _renamed(take, method)
+
+
+def _becomes(method: Callable[..., Any]) -> Callable[..., Any]:
+    """`method`, whose result its own tensor is from now on, in another shape."""
+
+    @functools.wraps(method)
+    def become(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.replace(method(self, *args, **kwargs))
+
+    return _renamed(become, method)
+
+
+def _renamed(function: Any, method: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` under the name of `method` and an underscore."""
+    name = method.__name__ + "_"
+    function.__name__, function.__qualname__ = name, f"Updating.{name}"
+    function.__code__ = function.__code__.replace(co_name=name, co_qualname=function.__qualname__)
+    function.__doc__ = f"As `{method.__name__}`; the result is this tensor's value from now on."
+    made: Callable[..., Any] = function
+    return made
 
 
 class Updating(Assignment):
@@ -80,6 +107,102 @@ class Updating(Assignment):
     tril_ = _takes(Assignment.tril)
     triu_ = _takes(Assignment.triu)
     erfinv_ = _takes(Assignment.erfinv)
+    acos_ = _takes(Assignment.acos)
+    acosh_ = _takes(Assignment.acosh)
+    asin_ = _takes(Assignment.asin)
+    asinh_ = _takes(Assignment.asinh)
+    atan_ = _takes(Assignment.atan)
+    atanh_ = _takes(Assignment.atanh)
+    atan2_ = _takes(Assignment.atan2)
+    sinh_ = _takes(Assignment.sinh)
+    cosh_ = _takes(Assignment.cosh)
+    tan_ = _takes(Assignment.tan)
+    hypot_ = _takes(Assignment.hypot)
+    sinc_ = _takes(Assignment.sinc)
+    deg2rad_ = _takes(Assignment.deg2rad)
+    rad2deg_ = _takes(Assignment.rad2deg)
+    exp2_ = _takes(Assignment.exp2)
+    expm1_ = _takes(Assignment.expm1)
+    log2_ = _takes(Assignment.log2)
+    log10_ = _takes(Assignment.log10)
+    log1p_ = _takes(Assignment.log1p)
+    logit_ = _takes(Assignment.logit)
+    lgamma_ = _takes(Assignment.lgamma)
+    digamma_ = _takes(Assignment.digamma)
+    erf_ = _takes(Assignment.erf)
+    erfc_ = _takes(Assignment.erfc)
+    xlogy_ = _takes(Assignment.xlogy)
+    frac_ = _takes(Assignment.frac)
+    copysign_ = _takes(Assignment.copysign)
+    nextafter_ = _takes(Assignment.nextafter)
+    ldexp_ = _takes(Assignment.ldexp)
+    float_power_ = _takes(Assignment.float_power)
+    gcd_ = _takes(Assignment.gcd)
+    lcm_ = _takes(Assignment.lcm)
+    heaviside_ = _takes(Assignment.heaviside)
+    sgn_ = _takes(Assignment.sgn)
+    renorm_ = _takes(Assignment.renorm)
+    cumsum_ = _takes(Assignment.cumsum)
+    cumprod_ = _takes(Assignment.cumprod)
+    addmv_ = _takes(Assignment.addmv)
+    addr_ = _takes(Assignment.addr)
+    addbmm_ = _takes(Assignment.addbmm)
+    baddbmm_ = _takes(Assignment.baddbmm)
+    bitwise_not_ = _takes(Assignment.bitwise_not)
+    bitwise_and_ = _takes(Assignment.bitwise_and)
+    bitwise_or_ = _takes(Assignment.bitwise_or)
+    bitwise_xor_ = _takes(Assignment.bitwise_xor)
+    masked_scatter_ = _takes(Assignment.masked_scatter)
+    index_put_ = _takes(Assignment.index_put)
+    index_reduce_ = _takes(Assignment.index_reduce)
+    put_ = _takes(Assignment.put)
+    bitwise_left_shift_ = _takes(Assignment.lshift)
+    bitwise_right_shift_ = _takes(Assignment.rshift)
+    eq_ = _takes_truth(Assignment.eq)
+    ne_ = _takes_truth(Assignment.ne)
+    lt_ = _takes_truth(Assignment.lt)
+    le_ = _takes_truth(Assignment.le)
+    gt_ = _takes_truth(Assignment.gt)
+    ge_ = _takes_truth(Assignment.ge)
+    logical_and_ = _takes_truth(Assignment.logical_and)
+    logical_or_ = _takes_truth(Assignment.logical_or)
+    logical_xor_ = _takes_truth(Assignment.logical_xor)
+    logical_not_ = _takes_truth(Assignment.logical_not)
+    squeeze_ = _becomes(Assignment.squeeze)
+    unsqueeze_ = _becomes(Assignment.unsqueeze)
+    transpose_ = _becomes(Assignment.transpose)
+    t_ = _becomes(Assignment.t)
+    absolute_ = abs_
+    negative_ = neg_
+    subtract_ = sub_
+    multiply_ = mul_
+    divide_ = div_
+    true_divide_ = div_
+    fix_ = trunc_
+    arcsin_ = asin_
+    arccos_ = acos_
+    arctan_ = atan_
+    arcsinh_ = asinh_
+    arccosh_ = acosh_
+    arctanh_ = atanh_
+    arctan2_ = atan2_
+    greater_ = gt_
+    greater_equal_ = ge_
+    less_ = lt_
+    less_equal_ = le_
+    not_equal_ = ne_
+    swapaxes_ = transpose_
+    swapdims_ = transpose_
+
+    def detach_(self) -> Self:
+        """From now on nothing flows through this tensor to what it was computed from.
+
+        >>> Tensor([1.0]).detach_().requires_grad
+        False
+        """
+        self.replace(self.detach())
+        self.requires_grad = False
+        return self
 
     def fill_(self, value: Any) -> Self:
         """Be `value` everywhere.
@@ -154,4 +277,46 @@ class Updating(Assignment):
         [1.0, 1.0]
         """
         made = type(self).rand(*self._sizes, device=self.device) < p
+        return self.assign(made.cast(self.dtype))
+
+    def log_normal_(self, mean: float = 1.0, std: float = 2.0) -> Self:
+        """Random numbers whose logarithm is normally distributed.
+
+        >>> Tensor.empty(2).log_normal_().shape
+        (2,)
+        """
+        made = type(self).normal(*self._sizes, mean=mean, std=std, device=self.device)
+        return self.assign(made.exp().cast(self.dtype))
+
+    def cauchy_(self, median: float = 0.0, sigma: float = 1.0) -> Self:
+        """Random numbers of Cauchy's distribution.
+
+        >>> Tensor.empty(2).cauchy_().shape
+        (2,)
+        """
+        angle = (type(self).rand(*self._sizes, device=self.device) - 0.5) * math.pi
+        return self.assign((angle.tan() * sigma + median).cast(self.dtype))
+
+    def geometric_(self, p: float) -> Self:
+        """How many tries of probability `p` the first success takes, 1 or more.
+
+        >>> Tensor.empty(2).geometric_(0.5).shape
+        (2,)
+        """
+        uniform = type(self).rand(*self._sizes, device=self.device)
+        tries = (1 - uniform).log() * (1 / math.log1p(-p)) if p < 1 else uniform * 0
+        return self.assign(tries.ceil().clip(1).cast(self.dtype))
+
+    def random_(self, low: int = 0, high: int | None = None) -> Self:
+        """Random integers, uniform in low..high - 1; with one number in 0..low - 1, without any up
+        to the largest of the dtype, or in floats to the largest that all are whole numbers up to.
+
+        >>> Tensor([7, 7]).random_(1).tolist()
+        [0, 0]
+        """
+        if high is None:
+            whole = {"float16": 1 << 11, "bfloat16": 1 << 8, "float32": 1 << 24}
+            limit = 1 << 31 if self.dtype.bits > 31 else 1 << (self.dtype.bits - 1)
+            low, high = 0, low or whole.get(self.dtype.name, limit - 1)
+        made = type(self).randint(*self._sizes, low=low, high=high, device=self.device)
         return self.assign(made.cast(self.dtype))

@@ -1,0 +1,282 @@
+"""Linear algebra by the factorisations and products there are: solutions by factors, condition,
+products of many, norms of vectors, systems of tensors.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import ShapeError
+from tilegrad.base.origin import composed
+from tilegrad.tensor.arranging import Arranging
+from tilegrad.tensor.core import describe
+from tilegrad.tensor.reduce import Axes
+from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.spelling import takes_dim
+
+__all__ = ["Algebra", "Factors"]
+
+
+class Factors(NamedTuple):
+    """What elimination leaves: L below the diagonal and U on and above it, and the row of the
+    matrix, from 0 on, that each row was.
+    """
+
+    LU: Any
+    pivots: Any
+
+
+class Algebra(Arranging):
+    """Linear algebra under PyTorch's names."""
+
+    __slots__ = ()
+
+    @property
+    def mH(self) -> Self:
+        """As `mT`: there are no complex numbers.
+
+        >>> Tensor([[1, 2]]).mH.tolist()
+        [[1], [2]]
+        """
+        return self.mT
+
+    @property
+    def H(self) -> Self:
+        """As `t`: there are no complex numbers.
+
+        >>> Tensor([[1, 2]]).H.tolist()
+        [[1], [2]]
+        """
+        return self.t()
+
+    def adjoint(self) -> Self:
+        """As `mT`: there are no complex numbers.
+
+        >>> Tensor([[1, 2]]).adjoint().tolist()
+        [[1], [2]]
+        """
+        return self.mT
+
+    # systems by their factors
+
+    @composed
+    def lu_factor(self) -> Factors:
+        """The factors of each square matrix, packed, and the order that elimination gave the rows;
+        `lu_solve` takes both.
+
+        Raises ShapeError unless this is square.
+
+        >>> packed, order = Tensor([[1.0, 2.0], [2.0, 2.0]]).lu_factor()
+        >>> packed.tolist(), order.tolist()
+        ([[2.0, 2.0], [0.5, 1.0]], [1, 0])
+        """
+        size = self._square("lu_factor")
+        made = self._matrices()._eliminated()
+        order = made._window(2, size, size + 1).detach().cast(dtypes.int32)
+        both = made._window(2, 0, size).cast(self._floating().dtype)
+        return Factors(both.reshape(self.shape), order.reshape(self.shape[:-1]))
+
+    @composed
+    def lu_solve(self, LU: Self, pivots: Self) -> Self:
+        """x with a @ x = self, for the factors of `a` that `lu_factor` gives.
+
+        Raises ShapeError if the sizes do not fit.
+
+        >>> a = Tensor([[2.0, 1.0], [4.0, 4.0]])
+        >>> Tensor([[3.0], [8.0]]).lu_solve(*a.lu_factor()).tolist()
+        [[1.0], [1.0]]
+        """
+        index = pivots.unsqueeze(-1).expand(*pivots.shape, self.shape[-1])
+        rows = self.expand(*pivots.shape[:-1], *self.shape[-2:]).gather(-2, index)
+        half = LU.solve_triangular(rows, upper=False, unitriangular=True)
+        return LU.solve_triangular(half, upper=True)
+
+    @composed
+    def cholesky_solve(self, L: Self, upper: bool = False) -> Self:
+        """x with a @ x = self, for a = L @ L^T (or L^T @ L of an `upper` triangle).
+
+        Raises ShapeError if the sizes do not fit.
+
+        >>> Tensor([[4.0]]).cholesky_solve(Tensor([[2.0]])).tolist()
+        [[1.0]]
+        """
+        first, last = (L.mT, L) if upper else (L, L.mT)
+        return last.solve_triangular(first.solve_triangular(self, upper=False), upper=True)
+
+    @composed
+    def cholesky_inverse(self, upper: bool = False) -> Self:
+        """The inverse of a = L @ L^T for this triangle L (or L^T @ L of an `upper` one).
+
+        Raises ShapeError unless this is square.
+
+        >>> Tensor([[2.0]]).cholesky_inverse().tolist()
+        [[0.25]]
+        """
+        size = self._square("cholesky_inverse")
+        unit = type(self).eye(size, dtype=self._floating().dtype, device=self.device)
+        return unit.expand(self.shape).cholesky_solve(self, upper)
+
+    @composed
+    def householder_product(self, tau: Self) -> Self:
+        """The first columns of the product of the reflections I - tau v v^T, whose v are below the
+        diagonal of this matrix, under a 1.
+
+        Raises ShapeError unless there are at least as many rows as columns, and these as `tau`.
+
+        >>> Tensor([[5.0], [1.0]]).householder_product(Tensor([1.0])).tolist()
+        [[0.0], [-1.0]]
+        """
+        rows, columns = self._matrix("householder_product")
+        count = tau._sizes[-1]
+        if not count <= columns <= rows:
+            raise ShapeError(
+                f"householder_product: {count} reflections for a matrix of {rows} by {columns}",
+                matrix=describe(self.uop),
+                line=here(),
+            )
+        x = self._floating()
+        unit = type(self).eye(rows, columns, dtype=x.dtype, device=x.device)
+        vectors = x.tril(-1) + unit
+        q = unit.expand(self.shape)
+        for k in reversed(range(count)):
+            v = vectors._window(self.ndim - 1, k, k + 1)
+            scale = tau._window(tau.ndim - 1, k, k + 1).unsqueeze(-1)
+            q = (q - v @ (v.mT @ q) * scale).contiguous()
+        return q
+
+    orgqr = householder_product
+
+    # products and norms
+
+    @composed
+    def vecdot(self, other: Self, dim: int = -1) -> Self:
+        """The sums of products along `dim`.
+
+        >>> Tensor([[1, 2], [3, 4]]).vecdot(Tensor([1, 1])).tolist()
+        [3, 7]
+        """
+        return (self * other).sum(dim)
+
+    @classmethod
+    def multi_dot(cls, *tensors: Any) -> Self:
+        """The product of matrices (the first and the last may be vectors), multiplied in the order
+        that takes the fewest multiplications. Given one by one or as a list.
+
+        Raises ShapeError if there are less than two, or sizes do not fit.
+
+        >>> Tensor.multi_dot([Tensor([[1, 2]]), Tensor([[1], [1]]), Tensor([[3]])]).tolist()
+        [[9]]
+        """
+        parts: list[Any] = cls._each(tensors)
+        if len(parts) < 2:
+            raise ShapeError("multi_dot: two matrices or more are needed", line=here())
+        is_row, is_column = parts[0].ndim == 1, parts[-1].ndim == 1
+        parts[0] = parts[0].unsqueeze(0) if is_row else parts[0]
+        parts[-1] = parts[-1].unsqueeze(1) if is_column else parts[-1]
+        sizes = [part._sizes[0] for part in parts] + [parts[-1]._sizes[1]]
+
+        @functools.cache
+        def best(first: int, last: int) -> tuple[int, int]:
+            """The multiplications that parts first..last take, and where they are split."""
+            if first == last:
+                return 0, first
+            edges = sizes[first] * sizes[last + 1]
+            return min(
+                (best(first, at)[0] + best(at + 1, last)[0] + edges * sizes[at + 1], at)
+                for at in range(first, last)
+            )
+
+        def product(first: int, last: int) -> Any:
+            if first == last:
+                return parts[first]
+            at = best(first, last)[1]
+            return product(first, at) @ product(at + 1, last)
+
+        made: Self = product(0, len(parts) - 1)
+        made = made.squeeze(-1) if is_column else made
+        return made.squeeze(0) if is_row else made
+
+    chain_matmul = multi_dot
+
+    @takes_dim
+    @composed
+    def vector_norm(self, ord: float = 2, axis: Axes = None, keepdim: bool = False) -> Self:
+        """The norm of vectors along `axis`, by default of all elements: as `norm`, and 0 (how many
+        are not zero), -inf (the smallest magnitude).
+
+        >>> Tensor([3.0, 0.0, -4.0]).vector_norm(0).item()
+        2.0
+        """
+        x = self._floating()
+        if ord == 0:
+            return x.ne(0).sum(axis, keepdim).cast(x.dtype)
+        if ord == -math.inf:
+            return x.abs().min(axis, keepdim)
+        return x.norm(ord, axis, keepdim)
+
+    @composed
+    def cond(self, p: float | str | None = None) -> Self:
+        """How much larger a matrix can make one vector than another: the largest singular value by
+        the smallest (p None or 2; the inverse for -2), or the `matrix_norm` p of the matrix times
+        that of its inverse.
+
+        Raises ShapeError as `matrix_norm`.
+
+        >>> Tensor([[4.0, 0.0], [0.0, 2.0]]).cond().item()
+        2.0
+        """
+        self._matrix("cond")
+        if p in (None, 2, -2):
+            values = self._floating().svdvals()
+            ratio = values.max(-1) / values.min(-1)
+            return ratio.reciprocal() if p == -2 else ratio
+        assert p is not None
+        return self.matrix_norm(p) * self.inv().matrix_norm(p)
+
+    # systems of tensors
+
+    @composed
+    def tensorinv(self, ind: int = 2) -> Self:
+        """The inverse with respect to `tensordot` over the first `ind` axes.
+
+        Raises ShapeError unless the first axes have as many elements as the rest.
+
+        >>> Tensor.eye(4).reshape(2, 2, 4).tensorinv().shape
+        (4, 2, 2)
+        """
+        first, rest = self._sizes[:ind], self._sizes[ind:]
+        size = math.prod(first)
+        if size != math.prod(rest) or ind < 1:
+            raise ShapeError(
+                f"tensorinv: {show_shape(first)} and {show_shape(rest)} have no inverse",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        return self.reshape(size, size).inv().reshape(*rest, *first)
+
+    @composed
+    def tensorsolve(self, other: Self, dims: Sequence[int] | None = None) -> Self:
+        """x with tensordot(self, x, x.ndim) = other; `dims` are moved to the end first.
+
+        Raises ShapeError if the sizes do not fit.
+
+        >>> Tensor([[2.0, 0.0], [0.0, 4.0]]).tensorsolve(Tensor([2.0, 4.0])).tolist()
+        [1.0, 1.0]
+        """
+        x = self
+        if dims is not None:
+            x = x.movedim(tuple(dims), tuple(range(x.ndim - len(dims), x.ndim)))
+        unknown = x._sizes[other.ndim :]
+        size = math.prod(unknown)
+        if size != math.prod(other._sizes):
+            raise ShapeError(
+                f"tensorsolve: {size} unknowns and {math.prod(other._sizes)} equations",
+                left=describe(self.uop),
+                right=describe(other.uop),
+                line=here(),
+            )
+        return x.reshape(size, size).solve(other.flatten()).reshape(unknown)

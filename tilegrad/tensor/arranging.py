@@ -1,0 +1,302 @@
+"""Tensors arranged side by side, chosen in groups, raised to powers, summed as they go, and the
+windows of signals.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import ShapeError
+from tilegrad.base.origin import composed
+from tilegrad.tensor.core import describe
+from tilegrad.tensor.picking import Picking
+from tilegrad.tensor.sizes import as_axis, here, show_shape
+from tilegrad.tensor.statistics import Ranked
+
+__all__ = ["Arranging"]
+
+
+class Arranging(Picking):
+    """Joining, choosing and summing under PyTorch's names."""
+
+    __slots__ = ()
+
+    # joined
+
+    concat = Picking.cat
+    concatenate = Picking.cat
+    row_stack = Picking.vstack
+    trapz = Picking.trapezoid
+
+    @classmethod
+    def _with_axes(cls, tensors: Any, shape: Any) -> Any:
+        """Each reshaped by `shape`; one tensor alone as it is given."""
+        several = len(tensors) > 1 or type(tensors[0]) in (list, tuple)
+        made = tuple(part.reshape(shape(part._sizes)) for part in cls._each(tensors))
+        return made if several else made[0]
+
+    @classmethod
+    def atleast_1d(cls, *tensors: Any) -> Any:
+        """Numbers as vectors of one element, the others as they are; a tuple of several.
+
+        >>> Tensor.atleast_1d(Tensor(3)).shape
+        (1,)
+        """
+        return cls._with_axes(tensors, lambda sizes: sizes or (1,))
+
+    @classmethod
+    def atleast_2d(cls, *tensors: Any) -> Any:
+        """Numbers and vectors as matrices of one row; a tuple of several.
+
+        >>> Tensor.atleast_2d(Tensor([3, 4])).shape
+        (1, 2)
+        """
+        return cls._with_axes(tensors, lambda sizes: (1,) * (2 - len(sizes)) + sizes)
+
+    @classmethod
+    def atleast_3d(cls, *tensors: Any) -> Any:
+        """With three axes: numbers as (1, 1, 1), vectors as (1, n, 1), matrices as (m, n, 1).
+
+        >>> Tensor.atleast_3d(Tensor([3, 4])).shape
+        (1, 2, 1)
+        """
+        return cls._with_axes(
+            tensors,
+            lambda sizes: {0: (1, 1, 1), 1: (1, *sizes, 1), 2: (*sizes, 1)}.get(len(sizes), sizes),
+        )
+
+    @classmethod
+    def column_stack(cls, *tensors: Any) -> Self:
+        """Side by side along axis 1, vectors as columns. Given one by one or as a list.
+
+        >>> Tensor.column_stack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+        [[1, 3], [2, 4]]
+        """
+        parts = [p if p.ndim > 1 else p.reshape(-1, 1) for p in cls._each(tensors)]
+        joined: Self = parts[0].cat(*parts[1:], dim=1)
+        return joined
+
+    @classmethod
+    def dstack(cls, *tensors: Any) -> Self:
+        """One behind the other, along axis 2. Given one by one or as a list.
+
+        >>> Tensor.dstack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
+        [[[1, 3], [2, 4]]]
+        """
+        parts = [cls.atleast_3d(part) for part in cls._each(tensors)]
+        joined: Self = parts[0].cat(*parts[1:], dim=2)
+        return joined
+
+    @staticmethod
+    def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
+        """The shape to which these broadcast.
+
+        Raises ShapeError if there is none.
+
+        >>> Tensor.broadcast_shapes((2, 1), (3,))
+        (2, 3)
+        """
+        given = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
+        made: list[int] = [1] * max(map(len, given), default=0)
+        for shape in given:
+            for place, size in enumerate(shape, len(made) - len(shape)):
+                if size != 1 and made[place] not in (1, size):
+                    raise ShapeError(
+                        f"broadcast_shapes: sizes {made[place]} and {size} of axis {place} differ",
+                        shapes=", ".join(map(show_shape, given)),
+                        line=here(),
+                    )
+                made[place] = size if size != 1 else made[place]
+        return tuple(made)
+
+    # chosen
+
+    @composed
+    def combinations(self, r: int = 2, with_replacement: bool = False) -> Self:
+        """All ways to choose `r` elements of this vector, each way once, a row for each.
+
+        Raises ShapeError unless this is a vector.
+
+        >>> Tensor([1, 2, 3]).combinations().tolist()
+        [[1, 2], [1, 3], [2, 3]]
+        """
+        if self.ndim != 1 or r < 0:
+            raise ShapeError(
+                f"combinations: {r} of a tensor {show_shape(self.shape)}",
+                tensor=describe(self.uop),
+                line=here(),
+                rule="0 or more of a vector",
+            )
+        choose = itertools.combinations_with_replacement if with_replacement else (
+            itertools.combinations
+        )  # fmt: skip
+        rows = list(choose(range(self._sizes[0]), r))
+        if not rows or not r:
+            return self._window(0, 0, 0).reshape(0, r) if r else self._window(0, 0, 0)
+        kind: Any = type(self)
+        picked: Self = self[kind(rows, dtype=dtypes.int32, device=self.device)]
+        return picked
+
+    @composed
+    def vander(self, N: int | None = None, *, increasing: bool = False) -> Self:
+        """The powers of each element, 0 to N - 1 (its number of them by default), along a new last
+        axis: the highest first, unless `increasing`.
+
+        >>> Tensor([2, 3]).vander(3).tolist()
+        [[4, 2, 1], [9, 3, 1]]
+        """
+        count = self._sizes[-1] if N is None else N
+        column = self.unsqueeze(-1)
+        if count < 1:
+            return column._window(self.ndim, 0, 0)
+        ones = column.const_like(1)
+        powers = ones.cat(column.expand(*self.shape, count - 1), dim=-1).cumprod(-1)
+        return powers if increasing else powers.flip(-1)
+
+    # summed
+
+    @composed
+    def cumulative_trapezoid(
+        self, x: Self | None = None, *, dx: float = 1.0, dim: int = -1
+    ) -> Self:
+        """The integral along `dim` by the trapezoid rule up to each place but the first, at the
+        places `x` or in steps `dx`.
+
+        >>> Tensor([1.0, 2.0, 3.0]).cumulative_trapezoid().tolist()
+        [1.5, 4.0]
+        """
+        axis = as_axis("cumulative_trapezoid", dim, self.ndim)
+        size = self._sizes[axis]
+        y = self._floating()
+        both = y.narrow(axis, 1, size - 1) + y.narrow(axis, 0, size - 1)
+        if x is None:
+            return both.cumsum(axis) * (dx / 2)
+        if x.ndim == 1 and self.ndim > 1:
+            x = x.reshape([size if place == axis else 1 for place in range(self.ndim)])
+        return (both * x.diff(dim=axis)).cumsum(axis) * 0.5
+
+    @composed
+    def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Any:
+        """As `median`, of what is not NaN; NaN if there is nothing else.
+
+        >>> Tensor([1.0, float("nan"), 3.0]).nanmedian().item()
+        1.0
+        """
+        if dim is None:
+            return self.flatten().nanmedian(0).values
+        axis = as_axis("nanmedian", dim, self.ndim)
+        values, places = self.sort(axis)
+        count = self.isnan().logical_not().sum(axis, keepdim=True)
+        middle = ((count - 1) // 2).clip(0)
+        picked = [part.gather(axis, middle) for part in (values, places)]
+        return Ranked(*(part if keepdim else part.squeeze(axis) for part in picked))
+
+    @composed
+    def nanquantile(self, q: Any, dim: int | None = None, keepdim: bool = False) -> Self:
+        """As `quantile` (by "linear"), of what is not NaN; NaN if there is nothing else.
+
+        Raises ShapeError if a share is not in 0..1.
+
+        >>> Tensor([1.0, float("nan"), 3.0]).nanquantile(0.5).item()
+        2.0
+        """
+        if dim is None:
+            flat = self.flatten().nanquantile(q, 0)
+            return flat.reshape(*flat.shape, *[1] * self.ndim) if keepdim else flat
+        axis = as_axis("nanquantile", dim, self.ndim)
+        given = list(q) if isinstance(q, (list, tuple)) else [q]
+        shares = [float(share.item() if hasattr(share, "item") else share) for share in given]
+        if not all(0 <= share <= 1 for share in shares):
+            raise ShapeError(f"nanquantile: shares {shares}", rule="0 to 1", line=here())
+        values = self.sort(axis)[0]
+        count = self.isnan().logical_not().sum(axis, keepdim=True)
+        found = []
+        for share in shares:
+            place = (count - 1).clip(0).cast(self.dtype) * share
+            low = place.floor()
+            below = values.gather(axis, low.cast(dtypes.int32))
+            above = values.gather(axis, place.ceil().cast(dtypes.int32))
+            made = below.lerp(above, place - low)
+            found.append(made if keepdim else made.squeeze(axis))
+        return found[0].stack(*found[1:]) if isinstance(q, (list, tuple)) else found[0]
+
+    @composed
+    def pdist(self, p: float = 2.0) -> Self:
+        """The p-distances of all pairs of rows, in the order (0, 1), (0, 2), ..., (1, 2), ...
+
+        Raises ShapeError unless this is a matrix.
+
+        >>> Tensor([[0.0, 0.0], [3.0, 4.0]]).pdist().tolist()
+        [5.0]
+        """
+        if self.ndim != 2:
+            raise ShapeError(
+                f"pdist: a matrix is needed, not {show_shape(self.shape)}",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        rows, columns = type(self).triu_indices(self._sizes[0], self._sizes[0], 1).unbind()
+        return (self[rows] - self[columns]).norm(p, -1)
+
+    # windows of signals
+
+    @classmethod
+    def _cosines(cls, length: int, periodic: bool, parts: Sequence[float], options: Any) -> Self:
+        """parts[0] - parts[1] cos(t) + parts[2] cos(2 t), t once around."""
+        if length < 2:
+            return cls.ones(length, **options)
+        around = 2 * math.pi / (length if periodic else length - 1)
+        angle: Self = cls.arange(length, device=options.pop("device", None)).double() * around
+        terms = [(angle * n).cos() * (part * (-1) ** n) for n, part in enumerate(parts)]
+        total: Any = sum(terms[1:], terms[0])
+        made: Self = total.cast(options.pop("dtype", None) or dtypes.default_float)
+        return made._wanting(options.pop("requires_grad", None))
+
+    @classmethod
+    def hann_window(cls, window_length: int, periodic: bool = True, **options: Any) -> Self:
+        """(1 - cos(t)) / 2, a period of t; with both ends unless `periodic`.
+
+        >>> Tensor.hann_window(4).tolist()
+        [0.0, 0.5, 1.0, 0.5]
+        """
+        return cls._cosines(window_length, periodic, (0.5, 0.5), options)
+
+    @classmethod
+    def hamming_window(
+        cls, window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46,
+        **options: Any,
+    ) -> Self:  # fmt: skip
+        """alpha - beta cos(t), a period of t; with both ends unless `periodic`.
+
+        >>> Tensor.hamming_window(4)[2].item()
+        1.0
+        """
+        return cls._cosines(window_length, periodic, (alpha, beta), options)
+
+    @classmethod
+    def blackman_window(cls, window_length: int, periodic: bool = True, **options: Any) -> Self:
+        """0.42 - 0.5 cos(t) + 0.08 cos(2 t), a period of t; with both ends unless `periodic`.
+
+        >>> Tensor.blackman_window(4)[1].round(decimals=2).item()
+        0.3400000035762787
+        """
+        return cls._cosines(window_length, periodic, (0.42, 0.5, 0.08), options)
+
+    @classmethod
+    def bartlett_window(cls, window_length: int, periodic: bool = True, **options: Any) -> Self:
+        """A triangle from 0 to 1 and back; with both ends unless `periodic`.
+
+        >>> Tensor.bartlett_window(4).tolist()
+        [0.0, 0.5, 1.0, 0.5]
+        """
+        if window_length < 2:
+            return cls.ones(window_length, **options)
+        middle = (window_length if periodic else window_length - 1) / 2
+        place = cls.arange(window_length, dtype=dtypes.float32, device=options.pop("device", None))
+        made: Self = 1 - (place * (1 / middle) - 1).abs()
+        kind = options.pop("dtype", None) or dtypes.default_float
+        return made.cast(kind)._wanting(options.pop("requires_grad", None))

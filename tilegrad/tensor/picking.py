@@ -1,0 +1,237 @@
+"""Writing to places that tensors name, and picking runs, modes and windows, as new tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
+from tilegrad.base.origin import composed
+from tilegrad.tensor.core import describe
+from tilegrad.tensor.numbers import Numbers
+from tilegrad.tensor.sizes import as_axis, here, show_shape
+from tilegrad.tensor.statistics import Ranked
+
+__all__ = ["Picking"]
+
+
+class Picking(Numbers):
+    """Places named by tensors."""
+
+    __slots__ = ()
+
+    # writing
+
+    @composed
+    def index_put(self, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Self:
+        """This tensor with `values` at the places `self[indices]`, as `x[indices] = values` writes
+        them; added to what is there, and to each other, with `accumulate`.
+
+        Raises as indexing does; ShapeError if `values` do not stretch to what `indices` pick.
+
+        >>> x = Tensor([1, 2, 3])
+        >>> x.index_put((Tensor([0, 0]),), Tensor([10, 5]), accumulate=True).tolist()
+        [16, 2, 3]
+        """
+        key = tuple(indices)
+        if not accumulate:
+            return self._written(key, values)
+        places, inside = self._places_named(self._completed(key))
+        if not places._has_elements():
+            return self
+        target = inside.where(places, -1).flatten()
+        parts = self._as_tensor(values).cast(self.dtype).expand(places.shape).flatten()
+        return self.flatten()._added_at(target, parts).reshape(self.shape)
+
+    @composed
+    def put(self, index: Self, source: Self, accumulate: bool = False) -> Self:
+        """This tensor with the elements of `source` at the places `index` of its flat form.
+
+        >>> Tensor([[1, 2], [3, 4]]).put(Tensor([3]), Tensor([9])).tolist()
+        [[1, 2], [3, 9]]
+        """
+        flat = self.flatten().index_put((index.flatten(),), source.flatten(), accumulate)
+        return flat.reshape(self.shape)
+
+    @composed
+    def index_reduce(
+        self, dim: int, index: Self, source: Self, reduce: str, *, include_self: bool = True
+    ) -> Self:
+        """This tensor with the slices of `source` folded in at the places `index` along `dim`, by
+        "prod", "mean", "amax" or "amin".
+
+        Raises as `index_add`; DTypeError for another `reduce`.
+
+        >>> Tensor([1, 2]).index_reduce(0, Tensor([0, 0]), Tensor([5, 3]), "amax").tolist()
+        [5, 2]
+        """
+        axis, places = self._along("index_reduce", dim, index, source._sizes)
+        return self.scatter_reduce(axis, places, source, reduce, include_self)
+
+    @composed
+    def masked_scatter(self, mask: Self, source: Self) -> Self:
+        """This tensor with the elements of `source`, in order, where `mask` is true. Nothing is
+        counted; where `source` has no more, its last element stands.
+
+        Raises ShapeError if `mask` does not stretch to this shape, or `source` has no element.
+
+        >>> Tensor([1, 2, 3]).masked_scatter(Tensor([True, False, True]), Tensor([7, 8])).tolist()
+        [7, 2, 8]
+        """
+        values = source.cast(self.dtype).flatten()
+        if not values._has_elements():
+            raise ShapeError(
+                "masked_scatter: the source has no element", tensor=describe(self.uop), line=here()
+            )
+        test = mask.cast(dtypes.bool).expand(self.shape)
+        rank = (test.flatten().cast(dtypes.int32).cumsum(0) - 1).clip(0, values._sizes[0] - 1)
+        return test.where(values._rows(rank).reshape(self.shape), self)
+
+    @composed
+    def diagonal_scatter(self, src: Self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
+        """This tensor with `src` as its `diagonal`.
+
+        Raises ShapeError unless `src` has the shape of that diagonal.
+
+        >>> Tensor([[1, 2], [3, 4]]).diagonal_scatter(Tensor([8, 9])).tolist()
+        [[8, 2], [3, 9]]
+        """
+        wanted = self.diagonal(offset, dim1, dim2).shape
+        if src.shape != wanted:
+            raise ShapeError(
+                f"diagonal_scatter: a source of {show_shape(src.shape)}, a diagonal of "
+                f"{show_shape(wanted)}",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        x = self.movedim((dim1, dim2), (-2, -1))
+        height, width = x._sizes[-2:]
+        column = self._places(width).reshape(1, width)
+        is_there = (column - self._places(height).reshape(height, 1)).eq(offset)
+        above = max(-offset, 0)
+        rows = src.pad((above, height - above - src._sizes[-1])).unsqueeze(-1)
+        return is_there.where(rows.cast(self.dtype), x).movedim((-2, -1), (dim1, dim2))
+
+    # picking
+
+    def nonzero_static(self, *, size: int, fill_value: int = -1) -> Self:
+        """As `nonzero` with `size`.
+
+        >>> Tensor([0, 7]).nonzero_static(size=2).tolist()
+        [[1], [-1]]
+        """
+        return self.nonzero(size=size, fill_value=fill_value)
+
+    @composed
+    def unique_consecutive(
+        self, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+    ) -> Any:
+        """The first element of each run of equal ones; slices along `dim`, if it is given.
+
+        With `return_inverse` also, for each element, the number of its run, and with
+        `return_counts` the lengths of the runs; both as int32. The runs are counted now.
+
+        >>> values, counts = Tensor([3, 3, 1, 3]).unique_consecutive(return_counts=True)
+        >>> values.tolist(), counts.tolist()
+        ([3, 1, 3], [2, 1, 1])
+        """
+        axis = 0 if dim is None else as_axis("unique_consecutive", dim, self.ndim)
+        slices = self.flatten() if dim is None else self.movedim(axis, 0)
+        number = slices._sizes[0]
+        rows = slices.detach().reshape(number, -1)
+        is_first = rows.ne(rows.roll(1, 0)).any(1) | self._places(number).eq(0)
+        run = is_first.cast(dtypes.int32).cumsum(0) - 1
+        starts = is_first.nonzero().reshape(-1)
+        found = slices[starts]
+        made = [found if dim is None else found.movedim(0, axis)]
+        if return_inverse:
+            made.append(run.reshape(self.shape) if dim is None else run)
+        if return_counts:
+            ends = starts._window(0, min(1, starts._sizes[0]), starts._sizes[0])
+            made.append(ends.cat(starts.const_like(number)._window(0, 0, 1)) - starts
+                        if starts._sizes[0] else starts)  # fmt: skip
+        return tuple(made) if len(made) > 1 else made[0]
+
+    @composed
+    def mode(self, dim: int = -1, keepdim: bool = False) -> Ranked:
+        """The value along `dim` that occurs most often, of several the smallest, and the last of
+        its places.
+
+        Raises ShapeError if there is no element.
+
+        >>> made = Tensor([3, 1, 3, 1, 2]).mode()
+        >>> made.values.item(), made.indices.item()
+        (1, 3)
+        """
+        axis = as_axis("mode", dim, self.ndim)
+        size = self._sizes[axis]
+        if not size:
+            raise ShapeError("mode: there is no element", tensor=describe(self.uop), line=here())
+        values, places = self.sort(axis)
+        at = self._places(size).reshape([-1 if n == axis else 1 for n in range(self.ndim)])
+        is_first = values.ne(values.roll(1, axis)) | at.eq(0)
+        # How far each element is in its run: farthest at the end of the longest.
+        start = is_first.where(at, 0).cummax(axis)
+        longest = (at - start).argmax(axis, keepdim=True)
+        picked = [part.gather(axis, longest) for part in (values, places)]
+        return Ranked(*(part if keepdim else part.squeeze(axis) for part in picked))
+
+    @composed
+    def unravel_index(self, shape: int | Sequence[int]) -> tuple[Self, ...]:
+        """The indices along each axis of `shape` of these places in its row-major order.
+
+        Raises DTypeError unless this tensor is integer.
+
+        >>> [part.tolist() for part in Tensor([1, 5]).unravel_index((2, 3))]
+        [[0, 1], [1, 2]]
+        """
+        if not self.dtype.is_int:
+            raise DTypeError(
+                f"unravel_index: integers are needed, not {self.dtype.name}",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        steps = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+        return tuple(self // step % extent for step, extent in zip(steps, sizes))
+
+    @composed
+    def as_strided(
+        self, size: Sequence[int], stride: Sequence[int], storage_offset: int = 0
+    ) -> Self:
+        """The elements whose places in this tensor's row-major order are `storage_offset` plus the
+        sum of each index times its `stride`. What it gives are values, no view.
+
+        Raises IndexBoundsError if a place is outside, ShapeError unless there is a stride for each
+        size.
+
+        >>> Tensor([1, 2, 3, 4]).as_strided((3, 2), (1, 1)).tolist()
+        [[1, 2], [2, 3], [3, 4]]
+        """
+        if len(size) != len(stride):
+            raise ShapeError(
+                f"as_strided: {len(size)} sizes and {len(stride)} strides", line=here()
+            )
+        flat, count = self.flatten(), math.prod(self._sizes)
+        last = storage_offset + sum((n - 1) * step for n, step in zip(size, stride))
+        if 0 not in size and not (storage_offset >= 0 and last < count):
+            raise IndexBoundsError(
+                f"as_strided: places {storage_offset} to {last} of {count} elements",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        place = self._places(1).reshape([1] * len(size)) + storage_offset
+        for axis, (extent, step) in enumerate(zip(size, stride)):
+            along = self._places(extent) * step
+            place = place + along.reshape([-1 if n == axis else 1 for n in range(len(size))])
+        return flat[place] if 0 not in size else self.flatten()._window(0, 0, 0).reshape(*size)
+
+    def split_with_sizes(self, split_sizes: Sequence[int], dim: int = 0) -> tuple[Self, ...]:
+        """`split` with the size of each piece.
+
+        >>> [part.tolist() for part in Tensor([1, 2, 3]).split_with_sizes([1, 2])]
+        [[1], [2, 3]]
+        """
+        return self.split(list(split_sizes), dim)

@@ -1,0 +1,222 @@
+"""Fourier transforms along several axes, those of signals with real spectra, and frequencies.
+
+As in fft.py a complex number is a pair along the last axis, which `dim` does not count.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, Self
+
+from tilegrad.base.errors import ShapeError
+from tilegrad.base.origin import composed
+from tilegrad.tensor.core import describe
+from tilegrad.tensor.fft import Fourier
+from tilegrad.tensor.sizes import here
+
+__all__ = ["Spectra"]
+
+Sizes = Sequence[int] | None
+
+
+class Spectra(Fourier):
+    """Transforms along several axes; `s` are the sizes to cut or fill them to, `dim` the axes, by
+    default as many of the last as `s` names, or all.
+    """
+
+    __slots__ = ()
+
+    @composed
+    def fftn(self, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Self:
+        """`fft` along several axes.
+
+        Raises as `fft`; ShapeError unless there is an axis for each size.
+
+        >>> Tensor.ones(2, 2, 2).fftn()[0, 0].tolist()
+        [4.0, 4.0]
+        """
+        x = self
+        for size, axis in self._sized_axes("fftn", self.ndim - 1, s, dim):
+            x = x.fft(size, axis, norm)
+        return x
+
+    @composed
+    def ifftn(self, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Self:
+        """The inverse of `fftn`.
+
+        Raises as `fftn`.
+
+        >>> Tensor.ones(2, 2, 2).ifftn()[0, 0].tolist()
+        [1.0, 1.0]
+        """
+        x = self
+        for size, axis in self._sized_axes("ifftn", self.ndim - 1, s, dim):
+            x = x.ifft(size, axis, norm)
+        return x
+
+    @composed
+    def rfftn(self, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Self:
+        """The transform of real numbers along several axes: `rfft` along the last of them.
+
+        Raises as `fftn`.
+
+        >>> Tensor.ones(2, 4).rfftn().shape
+        (2, 3, 2)
+        """
+        pairs = self._sized_axes("rfftn", self.ndim, s, dim)
+        size, axis = pairs[-1]
+        x = self.rfft(size, axis, norm)
+        for size, axis in pairs[:-1]:
+            x = x.fft(size, axis, norm)
+        return x
+
+    @composed
+    def irfftn(self, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Self:
+        """The real numbers whose `rfftn` this is; without `s` the last size is even.
+
+        Raises as `fftn`.
+
+        >>> Tensor.ones(2, 4).rfftn().irfftn().tolist()
+        [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
+        """
+        pairs = self._sized_axes("irfftn", self.ndim - 1, s, dim)
+        x = self
+        for size, axis in pairs[:-1]:
+            x = x.ifft(size, axis, norm)
+        size, axis = pairs[-1]
+        return x.irfft(size, axis, norm)
+
+    def fft2(self, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None) -> Self:
+        """`fftn` along two axes.
+
+        >>> Tensor.ones(2, 2, 2).fft2()[0, 0].tolist()
+        [4.0, 4.0]
+        """
+        return self.fftn(s, dim, norm)
+
+    def ifft2(
+        self, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None
+    ) -> Self:
+        """The inverse of `fft2`.
+
+        >>> Tensor.ones(2, 2, 2).ifft2()[0, 0].tolist()
+        [1.0, 1.0]
+        """
+        return self.ifftn(s, dim, norm)
+
+    def rfft2(
+        self, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None
+    ) -> Self:
+        """`rfftn` along two axes.
+
+        >>> Tensor.ones(2, 4).rfft2()[0, 0, 0].item()
+        8.0
+        """
+        return self.rfftn(s, dim, norm)
+
+    def irfft2(
+        self, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None
+    ) -> Self:
+        """The inverse of `rfft2`.
+
+        >>> Tensor.ones(2, 2).rfft2().irfft2().tolist()
+        [[1.0, 1.0], [1.0, 1.0]]
+        """
+        return self.irfftn(s, dim, norm)
+
+    def _sized_axes(
+        self, name: str, ndim: int, s: Sizes, dim: Sizes
+    ) -> list[tuple[int | None, int]]:
+        """For each axis the size that it is transformed in, None its own."""
+        if dim is None:
+            dim = range(ndim) if s is None else range(ndim - len(s), ndim)
+        if not dim or (s is not None and len(s) != len(dim)):
+            raise ShapeError(
+                f"{name}: {len(s or ())} sizes for {len(dim)} axes",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        # Counted from the end, where pairs are not counted.
+        axes = [axis - ndim if axis >= 0 else axis for axis in dim]
+        sizes = [None] * len(axes) if s is None else [None if n == -1 else n for n in s]
+        return list(zip(sizes, axes))
+
+    # signals whose spectrum is real
+
+    @composed
+    def hfft(self, n: int | None = None, dim: int = -1, norm: str | None = None) -> Self:
+        """The real transform of a signal whose second half, not given, is the conjugate of the
+        first; `n` of them, by default twice the size less one.
+
+        Raises as `irfft`.
+
+        >>> Tensor([[1.0, 0.0], [1.0, 0.0]]).hfft().tolist()
+        [2.0, 0.0]
+        """
+        turned = {"forward": "backward", "ortho": "ortho"}.get(norm or "", "forward")
+        return self._conjugated().irfft(n, dim, turned)
+
+    @composed
+    def ihfft(self, n: int | None = None, dim: int = -1, norm: str | None = None) -> Self:
+        """The inverse of `hfft`.
+
+        Raises as `rfft`.
+
+        >>> Tensor([2.0, 0.0]).ihfft()[:, 0].tolist()
+        [1.0, 1.0]
+        """
+        turned = {"forward": "backward", "ortho": "ortho"}.get(norm or "", "forward")
+        return self.rfft(n, dim, turned)._conjugated()
+
+    def _conjugated(self) -> Self:
+        kind: Any = type(self)
+        signs: Self = kind([1.0, -1.0], device=self.device)
+        return self * signs.cast(self.dtype)
+
+    # frequencies
+
+    def fftshift(self, dim: int | Sequence[int] | None = None) -> Self:
+        """The frequency 0 in the middle of each axis of `dim`, by default of all: of complex
+        numbers say which, as the pairs are an axis too.
+
+        >>> Tensor.fftfreq(4).fftshift().tolist()
+        [-0.5, -0.25, 0.0, 0.25]
+        """
+        return self._rolled_by_half(dim, 0)
+
+    def ifftshift(self, dim: int | Sequence[int] | None = None) -> Self:
+        """The inverse of `fftshift`.
+
+        >>> Tensor([1, 2, 3]).fftshift().ifftshift().tolist()
+        [1, 2, 3]
+        """
+        return self._rolled_by_half(dim, 1)
+
+    def _rolled_by_half(self, dim: int | Sequence[int] | None, more: int) -> Self:
+        axes = range(self.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+        shifts = [(self._sizes[axis] + more) // 2 for axis in axes]
+        return self.roll(shifts, list(axes))
+
+    @classmethod
+    def fftfreq(cls, n: int, d: float = 1.0, **options: Any) -> Self:
+        """The frequencies of `fft`, in cycles per unit of the distance `d` of samples.
+
+        >>> Tensor.fftfreq(4).tolist()
+        [0.0, 0.25, -0.5, -0.25]
+        """
+        kind: Any = cls
+        places = list(itertools.chain(range((n + 1) // 2), range(-(n // 2), 0)))
+        made: Self = kind([place / (n * d) for place in places], **options)
+        return made
+
+    @classmethod
+    def rfftfreq(cls, n: int, d: float = 1.0, **options: Any) -> Self:
+        """The frequencies of `rfft`.
+
+        >>> Tensor.rfftfreq(4).tolist()
+        [0.0, 0.25, 0.5]
+        """
+        kind: Any = cls
+        made: Self = kind([place / (n * d) for place in range(n // 2 + 1)], **options)
+        return made
