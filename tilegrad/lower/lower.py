@@ -22,6 +22,7 @@ from tilegrad.lower.lanes import use_lanes
 from tilegrad.lower.linearize import linearize
 from tilegrad.lower.peel import peel
 from tilegrad.lower.reduce import place_accumulators
+from tilegrad.lower.skip import skip_turns
 from tilegrad.lower.transpose import turn_tiles
 from tilegrad.target import Target
 
@@ -32,6 +33,8 @@ Pass = Callable[[UOp, Target], UOp]
 PASSES: tuple[tuple[str, Pass], ...] = (
     # While ranges are whole: afterwards an accumulator in memory would have to find its copies.
     ("lower.blocks", block_folds),
+    # After blocks, which ask for the first turn of a loop; before lanes, while indices are sums.
+    ("lower.skip", skip_turns),
     # Before the rest is written out, so that a vector is one node and not sixteen. Scalar targets
     # write out all.
     ("lower.lanes", lambda ast, target: use_lanes(ast, target) if target.has_vectors else ast),

@@ -1,0 +1,109 @@
+"""Folds run over the turns that count, and compute the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilegrad import Device, Tensor
+from tilegrad.base.dtype import dtypes
+from tilegrad.engine.kernel import Kernel, Opt, OptOps
+from tilegrad.ir.args import KernelInfo
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import simplify
+from tilegrad.ir.uop import UOp
+from tilegrad.lower.skip import skip_turns
+from tilegrad.target import Target, cuda_target
+
+TARGET = Device["CPU"].target
+SIZE = 7
+
+
+def window(places: int, stride: int, dilation: int, before: int, fold: Ops = Ops.ADD) -> UOp:
+    """out[y] = sum of a[y * stride + k * dilation - before] * w[k] over k, zeros around a."""
+    count = (SIZE + 2 * before - dilation * (places - 1) - 1) // stride + 1
+    out, a, w = (
+        UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(size), (), slot)
+        for slot, size in enumerate((count, SIZE, places))
+    )
+    y, k = UOp.range(count, 0, Axis.LOOP), UOp.range(places, 1, Axis.REDUCE)
+    at = simplify(y * stride + k * dilation - before)
+    gate = (at >= 0) & (at < SIZE)
+    value = a.load(at, UOp.const(dtypes.float32, 0), gate) * w.load(k)
+    total = UOp(Ops.REDUCE, dtypes.float32, (value, k), fold)
+    return UOp(Ops.SINK, dtypes.void, (out.store(y, total),), KernelInfo("r", (0, 1)))
+
+
+def turns(ast: UOp) -> list[int]:
+    """How often the fold's loop runs, for each y."""
+    (fold,) = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    (extent,) = fold.src[1].src
+    (y,) = [node for node in ast.toposort() if node.op is Ops.RANGE and node.arg[0] == 0]
+    at = [simplify(extent, {y: UOp.const(dtypes.index, row)}) for row in range(y.src[0].arg)]
+    return [each.arg for each in at]
+
+
+def needed(places: int, stride: int, dilation: int, before: int) -> list[int]:
+    rows = range((SIZE + 2 * before - dilation * (places - 1) - 1) // stride + 1)
+    at = [[y * stride + k * dilation - before for k in range(places)] for y in rows]
+    return [sum(0 <= each < SIZE for each in row) for row in at]
+
+
+SHAPES: list[tuple[int, int, int, int]] = [
+    (3, 1, 1, 1),
+    (5, 1, 1, 4),
+    (3, 2, 1, 1),
+    (3, 1, 2, 2),
+    (4, 3, 2, 5),
+    (2, 1, 1, 9),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("is_staged", [False, True])
+def test_turns_are_those_that_count(shape: tuple[int, int, int, int], is_staged: bool) -> None:
+    ast = window(*shape)
+    if is_staged:
+        kernel = Kernel(ast, replace(TARGET, has_mask=False)).apply_opts([Opt(OptOps.STAGE, -1, 1)])
+        ast = kernel.ast
+    assert turns(skip_turns(ast, TARGET)) == needed(*shape)
+
+
+def test_no_gate_is_left_where_none_is_closed() -> None:
+    made = skip_turns(window(3, 1, 1, 1), TARGET)
+    assert [len(node.src) for node in made.toposort() if node.op is Ops.LOAD] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("fold", "target"), [(Ops.MAX, TARGET), (Ops.ADD, cuda_target("sm_80"))], ids=["max", "blocks"]
+)
+def test_what_stays(fold: Ops, target: Target) -> None:
+    """A zero counts where the largest is asked for; lanes of a block take their turns together."""
+    ast = window(3, 1, 1, 1, fold)
+    assert skip_turns(ast, target) is ast
+
+
+def reference(x: Any, w: Any, stride: int, pad: int) -> Any:
+    x = np.pad(x.astype("d"), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    view = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], (2, 3))
+    return np.einsum("nchwyx,ocyx->nohw", view[:, :, ::stride, ::stride], w)
+
+
+@pytest.mark.parametrize(("side", "kernel", "stride", "pad"), [(7, 3, 1, 1), (9, 5, 2, 3)])
+def test_convolutions_and_their_gradients(side: int, kernel: int, stride: int, pad: int) -> None:
+    random = np.random.default_rng(1)
+    x = random.standard_normal((3, 32, side, side), np.float32)
+    w = random.standard_normal((48, 32, kernel, kernel), np.float32)
+    given, weight = Tensor(x), Tensor(w)
+    out = given.conv2d(weight, stride=stride, padding=pad)
+    expected = reference(x, w, stride, pad)
+    g = random.standard_normal(expected.shape, np.float32)
+    (found,) = out.gradient(given, gradient=Tensor(g))
+    np.testing.assert_allclose(out.numpy(), expected, rtol=1e-4, atol=1e-4)
+    # The gradient of a linear function, by what it does to directions.
+    direction = random.standard_normal(x.shape, np.float32)
+    along = (reference(direction, w, stride, pad) * g).sum()
+    np.testing.assert_allclose((found.numpy().astype("d") * direction).sum(), along, rtol=1e-4)
