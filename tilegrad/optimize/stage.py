@@ -1,13 +1,14 @@
 """STAGE: copy the part of an operand that the inner loops need, packed, to memory nearer by.
 
 The part becomes a DEFINE_LOCAL that lives inside the loops outside of it, filled by a nest of its
-own. On a CPU the place is scratch that stays in a cache; on a target with blocks it is shared
-memory, filled by all lanes between barriers.
+own: scratch that stays in a cache. Targets with blocks have other ways, matrix units and groups,
+whose operands pass through shared memory.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tilegrad.base.dtype import Place, Pointer, dtypes
@@ -26,6 +27,7 @@ __all__ = ["MOST_SCRATCH", "operand_of", "stage"]
 
 # Scratch lies on the stack of a thread, of which systems give 8 MiB.
 MOST_SCRATCH = 4 << 20
+_WRITTEN = (Axis.UPCAST, Axis.UNROLL)
 
 
 def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
@@ -39,6 +41,42 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
     the loop K
     """
     operand, order = opt.arg if isinstance(opt.arg, tuple) else (opt.arg, None)
+    axis = _axis(ast, opt, target)
+    load = operand_of(ast, operand)
+    if load is None:
+        raise OptError(
+            f"stage: no one value {operand}",
+            opt=opt,
+            names="a parameter that is loaded at one place, or -1, -2 for what the largest fold "
+            "combines, -3, -4 for what that is cast from",
+        )
+    loops = loop_order(ast)
+    around = loops[: loops.index(axis) + 1] if axis is not None else []
+    outer = [part for part in around if part.arg[1] not in _WRITTEN]
+    inner = [part for part in loops if part in load.ranges and part not in outer]
+    if not inner:
+        raise OptError(f"stage: no loop inside axis {opt.axis} uses operand {operand}", opt=opt)
+    if order is not None:
+        if sorted(order) != list(range(len(inner))):
+            raise OptError(
+                f"stage: {order} does not order the {len(inner)} inner ranges of operand {operand}",
+                opt=opt,
+            )
+        inner = [inner[place] for place in order]
+    packed = dimensions(load, inner) if order is None else _in_order(load, inner)
+    is_written = inner[-1].arg[1] in _WRITTEN
+    copy = _copy(load, packed, is_written, target, next_number(ast))
+    memory = _scratch(ast, load, copy.size, outer, opt, target)
+    filled = memory.store(simplify(copy.filled_at), copy.value).end(*copy.nest)
+    read = memory.after(filled).load(simplify(copy.read_at), dtype=load.dtype)
+    return simplify(ast.substitute({load: read}))
+
+
+def _axis(ast: UOp, opt: Opt, target: Target) -> UOp | None:
+    """The loop of which each turn fills the copy anew; None if it is filled once.
+
+    Raises OptError where no copy can stand.
+    """
     axes = axes_of(ast)
     if opt.axis is None or not -1 <= opt.axis < len(axes):
         raise OptError(f"stage: axis {opt.axis} of a kernel with {len(axes)} axes", opt=opt)
@@ -50,87 +88,92 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
         )
     if any(part.arg[1] is Axis.THREAD for part in axes):
         raise OptError("stage: the kernel is cut into chunks already", opt=opt)
-    load = operand_of(ast, operand)
-    if load is None:
-        raise OptError(
-            f"stage: no one value {operand}",
-            opt=opt,
-            names="a parameter that is loaded at one place, or -1, -2 for what the largest fold "
-            "combines, -3, -4 for what that is cast from",
-        )
-    loops = loop_order(ast)
-    depth = -1 if opt.axis == -1 else loops.index(axes[opt.axis])
-    used = load.ranges
-    outer = [part for part in loops[: depth + 1] if part.arg[1] not in (Axis.UPCAST, Axis.UNROLL)]
-    inner = [part for part in loops if part in used and part not in outer]
-    if not inner:
-        raise OptError(f"stage: no loop inside axis {opt.axis} uses operand {operand}", opt=opt)
-    if order is not None:
-        if sorted(order) != list(range(len(inner))):
-            raise OptError(
-                f"stage: {order} does not order the {len(inner)} inner ranges of operand {operand}",
-                opt=opt,
-            )
-        inner = [inner[place] for place in order]
-    packed = [Dimension({part: 1}) for part in inner]
-    if order is None:
-        packed = dimensions(load, inner)
-    elif len(packed) > 1 and (joined := join(load, *packed[-2:])) is not None:
+    return None if opt.axis == -1 else axes[opt.axis]
+
+
+def _in_order(load: UOp, ranges: Sequence[UOp]) -> list[Dimension]:
+    """A dimension for each of `ranges`, but two for which one goes on where the next ends are one:
+    the last two, or else the two before the last.
+    """
+    packed = [Dimension({part: 1}) for part in ranges]
+    if len(packed) > 1 and (joined := join(load, *packed[-2:])) is not None:
         packed[-2:] = [joined]
     elif len(packed) > 2 and (joined := join(load, *packed[-3:-1])) is not None:
         packed[-3:-1] = [joined]
-    is_written = inner[-1].arg[1] in (Axis.UPCAST, Axis.UNROLL)
-    lanes = [_lanes(each, packed[-1], is_written, load, target) for each in packed]
+    return packed
+
+
+class _Copy(NamedTuple):
+    """How a copy of `size` elements is filled, and where an element is found in it.
+
+    Attributes:
+        nest: the ranges that fill it.
+        filled_at, value: the place and the element, over these ranges.
+        read_at: the place, over the ranges of the kernel.
+    """
+
+    size: int
+    nest: list[UOp]
+    filled_at: UOp
+    value: UOp
+    read_at: UOp
+
+
+def _copy(
+    load: UOp, packed: list[Dimension], is_written: bool, target: Target, number: int
+) -> _Copy:
+    """The copy of `load` with the dimensions `packed`, by ranges that count from `number`;
+    `is_written` if the last one is written out where it is read.
+    """
+    last = packed[-1]
+    lanes = [_lanes(each, last, is_written, load, target) for each in packed]
     groups = _groups(load, packed, is_written, target)
     if groups is not None:
-        lanes[groups.outer], lanes[groups.rows] = (
-            groups.amount // packed[-1].extent,
-            groups.together,
-        )
+        lanes[groups.outer], lanes[groups.rows] = groups.amount // last.extent, groups.together
     extents = [-(-each.extent // count) * count for each, count in zip(packed, lanes, strict=True)]
-    size = int(prod(extents))
-    others = [node for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
-    nbytes = size * load.dtype.itemsize + sum(_nbytes(node) for node in others)
-    if nbytes > min(target.cache_bytes[-1], MOST_SCRATCH):
-        raise OptError(
-            f"stage: {nbytes} bytes of scratch, {target.name} has "
-            f"{min(target.cache_bytes[-1], MOST_SCRATCH)}",
-            opt=opt,
-        )
-    memory = UOp(
-        Ops.DEFINE_LOCAL,
-        load.dtype.ptr(size, Place.SCRATCH),
-        tuple(part for part in outer if part in used),
-        1 + max((node.arg for node in others), default=-1),
-    )
-    number = next_number(ast)
     nest: list[UOp] = []
-    position, filled_at = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, 0)
+    read_at, filled_at = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, 0)
     fresh: dict[UOp, UOp] = {}
     outside: list[UOp] = []
     run: UOp | None = None
-    for position_in, (each, count, extent) in enumerate(zip(packed, lanes, extents, strict=True)):
-        if groups is not None and position_in == groups.outer:
-            run, parts = _place(extent * packed[-1].extent, groups.amount, number)
+    for rank, (each, count, extent) in enumerate(zip(packed, lanes, extents, strict=True)):
+        if groups is not None and rank == groups.outer:
+            run, parts = _place(extent * last.extent, groups.amount, number)
             number, nest = number + 2, nest + parts
             fresh |= groups.run.ranges_at(run)
-            place = run // packed[-1].extent
-        elif groups is not None and run is not None and each is packed[-1]:
+            place = run // last.extent
+        elif groups is not None and run is not None and each is last:
             place = run % each.extent
         else:
             place, parts = _place(extent, count, number)
             number, nest = number + 2, nest + parts
             fresh |= each.ranges_at(place)
-        position, filled_at = position * extent + each.position, filled_at * extent + place
+        read_at, filled_at = read_at * extent + each.position, filled_at * extent + place
         if extent != each.extent:
             outside.append(place < each.extent)
-    copied = load.substitute(fresh)
+    value = load.substitute(fresh)
     for inside in outside:
-        loads = [node for node in copied.toposort() if node.op is Ops.LOAD]
-        copied = copied.substitute({node: gated_load(node, inside) for node in loads})
-    filled = memory.store(simplify(filled_at), copied).end(*nest)
-    read = memory.after(filled).load(simplify(position), dtype=load.dtype)
-    return simplify(ast.substitute({load: read}))
+        loads = [node for node in value.toposort() if node.op is Ops.LOAD]
+        value = value.substitute({node: gated_load(node, inside) for node in loads})
+    return _Copy(int(prod(extents)), nest, filled_at, value, read_at)
+
+
+def _scratch(ast: UOp, load: UOp, size: int, outer: Sequence[UOp], opt: Opt, target: Target) -> UOp:
+    """Memory for `size` elements, anew in each turn of those loops `outer` that `load` depends on.
+
+    Raises OptError if there is not so much.
+    """
+    others = [node for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
+    nbytes = size * load.dtype.itemsize + sum(_nbytes(node) for node in others)
+    most = min(target.cache_bytes[-1], MOST_SCRATCH)
+    if nbytes > most:
+        raise OptError(f"stage: {nbytes} bytes of scratch, {target.name} has {most}", opt=opt)
+    return UOp(
+        Ops.DEFINE_LOCAL,
+        load.dtype.ptr(size, Place.SCRATCH),
+        tuple(part for part in outer if part in load.ranges),
+        1 + max((node.arg for node in others), default=-1),
+    )
 
 
 def _nbytes(memory: UOp) -> int:
