@@ -12,7 +12,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.approximation import LOG1P
+from tilegrad.tensor.approximation import LOG1P, NORMAL_MIDDLE, NORMAL_TAIL
 from tilegrad.tensor.core import compute
 from tilegrad.tensor.functions import Functions
 from tilegrad.tensor.sizes import here
@@ -137,7 +137,7 @@ class Activations(Functions):
         Raises DTypeError for another `approximate`.
 
         >>> Tensor([-100.0, 100.0]).gelu().tolist()
-        [-0.0, 100.0]
+        [0.0, 100.0]
         """
         if approximate not in ("none", "tanh"):
             raise DTypeError(
@@ -146,11 +146,25 @@ class Activations(Functions):
                 line=here(),
             )
         if approximate == "none":
-            return self._in_float(lambda x: x * 0.5 * ((x * math.sqrt(0.5)).erf() + 1))
+            return self._in_float(Activations._times_normal)
         # (1 + tanh(y)) / 2 is sigmoid(2 y)
         return self._in_float(
             lambda x: x * ((x + x * x * x * 0.044715) * (2 * math.sqrt(2 / math.pi))).sigmoid()
         )
+
+    def _times_normal(self) -> Self:
+        """self * Phi(self), with Phi the normal distribution function; of float32 without a
+        division, and as exact as float32 allows also far below zero, where 1 + erf is rounded.
+        """
+        if self.dtype is dtypes.float64:
+            return self * 0.5 * ((self * math.sqrt(0.5)).erf() + 1)
+        size, square = self.abs(), self.square()
+        inside = (square > 2).where(2, square)
+        middle = self * self._times_plus(inside._powers(NORMAL_MIDDLE), 0.5)
+        limited = (size > 6).where(6, size)
+        root = (limited - 2.75)._powers(NORMAL_TAIL) * (6 - limited)
+        tail = (-limited)._times_plus(root.square().square(), self.maximum(0))
+        return (size < 1.4).where(middle, tail)
 
     def quick_gelu(self) -> Self:
         """self * sigmoid(1.702 * self).
