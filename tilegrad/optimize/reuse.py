@@ -62,92 +62,152 @@ class Reuse:
 
 def find_reuse(ast: UOp, fold: UOp, target: Target) -> Reuse | None:
     """The two axes of a register tile, if the fold has them."""
-    width = target.lanes_of(fold.dtype)
-    everywhere = [node for node in ast.toposort() if node.op is Ops.LOAD]
-    loads = [
-        node
-        for node in fold.toposort()
-        if node.op is Ops.LOAD and any(part in node.ranges for part in fold.src[1:])
-    ]
-    if width < 2 or len(loads) < 2:
+    facts = _Fold(ast, fold, target)
+    if facts.width < 2 or len(facts.loads) < 2:
         return None
-    outputs = [
-        part
-        for part in loop_order(ast)
-        if part.arg[1] is Axis.LOOP and part in fold.ranges and part.src[0].op is Ops.CONST
-    ]
-    store = stores(ast)[0]
-    depth = int(prod(part.vmax + 1 for part in fold.src[1:]))
-    inner = max(fold.src[1:], key=lambda part: ast.arg.order.index(part.arg[0]))
     best: tuple[float, Reuse] | None = None
-    for lanes in outputs:
-        moves = [load for load in loads if lanes in load.src[1].ranges]
-        stays = [load for load in loads if lanes not in load.ranges]
-        if not moves or not stays or lanes.src[0].arg < 4:
-            continue
-        rows = [
-            part
-            for part in outputs
-            if part is not lanes
-            and any(part in load.ranges for load in stays)
-            and any(part not in load.ranges for load in moves)
+    for lanes in facts.outputs:
+        rated = _rated(facts, lanes)
+        if rated is not None and (best is None or rated[0] > best[0] * 1.01):
+            best = rated
+    if best is None:
+        return None
+    reuse = best[1]
+    if len(reuse.rows) == 1:
+        _, stays = facts.sides(reuse.lanes)
+        reuse.cuts = _cuts(fold, stays, reuse.rows[0], facts.outputs, target)
+    return reuse
+
+
+class _Fold:
+    """What is known of a fold before two of its axes are chosen.
+
+    Attributes:
+        everywhere, loads: what the kernel loads, and what of it the fold goes over.
+        outputs: the loops around the fold, of known extent.
+        depth, inner: its number of steps, and the innermost loop of them.
+        width: the lanes of a vector.
+    """
+
+    def __init__(self, ast: UOp, fold: UOp, target: Target):
+        self.fold, self.target, self.store = fold, target, stores(ast)[0]
+        loops = fold.src[1:]
+        self.everywhere = [node for node in ast.toposort() if node.op is Ops.LOAD]
+        self.loads = [
+            node
+            for node in fold.toposort()
+            if node.op is Ops.LOAD and any(part in node.ranges for part in loops)
         ]
-        if not rows:
-            continue
-        rows.sort(
-            key=lambda part: (
-                min(part.src[0].arg, _ENOUGH_ROWS),
-                stride(store.src[1], part) == 1,
-                part.src[0].arg,
-            ),
-            reverse=True,
-        )
-        row, many = rows[0], min(int(prod(part.src[0].arg for part in rows)), 8)
-        run = _run_of(store, rows, int(target.registers * ACCUMULATORS) // 2)
-        if depth <= _SHALLOW and stride(store.src[1], lanes) != 1 and row not in run and run:
-            rows = run
-        elif row.src[0].arg >= FEW_ROWS:
-            rows = [row]
-        strided = [load for load in moves if stride(load.src[1], lanes) != 1]
-        stage = _name_of(fold, moves, everywhere, None)
-        if strided:
-            # Only a packed operand can be strided along the lanes, and packing takes many uses.
-            others = [part for part in outputs if part not in strided[0].ranges]
-            left = int(prod(part.src[0].arg for part in others))
-            left //= int(prod(min(part.src[0].arg, ROWS[0]) for part in rows if part in others))
-            if stage is None or (left < 4 and len(rows) == 1):
-                continue
-        extent = lanes.src[0].arg
-        quality = extent / padded_to(extent, min(width, power_below(extent)))
-        quality *= min(power_below(extent), width) / width
-        if extent < 2 * width:
-            quality *= _NARROW
-        if stride(store.src[1], lanes) != 1:
-            quality *= depth / (depth + _SCATTERED)
-        if strided:
-            reused = int(prod(part.src[0].arg for part in outputs if part not in strided[0].ranges))
-            turns = any(stride(strided[0].src[1], part) == 1 for part in fold.src[1:])
-            quality *= reused / (reused + (_TURNED if turns else _PACKED))
-        quality *= many / 8 * 0.5 + 0.5
-        if extent > 2 * width and nbytes_of(stays) > target.cache_bytes[-1]:
-            # Read again from memory for every few vectors of lanes.
-            quality *= _FAR
-        # What is computed from loads, or gated, for each element, where along neighbours a vector
-        # serves: once, in a copy, or dearly.
-        dear = [] if _is_plain(fold, stays) else stays
-        window = _name_of(fold, dear, everywhere, lanes)
-        if dear and window is None:
-            quality *= _GATED
-        if window is None and not any(
-            stride(load.src[1], part) in (0, 1) for load in stays for part in (rows[0], inner)
-        ):
-            # A line of memory for each element.
-            is_near = nbytes_of(stays) <= target.cache_bytes[min(1, len(target.cache_bytes) - 1)]
-            quality *= _SPREAD if is_near else _FAR
-        if best is None or quality > best[0] * 1.01:
-            cuts = _cuts(fold, stays, rows[0], outputs, target) if len(rows) == 1 else []
-            best = (quality, Reuse(lanes, rows, stage, window, cuts))
-    return best[1] if best is not None else None
+        self.outputs = [
+            part
+            for part in loop_order(ast)
+            if part.arg[1] is Axis.LOOP and part in fold.ranges and part.src[0].op is Ops.CONST
+        ]
+        self.depth = int(prod(part.vmax + 1 for part in loops))
+        self.inner = max(loops, key=lambda part: ast.arg.order.index(part.arg[0]))
+        self.width = target.lanes_of(fold.dtype)
+
+    def sides(self, lanes: UOp) -> tuple[list[UOp], list[UOp]]:
+        """The loads that `lanes` moves, and those that it does not."""
+        moves = [load for load in self.loads if lanes in load.src[1].ranges]
+        return moves, [load for load in self.loads if lanes not in load.ranges]
+
+    def uses(self, load: UOp) -> int:
+        """How often each element of `load` is used."""
+        return int(prod(part.src[0].arg for part in self.outputs if part not in load.ranges))
+
+
+def _rated(facts: _Fold, lanes: UOp) -> tuple[float, Reuse] | None:
+    """What the axis `lanes` is worth with the rows that go with it, if it can be one."""
+    fold, (moves, stays) = facts.fold, facts.sides(lanes)
+    if not moves or not stays or lanes.src[0].arg < 4:
+        return None
+    candidates = _row_axes(facts, lanes, moves, stays)
+    if not candidates:
+        return None
+    rows = _rows(facts, lanes, candidates)
+    stage = _name_of(fold, moves, facts.everywhere, None)
+    strided = next((load for load in moves if stride(load.src[1], lanes) != 1), None)
+    if strided is not None:
+        # Only a packed operand can be strided along the lanes, and packing takes many uses.
+        inside = [min(part.src[0].arg, ROWS[0]) for part in rows if part not in strided.ranges]
+        left = facts.uses(strided) // int(prod(inside))
+        if stage is None or (left < 4 and len(rows) == 1):
+            return None
+    # What is computed from loads, or gated, for each element, where along neighbours a vector
+    # serves: once, in a copy, or dearly.
+    dear = [] if _is_plain(fold, stays) else stays
+    window = _name_of(fold, dear, facts.everywhere, lanes)
+    quality = _worth_of_lanes(facts, lanes, strided)
+    quality *= min(int(prod(part.src[0].arg for part in candidates)), 8) / 8 * 0.5 + 0.5
+    quality *= _worth_of_rows(facts, lanes, rows[0], stays, is_copied=window is not None)
+    if dear and window is None:
+        quality *= _GATED
+    return quality, Reuse(lanes, rows, stage, window, [])
+
+
+def _row_axes(facts: _Fold, lanes: UOp, moves: list[UOp], stays: list[UOp]) -> list[UOp]:
+    """The axes that can be rows beside `lanes`, the best one first: they move what the lanes do
+    not, and do not move all that the lanes do.
+    """
+    rows = [
+        part
+        for part in facts.outputs
+        if part is not lanes
+        and any(part in load.ranges for load in stays)
+        and any(part not in load.ranges for load in moves)
+    ]
+    index = facts.store.src[1]
+    rows.sort(
+        key=lambda part: (
+            min(part.src[0].arg, _ENOUGH_ROWS), stride(index, part) == 1, part.src[0].arg
+        ),
+        reverse=True,
+    )  # fmt: skip
+    return rows
+
+
+def _rows(facts: _Fold, lanes: UOp, candidates: list[UOp]) -> list[UOp]:
+    """Of `candidates` those that are rows together: one that is long enough, or several."""
+    row = candidates[0]
+    run = _run_of(facts.store, candidates, int(facts.target.registers * ACCUMULATORS) // 2)
+    is_shallow = facts.depth <= _SHALLOW and stride(facts.store.src[1], lanes) != 1
+    if is_shallow and row not in run and run:
+        return run
+    return [row] if row.src[0].arg >= FEW_ROWS else candidates
+
+
+def _worth_of_lanes(facts: _Fold, lanes: UOp, strided: UOp | None) -> float:
+    """How full the vectors are, and what storing them costs, and packing the load `strided`."""
+    extent, width = lanes.src[0].arg, facts.width
+    quality = float(extent / padded_to(extent, min(width, power_below(extent))))
+    quality *= min(power_below(extent), width) / width
+    if extent < 2 * width:
+        quality *= _NARROW
+    if stride(facts.store.src[1], lanes) != 1:
+        quality *= facts.depth / (facts.depth + _SCATTERED)
+    if strided is not None:
+        turns = any(stride(strided.src[1], part) == 1 for part in facts.fold.src[1:])
+        uses = facts.uses(strided)
+        quality *= uses / (uses + (_TURNED if turns else _PACKED))
+    return quality
+
+
+def _worth_of_rows(
+    facts: _Fold, lanes: UOp, row: UOp, stays: list[UOp], *, is_copied: bool
+) -> float:
+    """How near the single elements are that `row` moves."""
+    quality, sizes = 1.0, facts.target.cache_bytes
+    if lanes.src[0].arg > 2 * facts.width and nbytes_of(stays) > sizes[-1]:
+        # Read again from memory for every few vectors of lanes.
+        quality *= _FAR
+    is_beside = any(
+        stride(load.src[1], part) in (0, 1) for load in stays for part in (row, facts.inner)
+    )
+    if not is_copied and not is_beside:
+        # A line of memory for each element.
+        quality *= _SPREAD if nbytes_of(stays) <= sizes[min(1, len(sizes) - 1)] else _FAR
+    return quality
 
 
 def _run_of(store: UOp, rows: list[UOp], most: int) -> list[UOp]:
