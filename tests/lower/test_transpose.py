@@ -78,3 +78,26 @@ def test_plain_kernels_agree() -> None:
     a = SEED.standard_normal((48, 32), np.float32)
     with Context(NOOPT=1):
         np.testing.assert_array_equal(Tensor(a).T.contiguous().numpy(), a.T)
+
+
+def loaded_lanes(ast_of: Tensor, opts: list[Opt]) -> list[int]:
+    _, program = to_program(kernel_of(ast_of), Device["CPU"].target, opts)
+    return [node.dtype.lanes for node in program if node.op is Ops.LOAD]
+
+
+@pytest.mark.parametrize("pixels", [4, 7, 8, 12, 14, 16])
+def test_what_is_added_to_a_tile_is_loaded_along_its_rows(pixels: int) -> None:
+    """A residual lies as the result does: neighbours along the rows of the tile."""
+    x, r = Tensor.empty(4, 16, pixels).realize(), Tensor.empty(4, 64, pixels).realize()
+    w = Tensor.empty(64, 16).realize()
+    total = (x.reshape(4, 1, 16, pixels) * w.reshape(1, 64, 16, 1)).sum(2) + r
+    data = SEED.standard_normal((4, 16, pixels), np.float32)
+    weights = SEED.standard_normal((64, 16), np.float32)
+    residual = SEED.standard_normal((4, 64, pixels), np.float32)
+    opts = [Opt(OptOps.UPCAST, 1, 16), Opt(OptOps.UPCAST, 2, pixels), Opt(OptOps.STAGE, -1, 2)]
+    found = run(kernel_of(total), opts, (4, 64, pixels), data, weights, residual)
+    expected = np.einsum("nkx,ok->nox", data, weights) + residual
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    if Device["CPU"].target.has_mask:
+        # The tile's elements of x alone: of which each serves all lanes.
+        assert loaded_lanes(total, opts).count(1) == pixels

@@ -24,6 +24,7 @@ from tilegrad.lower.peel import peel
 from tilegrad.lower.reduce import place_accumulators
 from tilegrad.lower.skip import skip_turns
 from tilegrad.lower.transpose import turn_tiles
+from tilegrad.lower.turn_loads import turn_loads
 from tilegrad.target import Target
 
 __all__ = ["PASSES", "lower"]
@@ -45,6 +46,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("lower.expand", lambda ast, target: write_out(ast)),
     # After expand: before it, the rows of a tile are one vector.
     ("lower.transpose", turn_tiles),
+    ("lower.turn_loads", turn_loads),
     # After expand, which copies memory per written-out element; before join, which asks what is
     # aligned.
     ("lower.shared", lambda ast, target: spread_shared(ast)),
