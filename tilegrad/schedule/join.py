@@ -36,6 +36,8 @@ class Update:
 
 def is_update(ast: UOp) -> bool:
     """Whether a kernel stores whole values, element by element, without folds or gates."""
+    if len({store.src[0] for store in ast.src}) < len(ast.src):
+        return False
     plain = all(
         store.op is Ops.STORE and len(store.src) == 3 and store.arg is None for store in ast.src
     )

@@ -34,6 +34,7 @@ from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
 from tilegrad.schedule.join import Update, is_update, join_updates
 from tilegrad.schedule.loop import Loop, carries_of, memory_below, sources_of, step_of
 from tilegrad.schedule.phases import split_phases
+from tilegrad.schedule.pieces import split_pieces
 from tilegrad.schedule.random import random_variables
 from tilegrad.schedule.reason import Edge, Reason
 from tilegrad.schedule.split import split_folds
@@ -441,6 +442,7 @@ class _Scheduler:
         before = [part for part in raw.toposort() if part.op is Ops.RANGE]
         if not self.plain:
             ast, outputs = split_divided(*split_phases(share_loops(ast), outputs))
+            ast, outputs = split_pieces(ast, outputs)
         ast = _with_repeats(ast, outputs)
         alive = [part for part in ast.toposort() if part.op is Ops.RANGE]
         ast, out_order = merge_neighbours(ast, [part for part in outputs if part in alive])
