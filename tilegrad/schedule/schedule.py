@@ -7,7 +7,7 @@
     collapse   reductions with a closed form lose their loop          collapse.py
     axes       equal loops are shared, neighbouring ones merged       axes.py
     loop       what a loop's step is, and which memory it finds       loop.py
-    order      readers of an old value run before it is overwritten   here
+    order      readers of an old value run before it is overwritten   order.py
     join       updates of equal shape become one kernel               join.py
     memory     lifetimes give temporary buffers shared memory         memory.py
 
@@ -18,9 +18,8 @@ holds numbers only and can be kept and run again with other memory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
-from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DeviceError
 from tilegrad.base.trace import counters
 from tilegrad.ir.args import KernelArg, KernelInfo
@@ -31,8 +30,9 @@ from tilegrad.schedule.axes import merge_neighbours, share_loops, split_divided
 from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.fuse import Fusion, fuse
 from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
-from tilegrad.schedule.join import Update, is_update, join_updates
-from tilegrad.schedule.loop import Loop, carries_of, memory_below, sources_of, step_of
+from tilegrad.schedule.items import BufferSpec, Item, Schedule
+from tilegrad.schedule.loop import carries_of, memory_below, sources_of, step_of
+from tilegrad.schedule.order import Draft, join_drafts, order_drafts
 from tilegrad.schedule.phases import split_phases
 from tilegrad.schedule.pieces import split_pieces
 from tilegrad.schedule.random import random_variables
@@ -41,90 +41,10 @@ from tilegrad.schedule.split import split_folds
 from tilegrad.schedule.versions import keep_old_versions, overwritten_by, writer_of
 from tilegrad.target import Target
 
-# Memory of others, and what is remembered in any case.
-_NOT_KEPT = (Ops.ASSIGN, Ops.AFTER, Ops.COPY, Ops.LOOP, Ops.PART)
-# How far up an update may move to join another.
-_WINDOW = 16
-
 __all__ = ["BufferSpec", "Item", "Schedule", "make_schedule"]
 
-
-@dataclass(frozen=True)
-class BufferSpec:
-    """Memory that a schedule uses: an input if `source` is the number of a BUFFER of the graph,
-    else made for the run.
-    """
-
-    device: str
-    dtype: DType
-    size: int
-    source: int | None = None
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
-
-
-@dataclass(frozen=True)
-class Item:
-    """One step: a kernel (`ast`), or where `ast` is None a copy, or with `custom` a Python
-    function, or with `loop` the steps of another schedule, many times. `buffers` are positions in
-    the schedule's table.
-
-    A kernel's buffers stand in the order of its parameters, what it writes first. `nodes` are the
-    positions of the graph's nodes that it computes, for messages and profiles. `draws` are the
-    numbers of the graph's draws that it makes: in the kernel they are 0, 1, ...
-    """
-
-    device: str
-    buffers: tuple[int, ...]
-    ast: UOp | None = None
-    nodes: tuple[int, ...] = ()
-    custom: bool = False
-    draws: tuple[int, ...] = ()
-    loop: Loop | None = None
-
-    @property
-    def is_copy(self) -> bool:
-        return self.ast is None and not self.custom and self.loop is None
-
-
-@dataclass
-class Schedule:
-    """Steps in order, the buffers they use, where each requested value is, and why neighbours were
-    not fused.
-    """
-
-    items: list[Item]
-    buffers: list[BufferSpec]
-    outputs: list[int]
-    edges: list[Edge] = field(default_factory=list)
-    # Where values are that are stored anyway, by the positions of their nodes in the graph.
-    kept: dict[int, int] = field(default_factory=dict)
-
-
-@dataclass
-class _Draft:
-    """An item before it is ordered: what it reads, what it writes, and the value it computes;
-    `also` and `values` are the further outputs of one with several, and what they are.
-    """
-
-    value: UOp
-    device: str
-    writes: int
-    reads: list[int] = field(default_factory=list)
-    needs: list[UOp] = field(default_factory=list)
-    ast: UOp | None = None
-    nodes: tuple[int, ...] = ()
-    draws: tuple[int, ...] = ()
-    in_place: bool = False
-    also: list[int] = field(default_factory=list)
-    values: list[UOp] = field(default_factory=list)
-    loop: Loop | None = None
-
-    @property
-    def written(self) -> list[int]:
-        return [self.writes, *self.also]
+# Memory of others, and what is remembered in any case.
+_NOT_KEPT = (Ops.ASSIGN, Ops.AFTER, Ops.COPY, Ops.LOOP, Ops.PART)
 
 
 class _Scheduler:
@@ -150,7 +70,7 @@ class _Scheduler:
                 self.fusion.stored[node] = Reason.OVERWRITTEN
         self.buffers: list[BufferSpec] = []
         self.memory: dict[UOp, int] = {}
-        self.drafts: list[_Draft] = []
+        self.drafts: list[Draft] = []
         # The number of the draw that a variable belongs to.
         self.draws = {
             variable: node.arg.seed
@@ -199,9 +119,9 @@ class _Scheduler:
             self._draft(node)
         for draft in self.drafts:
             draft.needs = [writer_of(value) for value in draft.needs]
-        order = self._order()
+        order = order_drafts(self.drafts, self.buffers, self.memory)
         if not self.plain:
-            order = _join(order)
+            order = join_drafts(order)
         items = [
             Item(
                 draft.device,
@@ -239,7 +159,7 @@ class _Scheduler:
                 sources[place] = source
             self.memory[node] = self._buffer_for(node)
             reads = [self.memory[source] for source in sources]
-            draft = _Draft(node, self.device[node], self.memory[node], reads, sources)
+            draft = Draft(node, self.device[node], self.memory[node], reads, sources)
             draft.nodes = (self.position[node],)
             if isinstance(node.arg, KernelArg):
                 draft.ast = node.arg.ast
@@ -290,7 +210,7 @@ class _Scheduler:
         reads = {value: count + place for place, value in enumerate(needs)}
         loop = step_of(node, self.device[node], written, spare, reads)
         first, *also = buffers
-        draft = _Draft(node, self.device[node], first, [self.memory[value] for value in needs])
+        draft = Draft(node, self.device[node], first, [self.memory[value] for value in needs])
         draft.also, draft.values, draft.loop = also, list(parts.values()), loop
         draft.needs = [value for value in needs if value.op is not Ops.BUFFER]
         draft.nodes = (self.position[node],)
@@ -421,7 +341,7 @@ class _Scheduler:
             for part in inside
             if part in self.position and (part is node or part not in self.fusion.stored)
         )
-        self.drafts.append(_Draft(node, self.device[node], target, reads, needs, ast, nodes, draws))
+        self.drafts.append(Draft(node, self.device[node], target, reads, needs, ast, nodes, draws))
 
     def _with_own_draws(self, ast: UOp) -> tuple[UOp, tuple[int, ...]]:
         """A kernel with its draws numbered from 0, and their numbers in the graph: kernels that
@@ -462,97 +382,7 @@ class _Scheduler:
         )
         return _renumbered(ast, {old: slot for slot, old in enumerate(slots)}), slots[1:]
 
-    # drafts to an order
-
-    def _order(self) -> list[_Draft]:
-        """Data first, and before a buffer is overwritten all who read its old value; who cannot
-        reads a copy of it.
-        """
-        makers: dict[UOp, list[int]] = {}
-        for place, draft in enumerate(self.drafts):
-            for value in (draft.value, *draft.values):
-                makers.setdefault(value, []).append(place)
-        before: list[set[int]] = []
-        for place, draft in enumerate(self.drafts):
-            needed = {
-                maker for value in draft.needs for maker in makers.get(value, ()) if maker != place
-            }
-            needed |= {maker for maker in makers[draft.value] if maker < place}
-            before.append(needed)
-        writers = [place for place, draft in enumerate(self.drafts) if draft.value.op is Ops.ASSIGN]
-        for writer in writers:
-            written = self.drafts[writer].writes
-            readers = [
-                place
-                for place, draft in enumerate(self.drafts)
-                if place != writer and written in draft.reads
-            ]
-            for reader in readers:
-                if self._reads_old(reader, writer) and not self._depends(writer, reader, before):
-                    if self._depends(reader, writer, before):
-                        self._read_aside(reader, written, before)
-                    else:
-                        before[writer].add(reader)
-        return _sorted(self.drafts, before)
-
-    def _reads_old(self, reader: int, writer: int) -> bool:
-        """Whether `reader` wants what the buffer held before `writer`: it names neither that
-        assignment nor a later one to the same memory.
-        """
-        for version in self.drafts[reader].needs:
-            while version.op is Ops.ASSIGN:
-                if version is self.drafts[writer].value:
-                    return False
-                version = overwritten_by(version)
-        return True
-
-    @staticmethod
-    def _depends(on: int, what: int, before: list[set[int]]) -> bool:
-        """Whether draft `on` runs after draft `what` by the edges so far."""
-        stack, seen = [on], set()
-        while stack:
-            place = stack.pop()
-            if place == what:
-                return True
-            if place not in seen:
-                seen.add(place)
-                stack.extend(before[place])
-        return False
-
-    def _read_aside(self, reader: int, written: int, before: list[set[int]]) -> None:
-        """Copy the value of a buffer that `reader` wants before anything overwrites it, and let it
-        read the copy.
-        """
-        spec = self.buffers[written]
-        aside = self._new_buffer(replace(spec, source=None))
-        loop = UOp.range(spec.size, 0, Axis.LOOP)
-        pointers = [
-            UOp(Ops.DEFINE_GLOBAL, spec.dtype.ptr(spec.size), (), slot) for slot in range(2)
-        ]
-        ast = UOp.sink(
-            pointers[0].store(loop, pointers[1].load(loop)), arg=KernelInfo(f"C_{spec.size}", (0,))
-        )
-        draft = self.drafts[reader]
-        wanted = [
-            value
-            for value in draft.needs
-            if value.op is Ops.ASSIGN and self.memory[value] == written
-        ]
-        self.drafts.append(
-            _Draft(draft.value, spec.device, aside, [written], wanted, ast, draft.nodes)
-        )
-        before.append(set())
-        copy = len(self.drafts) - 1
-        draft.reads = [aside if buffer == written else buffer for buffer in draft.reads]
-        before[reader].add(copy)
-        for place, other in enumerate(self.drafts):
-            if other.value.op is Ops.ASSIGN and other.writes == written:
-                if self._reads_old(copy, place):
-                    before[place].add(copy)
-                else:
-                    before[copy].add(place)
-
-    def _edges(self, order: Sequence[_Draft]) -> list[Edge]:
+    def _edges(self, order: Sequence[Draft]) -> list[Edge]:
         """For each pair of kernels joined by a stored value, why they are two."""
         place = {id(draft): number for number, draft in enumerate(order)}
         maker: dict[UOp, int] = {
@@ -576,66 +406,6 @@ def _may_meet(read: UOp, written: UOp) -> bool:
     """Whether an element may be read in one iteration and written in another."""
     apart = read.vmax < written.vmin or written.vmax < read.vmin
     return read is not written and not apart
-
-
-def _join(order: list[_Draft]) -> list[_Draft]:
-    """Updates of equal shape joined, each moved up to an earlier one that nothing in between stands
-    in the way of.
-    """
-    result: list[_Draft] = []
-    for draft in order:
-        host = _host(draft, result)
-        if host is None:
-            result.append(draft)
-            continue
-        place, joined = host
-        old = result[place]
-        nodes = tuple(dict.fromkeys([*old.nodes, *draft.nodes]))
-        needs = [
-            *old.needs,
-            *(value for value in draft.needs if value is not old.value and value not in old.values),
-        ]
-        first, *also = joined.written
-        result[place] = replace(
-            old,
-            writes=first,
-            also=also,
-            reads=joined.buffers[joined.outputs :],
-            needs=needs,
-            ast=joined.ast,
-            nodes=nodes,
-            values=[*old.values, draft.value, *draft.values],
-        )
-    return result
-
-
-def _host(draft: _Draft, earlier: list[_Draft]) -> tuple[int, Update] | None:
-    """The nearest earlier update that `draft` can join, and both as one."""
-    if draft.value.op is not Ops.ASSIGN or draft.ast is None or not is_update(draft.ast):
-        return None
-    if draft.draws:
-        # Long, and on its own most likely the same as others.
-        return None
-    mine = Update(draft.ast, [*draft.written, *draft.reads], len(draft.written))
-    touched = {*mine.buffers}
-    for place in range(len(earlier) - 1, max(len(earlier) - _WINDOW, -1), -1):
-        other = earlier[place]
-        if (
-            other.ast is not None
-            and other.value.op is Ops.ASSIGN
-            and not other.draws
-            and other.device == draft.device
-            and is_update(other.ast)
-        ):
-            joined = join_updates(
-                Update(other.ast, [*other.written, *other.reads], len(other.written)), mine
-            )
-            if joined is not None:
-                return place, joined
-        # Past this one `draft` may move only if neither touches what the other writes.
-        if touched & set(other.written) or set(mine.written) & set(other.reads):
-            return None
-    return None
 
 
 def _renumbered(ast: UOp, slots: Mapping[int, int]) -> UOp:
@@ -694,29 +464,6 @@ def _label(ast: UOp, order: Sequence[UOp], gone: tuple[int, ...]) -> str:
     is_fold = bool(gone) or any(part.arg[1] is Axis.REDUCE for part in order)
     letter = "r" if is_fold else "C" if stored.op is Ops.LOAD else "E"
     return letter + "".join(f":{extent}" for extent in gone)
-
-
-def _sorted(drafts: list[_Draft], before: list[set[int]]) -> list[_Draft]:
-    """The drafts in their own order as far as the edges allow."""
-    waiting = {place: set(needed) for place, needed in enumerate(before)}
-    after: dict[int, list[int]] = {}
-    for place, needed in waiting.items():
-        for other in needed:
-            after.setdefault(other, []).append(place)
-    ready = sorted((place for place, needed in waiting.items() if not needed), reverse=True)
-    result: list[_Draft] = []
-    while ready:
-        place = ready.pop()
-        result.append(drafts[place])
-        freed = []
-        for user in after.get(place, ()):
-            waiting[user].discard(place)
-            if not waiting[user]:
-                freed.append(user)
-        ready.extend(sorted(freed, reverse=True))
-        ready.sort(reverse=True)
-    assert len(result) == len(drafts), "the schedule has a cycle"
-    return result
 
 
 def make_schedule(
