@@ -210,60 +210,15 @@ class KernelBuilder:
         )
 
     def _movement(self, node: UOp, index: Index, valid: UOp) -> Steps:
-        op, arg, source = node.op, node.arg, node.src[0]
-        if op is Ops.RESHAPE:
-            parts = [UOp.const(dtypes.index, 0)] * len(source.shape)
-            for theirs, ours in runs_of(source.shape, node.shape):
-                if len(theirs) == 1 and len(ours) == 1:
-                    parts[theirs[0]] = index[ours[0]]
-                    continue
-                shape = tuple(node.shape[axis] for axis in ours)
-                position = ravel(tuple(index[axis] for axis in ours), shape)
-                if valid is not TRUE:
-                    position = simplify_under(position, valid)
-                inner = unflatten(position, tuple(source.shape[axis] for axis in theirs))
-                for axis, part in zip(theirs, inner, strict=True):
-                    parts[axis] = part
-            return (yield source, self._under(tuple(parts), valid), valid)
-        if op is Ops.PERMUTE:
-            return (yield source, tuple(index[arg.index(axis)] for axis in range(len(arg))), valid)
-        if op is Ops.EXPAND:
-            zero = UOp.const(dtypes.index, 0)
-            sizes = zip(index, source.shape, node.shape, strict=True)
-            return (
-                yield (
-                    source,
-                    tuple(
-                        zero if _is_one(size) and not _is_one(wide) else part
-                        for part, size, wide in sizes
-                    ),
-                    valid,
-                )
-            )
-        if op is Ops.FLIP:
-            flipped = zip(index, arg, node.shape, strict=True)
-            return (
-                yield (
-                    source,
-                    tuple(
-                        simplify(size - 1 - part) if flip else part for part, flip, size in flipped
-                    ),
-                    valid,
-                )
-            )
-        if op is Ops.SHRINK:
-            return (
-                yield (
-                    source,
-                    tuple(
-                        simplify(part + start) for part, (start, _) in zip(index, arg, strict=True)
-                    ),
-                    valid,
-                )
-            )
+        if node.op is Ops.PAD:
+            return (yield from self._pad(node, index, valid))
+        return (yield node.src[0], _source_index(node, index, valid), valid)
+
+    def _pad(self, node: UOp, index: Index, valid: UOp) -> Steps:
+        (source,) = node.src
         inside = TRUE
         moved: list[UOp] = []
-        for part, (before, after), size in zip(index, arg, source.shape, strict=True):
+        for part, (before, after), size in zip(index, node.arg, source.shape, strict=True):
             if not _is_zero(before):
                 inside = inside & (part < before).logical_not()
             if not _is_zero(after):
@@ -273,15 +228,10 @@ class KernelBuilder:
         both = simplify(valid & inside)
         if both.op is Ops.CONST and not both.arg:
             return UOp.const(node.dtype, 0)
-        value = yield source, self._under(tuple(moved), both), both
+        value = yield source, _under(tuple(moved), both), both
         return (
             inside.where(value, UOp.const(node.dtype, 0)) if inside.op is not Ops.CONST else value
         )
-
-    @staticmethod
-    def _under(index: Index, valid: UOp) -> Index:
-        """`index`, simplified by what `valid` says of it."""
-        return index if valid is TRUE else tuple(simplify_under(part, valid) for part in index)
 
     def _gather(self, node: UOp, index: Index, valid: UOp) -> Steps:
         table, rows = node.src
@@ -330,6 +280,52 @@ class KernelBuilder:
         return self._load(
             filled, flat_index(tuple(index[axis] for axis in inner_axes), shape), valid, node
         )
+
+
+def _source_index(node: UOp, index: Index, valid: UOp) -> Index:
+    """Where in its source the element at `index` of a movement node lies."""
+    op, arg, shape = node.op, node.arg, node.src[0].shape
+    if op is Ops.RESHAPE:
+        return _under(_reshaped(node, index, valid), valid)
+    if op is Ops.PERMUTE:
+        return tuple(index[arg.index(axis)] for axis in range(len(arg)))
+    if op is Ops.EXPAND:
+        zero = UOp.const(dtypes.index, 0)
+        return tuple(
+            zero if _is_one(size) and not _is_one(wide) else part
+            for part, size, wide in zip(index, shape, node.shape, strict=True)
+        )
+    if op is Ops.FLIP:
+        return tuple(
+            simplify(size - 1 - part) if flip else part
+            for part, flip, size in zip(index, arg, node.shape, strict=True)
+        )
+    assert op is Ops.SHRINK
+    return tuple(simplify(part + start) for part, (start, _) in zip(index, arg, strict=True))
+
+
+def _reshaped(node: UOp, index: Index, valid: UOp) -> Index:
+    """Each run of axes that keeps its elements by itself: its position, taken apart again."""
+    shape = node.src[0].shape
+    parts = [UOp.const(dtypes.index, 0)] * len(shape)
+    for theirs, ours in runs_of(shape, node.shape):
+        if len(theirs) == 1 and len(ours) == 1:
+            parts[theirs[0]] = index[ours[0]]
+            continue
+        position = ravel(
+            tuple(index[axis] for axis in ours), tuple(node.shape[axis] for axis in ours)
+        )
+        if valid is not TRUE:
+            position = simplify_under(position, valid)
+        inner = unflatten(position, tuple(shape[axis] for axis in theirs))
+        for axis, part in zip(theirs, inner, strict=True):
+            parts[axis] = part
+    return tuple(parts)
+
+
+def _under(index: Index, valid: UOp) -> Index:
+    """`index`, simplified by what `valid` says of it."""
+    return index if valid is TRUE else tuple(simplify_under(part, valid) for part in index)
 
 
 def _is_one(size: Any) -> bool:
