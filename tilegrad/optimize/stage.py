@@ -27,6 +27,8 @@ __all__ = ["MOST_SCRATCH", "operand_of", "stage"]
 
 # Scratch lies on the stack of a thread, of which systems give 8 MiB.
 MOST_SCRATCH = 4 << 20
+# So many vectors of a copy are written out, so that the gates of each are known.
+_MOST_WRITTEN = 16
 _WRITTEN = (Axis.UPCAST, Axis.UNROLL)
 
 
@@ -130,6 +132,8 @@ def _copy(
     groups = _groups(load, packed, is_written, target)
     if groups is not None:
         lanes[groups.outer], lanes[groups.rows] = groups.amount // last.extent, groups.together
+    else:
+        _write_out(packed, lanes, load, target)
     extents = [-(-each.extent // count) * count for each, count in zip(packed, lanes, strict=True)]
     nest: list[UOp] = []
     read_at, filled_at = UOp.const(dtypes.index, 0), UOp.const(dtypes.index, 0)
@@ -174,6 +178,21 @@ def _scratch(ast: UOp, load: UOp, size: int, outer: Sequence[UOp], opt: Opt, tar
         tuple(part for part in outer if part in load.ranges),
         1 + max((node.arg for node in others), default=-1),
     )
+
+
+def _write_out(packed: list[Dimension], lanes: list[int], value: UOp, target: Target) -> None:
+    """Make `lanes` whole dimensions, from the last outwards, while they are few vectors."""
+    width = target.lanes_of(value.dtype)
+    if not packed[-1].is_window or lanes[-1] < 2:
+        return
+    vectors = 1
+    for place in reversed(range(len(packed))):
+        extent = packed[place].extent
+        count = -(-extent // width) if place == len(packed) - 1 else extent
+        if vectors * count > _MOST_WRITTEN or (lanes[place] > 1 and place < len(packed) - 1):
+            return
+        vectors *= count
+        lanes[place] = -(-extent // lanes[place]) * lanes[place]
 
 
 def _nbytes(memory: UOp) -> int:
