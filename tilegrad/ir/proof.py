@@ -254,9 +254,9 @@ def lane_of(node: UOp, lane: int) -> UOp:
 # places of lanes
 
 
-def are_apart(index: UOp, axes: Collection[UOp], width: int = 1) -> bool:
-    """Whether it is proved that points which differ on `axes` never meet in the `width` places from
-    `index` on.
+def are_apart(index: UOp, axes: Collection[UOp], width: int = 1, *, at_once: bool = False) -> bool:
+    """Whether it is proved that points which differ on `axes`, and with `at_once` on nothing else,
+    never meet in the `width` places from `index` on.
 
     The terms must be like the digits of a number: each step larger than all that the smaller ones
     add up to.
@@ -264,6 +264,9 @@ def are_apart(index: UOp, axes: Collection[UOp], width: int = 1) -> bool:
     terms, _ = linear(index)
     if any(axis not in terms for axis in axes):
         return False
+    if at_once:
+        moved = [factor for factor in terms if any(axis in factor.ranges for axis in axes)]
+        terms = {factor: terms[factor] for factor in moved}
     reach = width - 1
     has_axis = False
     for factor, scale in sorted(terms.items(), key=lambda item: abs(item[1])):
@@ -407,10 +410,10 @@ def find_outside(index: UOp, gate: UOp | None, size: int) -> str | None:
 
 
 def find_collision(
-    index: UOp, gate: UOp | None, axes: Collection[UOp], width: int = 1
+    index: UOp, gate: UOp | None, axes: Collection[UOp], width: int = 1, *, at_once: bool = False
 ) -> str | None:
-    """Two points that differ on `axes`, both let through by `gate`, that meet in the `width` places
-    from `index` on, as text.
+    """Two points that differ on `axes`, and with `at_once` on nothing else, both let through by
+    `gate`, that meet in the `width` places from `index` on, as text.
 
     None if a search found none.
     """
@@ -423,14 +426,15 @@ def find_collision(
     if function is None:
         return None
     is_admissible = _admissible(variables, names)
-    places: dict[int, tuple[int, ...]] = {}
+    places: dict[tuple[int, ...], tuple[int, ...]] = {}
     chosen = [number for number, node in enumerate(variables) if node in axes]
     for point in _grid(variables, chosen):
         value = _value_at(function, *point)
         if value is None or not all(value[1:]) or not is_admissible(*point):
             continue
+        held = [at for number, at in enumerate(point) if at_once and number not in chosen]
         for place in range(value[0], value[0] + width):
-            other = places.setdefault(place, point)
+            other = places.setdefault((place, *held), point)
             if any(other[number] != point[number] for number in chosen):
                 return f"{_said(variables, other)} and {_said(variables, point)}"
     return None

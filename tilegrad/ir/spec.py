@@ -11,12 +11,13 @@ counterexample, so that a correct kernel is never turned down for being hard to 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tilegrad.base import cache
 from tilegrad.base.config import config
 from tilegrad.base.dtype import Place, Pointer
 from tilegrad.base.errors import InternalError
+from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.checks import TABLES, Check, cut, dtype_text
 from tilegrad.ir.op import Axis, Ops, Stage
 from tilegrad.ir.proof import are_apart, bounds_under, find_collision
@@ -52,7 +53,7 @@ def verify(graph: UOp | Sequence[UOp], stage: Stage, after: str) -> None:
             _check_nodes(nodes, TABLES[stage])
             _check_program(graph)
         if stage is not Stage.TENSOR:
-            _check_lanes(nodes)
+            _check_lanes(nodes, _racing(nodes))
     except _Problem as problem:
         raise _error(problem, graph, stage, after) from None
 
@@ -147,7 +148,21 @@ def _axis_of(node: UOp) -> Axis:
     return _RUN_BY_LAUNCH.get(str(node.arg[0]).rstrip("0123456789"), Axis.GLOBAL)
 
 
-def _check_lanes(nodes: Iterable[UOp]) -> None:
+def _racing(nodes: Iterable[UOp]) -> dict[Place, tuple[Axis, ...]]:
+    """By place, the axes that must not meet there. Where parts of an axis overlap, chunks meet by
+    design: the Opt has made sure that both write the same.
+    """
+    infos = [node.arg for node in nodes if node.op is Ops.SINK]
+    opts = [opt for info in infos if isinstance(info, KernelInfo) for opt in info.opts]
+    if not any(opt.op.name == "OVERLAP" for opt in opts):
+        return _BESIDE
+    return {
+        place: tuple(axis for axis in axes if axis is not Axis.THREAD)
+        for place, axes in _BESIDE.items()
+    }
+
+
+def _check_lanes(nodes: Iterable[UOp], beside: Mapping[Place, tuple[Axis, ...]]) -> None:
     """Lanes store different values at different places, and reduce loops are closed."""
     # Bit i of a node's number: its value may differ along axis i.
     axes: list[UOp] = []
@@ -164,7 +179,7 @@ def _check_lanes(nodes: Iterable[UOp]) -> None:
         elif op is Ops.STORE:
             for source in node.src[2:]:
                 bits |= varies[source]
-            _check_store(node, bits, axes)
+            _check_store(node, bits, axes, beside)
         else:
             for source in node.src:
                 bits |= varies[source]
@@ -187,9 +202,11 @@ def _place(node: UOp) -> Place | None:
     return node.dtype.place if isinstance(node.dtype, Pointer) else None
 
 
-def _check_store(store: UOp, bits: int, axes: Sequence[UOp]) -> None:
+def _check_store(
+    store: UOp, bits: int, axes: Sequence[UOp], beside: Mapping[Place, tuple[Axis, ...]]
+) -> None:
     pointer, index = store.src[:2]
-    beside = _BESIDE[_place(pointer) or Place.GLOBAL]
+    others = beside[_place(pointer) or Place.GLOBAL]
     if store.arg is None and not bits:
         return
     memory = pointer
@@ -199,30 +216,34 @@ def _check_store(store: UOp, bits: int, axes: Sequence[UOp]) -> None:
         axis
         for number, axis in enumerate(axes)
         if (store.arg is not None or bits >> number & 1)
-        and _axis_of(axis) in beside
+        and _axis_of(axis) in others
         # Memory that lives inside a range is another for each of its values.
         and axis not in memory.src
     ]
     width = 1 if index.dtype.lanes > 1 else store.src[2].dtype.lanes
-    if not racing or are_apart(index, racing, width):
+    # Copies that are written out run in one iteration of all loops.
+    at_once = all(_axis_of(axis) is Axis.UPCAST for axis in racing)
+    if not racing or are_apart(index, racing, width, at_once=at_once):
         return
     gate = store.src[3] if len(store.src) == 4 else None
-    found = _collision(index, gate, tuple(racing), width)
+    found = _collision(index, gate, tuple(racing), width, at_once)
     if found is not None:
         raise _Problem(store, f"two lanes write to {cut(render(index))}", lanes=found)
 
 
 @functools.lru_cache(maxsize=4096)
-def _collision(index: UOp, gate: UOp | None, racing: tuple[UOp, ...], width: int) -> str | None:
+def _collision(
+    index: UOp, gate: UOp | None, racing: tuple[UOp, ...], width: int, at_once: bool
+) -> str | None:
     if gate is not None:
         # An axis that the gate pins to one value is no race.
         spans = (
             [(axis, bounds_under(axis, gate)) for axis in racing] if gate.dtype.lanes == 1 else []
         )
         racing = tuple(axis for axis, (low, high) in spans if low < high)
-        if not racing or are_apart(index, racing, width):
+        if not racing or are_apart(index, racing, width, at_once=at_once):
             return None
-    return find_collision(index, gate, racing, width)
+    return find_collision(index, gate, racing, width, at_once=at_once)
 
 
 def _check_closed(sink: UOp) -> None:

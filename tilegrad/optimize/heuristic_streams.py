@@ -10,7 +10,6 @@ from tilegrad.optimize.facts import (
     FEW_ROWS,
     LONG,
     WORTH_STAGING,
-    WORTH_THREADS,
     padded_to,
     power_below,
     power_in,
@@ -18,6 +17,7 @@ from tilegrad.optimize.facts import (
     stride,
 )
 from tilegrad.optimize.heuristic_tiles import Tiler
+from tilegrad.optimize.heuristic_turns import turn
 from tilegrad.optimize.opt import OptOps, loop_order
 from tilegrad.optimize.rows import rows_of_fold
 
@@ -27,13 +27,14 @@ __all__ = ["Streamer"]
 _WORTH_ROWS = 1 << 18
 # A fold of so few steps for each vector is written out.
 _MOST_UNROLL = 4
-# The least side of a tile that is turned in registers.
-_LEAST_TURNED = 4
 # A row of this share of its vectors is taken as one.
 _WORTH_MASKING = 0.6
-# How many vectors of results a fold gathers, and the share of them that must be results.
+# A short loop over the rows of a window is written out as a whole.
+_MOST_WRITTEN = 16
+# How many vectors of results a fold gathers; from so many operations on, parts of them are left to
+# threads.
 _MANY_VECTORS = (16, 8, 4, 2)
-_WORTH_PADDING = 0.9
+_WORTH_PART = 1 << 19
 
 
 class Streamer(Tiler):
@@ -63,7 +64,7 @@ class Streamer(Tiler):
             ):
                 if any(has_lanes) and _is_lane_fold(self.ast, loop):
                     break
-                if not self.turn(loop, folds, width):
+                if folds or not turn(self, loop, width):
                     self.vectorize_output(loop, width, folds=len(folds) == 1)
                 break
 
@@ -136,26 +137,6 @@ class Streamer(Tiler):
                     self.move(OptOps.UPCAST, loop, amount)
                 return
 
-    def turn(self, loop: UOp, folds: list[UOp], width: int) -> bool:
-        """A square tile, where what is stored along `loop` is loaded along another axis: vectors of
-        both, turned in registers.
-        """
-        if folds:
-            return False
-        loads = [node for node in self.ast.toposort() if node.op is Ops.LOAD]
-        for other in self.outputs():
-            if other is loop or not any(
-                stride(load.src[1], other) == 1 and stride(load.src[1], loop) not in (0, 1)
-                for load in loads
-            ):
-                continue
-            sides = [power_in(part.src[0], width) for part in (loop, other)]
-            if min(sides) >= _LEAST_TURNED:
-                self.move(OptOps.UPCAST, other, sides[1])
-                self.move(OptOps.UPCAST, loop, sides[0])
-                return True
-        return False
-
     def vectorize_output(self, loop: UOp, width: int, *, folds: bool) -> None:
         """Vectors along what is stored; beside a fold so many that no accumulator waits for itself,
         and that much of a row is read at a time.
@@ -168,19 +149,24 @@ class Streamer(Tiler):
             amount = width // 2 if amount > extent and extent % (width // 2) == 0 else amount
             self.split_rows(loop)
         elif folds and self.target.has_mask:
-            threads = self.target.threads if self.operations() >= WORTH_THREADS else 1
-            amounts = (count * width for count in _MANY_VECTORS)
-            amount = next(
-                (
-                    each
-                    for each in amounts
-                    if extent >= _WORTH_PADDING * padded_to(extent, each)
-                    and extent > threads * each // 2
-                ),
-                amount,
-            )
+            amount = self.many_vectors(extent, width) or amount
         if amount > 1:
             self.split_to(loop, OptOps.UPCAST, amount)
+
+    def many_vectors(self, extent: int, width: int) -> int:
+        """As many vectors of results as make a fold fast: many, of which few lanes are padding, and
+        so that threads have parts to share; 0 where one is as good.
+        """
+        parts = min(self.operations() // _WORTH_PART, self.target.threads or 1)
+        counts = {count for count in _MANY_VECTORS if 2 * extent > parts * count * width}
+        if parts < 2:
+            counts.add(min(-(-extent // width), max(_MANY_VECTORS)))
+        rated = [
+            (extent / padded_to(extent, count * width) * count / (count + 1), count)
+            for count in (1, *counts)
+        ]
+        best = max(rated)[1]
+        return best * width if best > 1 and extent > width else 0
 
     def is_written_out(self) -> bool:
         """Whether a fold has no loop left, and gates."""
@@ -190,12 +176,15 @@ class Streamer(Tiler):
         return gated and all(part.arg[1] is Axis.UNROLL for part in loops)
 
     def split_rows(self, lanes: UOp) -> None:
-        """Write out some iterations of the loop outside `lanes`."""
+        """Write out some iterations of the loop outside `lanes`: few, or all of a short one."""
         rows = [part for part in self.outputs() if part is not lanes][-1:]
         for loop in rows:
             count = power_in(loop.src[0], FEW_ROWS)
-            if count > 1 and loop.src[0].arg > count:
+            if count == FEW_ROWS:
                 self.move(OptOps.UPCAST, loop, count)
+            elif loop.src[0].op is Ops.CONST and loop.src[0].arg > 1:
+                extent = loop.src[0].arg
+                self.overlap_to(loop, extent if extent <= _MOST_WRITTEN else FEW_ROWS)
 
 
 def _strided_window(folds: list[UOp], store: UOp) -> int | None:

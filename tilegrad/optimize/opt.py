@@ -22,6 +22,7 @@ class OptOps(Enum):
     GROUP = "group"
     GROUPTOP = "grouptop"
     PADTO = "padto"
+    OVERLAP = "overlap"
     SWAP = "swap"
     TC = "tc"
     THREAD = "thread"

@@ -13,7 +13,8 @@ from typing import Any
 from tilegrad.base.dtype import Place, Pointer
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.ranges import pad_range
+from tilegrad.ir.ranges import pad_range, replace_ranges
+from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.dots import exact_integers
 from tilegrad.optimize.group import group
@@ -199,16 +200,18 @@ def _thread(ast: UOp, opt: Opt, target: Target) -> UOp:
     _require_private(ast, loop, opt)
     extent = loop.src[0]
     chunks = extent.vmax if opt.arg == 0 else opt.arg
-    if (
-        extent.op is not Ops.CONST
-        or not isinstance(chunks, int)
-        or chunks < 2
-        or extent.arg % chunks
-    ):
-        raise OptError(
-            f"thread: {chunks} chunks do not divide axis {opt.axis} of {extent.vmax}", opt=opt
-        )
-    return split(ast, loop, extent.arg // chunks, Axis.LOOP, outer=Axis.THREAD, hoist=True)
+    if extent.op is not Ops.CONST or not isinstance(chunks, int) or not 2 <= chunks <= extent.arg:
+        raise OptError(f"thread: no {chunks} chunks of axis {opt.axis} of {extent.vmax}", opt=opt)
+    size = -(-extent.arg // chunks)
+    if extent.arg % size == 0:
+        return split(ast, loop, size, Axis.LOOP, outer=Axis.THREAD, hoist=True)
+    number = next_number(ast)
+    chunk = UOp.range(-(-extent.arg // size), number, Axis.THREAD)
+    rest = UOp.range(simplify((extent - chunk * size).minimum(size)), number + 1, Axis.LOOP)
+    order = [rest.arg[0] if each == loop.arg[0] else each for each in ast.arg.order]
+    return reorder(
+        replace_ranges(ast, {loop: (chunk * size + rest, (chunk, rest))}), [number, *order]
+    )
 
 
 def _require_private(ast: UOp, loop: UOp, opt: Opt) -> None:
@@ -223,8 +226,12 @@ def _require_private(ast: UOp, loop: UOp, opt: Opt) -> None:
 
 def _is_private(pointer: UOp) -> bool:
     """Whether each thread has this memory to itself."""
-    base = pointer.src[0] if pointer.op is Ops.AFTER else pointer
+    base = _base(pointer)
     return isinstance(base.dtype, Pointer) and base.dtype.place is Place.SCRATCH
+
+
+def _base(pointer: UOp) -> UOp:
+    return pointer.src[0] if pointer.op is Ops.AFTER else pointer
 
 
 def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:
@@ -238,6 +245,8 @@ def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:
     after    tile of j: 0..4, i: 0..64, j: 0..16
     """
     loop = _axis(ast, opt, (Axis.LOOP, Axis.REDUCE))
+    if loop.arg[1] is Axis.REDUCE and any(done.op is OptOps.OVERLAP for done in ast.arg.opts):
+        raise OptError("tile: parts that overlap would gather twice in memory", opt=opt)
     if opt.arg == 1:
         return put_outside(ast, loop)
     return split(ast, loop, _amount(loop, opt), loop.arg[1], hoist=True)
@@ -282,6 +291,49 @@ def _padto(ast: UOp, opt: Opt, target: Target) -> UOp:
     return reorder(pad_range(ast, loop, new), order)
 
 
+def _overlap(ast: UOp, opt: Opt, target: Target) -> UOp:
+    """Cut an output loop into parts of `amount`, of which the last begins earlier, so that it ends
+    where the loop does: what lies in two parts is computed twice, and nothing has a gate.
+
+    before   i: 0..53
+    after    min(c*16, 37) + j, c: loop 0..4, j: loop 0..16
+    """
+    if target.has_locals:
+        raise OptError(f"overlap: two blocks of {target.name} would write the same; PADTO", opt=opt)
+    loop = _axis(ast, opt, (Axis.LOOP,))
+    extent, amount = loop.src[0], opt.arg
+    if extent.op is not Ops.CONST or not isinstance(amount, int) or not 1 < amount < extent.arg:
+        raise OptError(f"overlap: no parts of {amount} in axis {opt.axis}", opt=opt)
+    if extent.arg % amount == 0:
+        raise OptError(f"overlap: {amount} divides axis {opt.axis} of {extent.arg}", opt=opt)
+    _require_repeatable(ast, loop, opt)
+    number = next_number(ast)
+    part = UOp.range(-(-extent.arg // amount), number, Axis.LOOP)
+    inside = UOp.range(amount, number + 1, Axis.LOOP)
+    place = (part * amount).minimum(extent.arg - amount) + inside
+    order = list(ast.arg.order)
+    at = order.index(loop.arg[0])
+    order[at : at + 1] = [number, number + 1]
+    return reorder(replace_ranges(ast, {loop: (place, (part, inside))}), order)
+
+
+def _require_repeatable(ast: UOp, loop: UOp, opt: Opt) -> None:
+    """An iteration of `loop` that comes twice must write what it wrote before."""
+    nodes = ast.toposort()
+    stored = {_base(node.src[0]) for node in nodes if node.op is Ops.STORE}
+    read = {node.src[0] for node in nodes if node.op is Ops.LOAD}
+    if any(memory in read and memory.op is Ops.DEFINE_GLOBAL for memory in stored):
+        raise OptError(f"{opt.op.value}: the kernel reads what it writes", opt=opt)
+    if any(node.op is Ops.STORE and node.arg is not None for node in nodes):
+        raise OptError(f"{opt.op.value}: the kernel adds to what it writes", opt=opt)
+    place = ast.arg.order.index(loop.arg[0])
+    for node in nodes:
+        if node.op is Ops.REDUCE and loop in node.ranges:
+            outside = set(ast.arg.order[:place])
+            if any(part.arg[0] in outside for part in node.src[1:]):
+                raise OptError(f"{opt.op.value}: a fold outside gathers in memory", opt=opt)
+
+
 _MOVES: dict[OptOps, Callable[[UOp, Opt, Target], UOp]] = {
     OptOps.UPCAST: _upcast,
     OptOps.UNROLL: _unroll,
@@ -293,6 +345,7 @@ _MOVES: dict[OptOps, Callable[[UOp, Opt, Target], UOp]] = {
         ast, opt, _axis(ast, opt, (Axis.REDUCE,), from_reduce=True), target, top=True
     ),
     OptOps.PADTO: _padto,
+    OptOps.OVERLAP: _overlap,
     OptOps.SWAP: _swap,
     OptOps.THREAD: _thread,
     OptOps.TILE: _tile,

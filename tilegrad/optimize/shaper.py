@@ -8,7 +8,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.facts import LONG, WORTH_THREADS, heaviest
+from tilegrad.optimize.facts import LONG, WORTH_THREADS, heaviest, padded_to, stores, stride
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
 from tilegrad.optimize.opts import apply_opt
 from tilegrad.target import Target
@@ -23,6 +23,11 @@ _FUNCTIONS = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS})
 _COPIED = 16
 # What it costs, as a share, that chunks are too few for a slow core to hold up none.
 _UNEVEN = 0.5
+# The operations of a chunk, as long as it is no more than one of a few.
+_WORTH_CHUNK = 4 * WORTH_THREADS
+# What it costs that two chunks store to one line of memory, over the bytes that a chunk stores in a
+# row, and from how many on that does not matter.
+_SHARED_LINE, _SHORT = 16, 512
 
 
 class Shaper:
@@ -62,6 +67,19 @@ class Shaper:
         number = self.ast.arg.order[place]
         padded = next(part for part in loop_order(self.ast) if part.arg[0] == number)
         return self.move(op, padded, amount)
+
+    def overlap_to(self, loop: UOp, amount: int) -> bool:
+        """UPCAST by `amount`; what that does not divide ends with a part that overlaps."""
+        if loop.src[0].divisor % amount == 0:
+            return self.move(OptOps.UPCAST, loop, amount)
+        before = self.ast
+        if self.move(OptOps.OVERLAP, loop, amount):
+            # The parts stand in the loop's place, what they hold behind them.
+            inside = loop_order(self.ast)[loop_order(before).index(loop) + 1]
+            if self.move(OptOps.UPCAST, inside, 0):
+                return True
+        self.ast = before
+        return False
 
     def outputs(self) -> list[UOp]:
         return [part for part in loop_order(self.ast) if part.arg[1] is Axis.LOOP]
@@ -113,8 +131,8 @@ class Shaper:
             for part in loop_order(self.ast)
             if part.arg[1] is Axis.LOOP and part.src[0].op is Ops.CONST
         ]
-        work = self.work()
-        if not self.target.threads or self.operations() < WORTH_THREADS:
+        work, wanted = self.work(), self.chunks()
+        if wanted < 2:
             return
         folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
         if (heavy := heaviest(folds)) is not None:
@@ -128,24 +146,37 @@ class Shaper:
             for node in self.ast.toposort()
             if node.op is Ops.END and node.src[0].op is Ops.STORE
         }
+        store = stores(self.ast)[0]
         candidates: list[tuple[float, int, UOp, int]] = []
         for place, loop in enumerate(loops):
-            chunks = _chunks(loop.src[0].arg, self.target.threads)
-            if loop not in nests and chunks > 1 and all(loop in fold.ranges for fold in folds):
-                # What a copy does not move with the loop is copied again in each chunk.
-                again = sum(each for store, each in copies.items() if loop not in store.ranges)
-                balance = min(chunks, self.target.threads) / self.target.threads
-                cost = (1 + _COPIED * again * (chunks - 1) / work) * (1 + _UNEVEN * (1 - balance))
-                candidates.append((cost, place, loop, chunks))
+            extent = loop.src[0].arg
+            if loop in nests or extent < 2 or any(loop not in fold.ranges for fold in folds):
+                continue
+            chunks = _chunks(extent, wanted)
+            size = -(-extent // chunks)
+            # What a copy does not move with the loop is copied again in each chunk.
+            again = sum(each for copy, each in copies.items() if loop not in copy.ranges)
+            balance = min(chunks, wanted) / wanted
+            cost = (1 + _COPIED * again * (chunks - 1) / work) * (1 + _UNEVEN * (1 - balance))
+            # Chunks that store short runs share the lines of memory where these meet.
+            run = abs(stride(store.src[1], loop) or 0) * size * store.src[2].dtype.itemsize
+            cost *= 1 + _SHARED_LINE / run if 0 < run < _SHORT else 1
+            candidates.append((cost * padded_to(extent, size) / extent, place, loop, chunks))
         for _, _, loop, chunks in sorted(candidates, key=lambda each: each[:2]):
             if self.move(OptOps.THREAD, loop, chunks):
                 return
 
+    def chunks(self) -> int:
+        """How many chunks a launch is worth; 1 where threads are not."""
+        operations = self.operations()
+        if not self.target.threads or operations < WORTH_THREADS:
+            return 1
+        return min(self.target.threads, max(2, operations // _WORTH_CHUNK))
+
 
 def _chunks(extent: int, wanted: int) -> int:
-    """How many chunks: the divisor of the extent nearest above what is wanted, else the largest
-    below.
+    """How many chunks: the divisor of the extent nearest above what is wanted, else as many as
+    wanted, the last of them shorter.
     """
-    divisors = [count for count in range(2, min(extent, 4 * wanted) + 1) if extent % count == 0]
-    above = [count for count in divisors if count >= wanted]
-    return above[0] if above else max(divisors, default=1)
+    above = range(wanted, min(extent, 4 * wanted) + 1)
+    return next((count for count in above if extent % count == 0), min(extent, wanted))

@@ -1,0 +1,109 @@
+"""Sizes that parts do not divide: the last part of an axis lies over the one before, the last chunk
+is shorter. No value changes, and nothing is masked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.optimize.test_stage import SEED, WIDE, kernel_of, run
+from tilegrad import Tensor
+from tilegrad.base.errors import OptError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize.heuristic import heuristic
+from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opts import apply_opts
+from tilegrad.target import Target, cuda_target
+
+OVERLAP, UPCAST, THREAD, TILE, STAGE = (
+    OptOps.OVERLAP,
+    OptOps.UPCAST,
+    OptOps.THREAD,
+    OptOps.TILE,
+    OptOps.STAGE,
+)
+COLUMNS = [Opt(OVERLAP, 1, 16), Opt(UPCAST, 2, 0)]
+BOTH = [Opt(OVERLAP, 1, 16), Opt(OVERLAP, 0, 9), Opt(UPCAST, 1, 0), Opt(UPCAST, 2, 0)]
+
+
+def product() -> tuple[UOp, Any, Any]:
+    a, b = SEED.standard_normal((53, 32), np.float32), SEED.standard_normal((32, 87), np.float32)
+    return kernel_of(Tensor.empty(53, 32) @ Tensor.empty(32, 87)), a, b
+
+
+@pytest.mark.parametrize(
+    "opts",
+    [
+        COLUMNS,
+        BOTH,
+        [*BOTH, Opt(THREAD, 0, 4)],
+        [*BOTH, Opt(THREAD, 1, 0)],
+        [*COLUMNS, Opt(STAGE, -1, 2), Opt(THREAD, 0, 3)],
+        [Opt(THREAD, 0, 5)],
+        [Opt(THREAD, 0, 52)],
+    ],
+    ids=["columns", "both", "both in chunks", "chunks that meet", "packed", "chunks", "many"],
+)
+def test_no_value_changes(opts: list[Opt]) -> None:
+    ast, a, b = product()
+    found = run(ast, opts, (53, 87), a, b)
+    np.testing.assert_allclose(found, a.astype(np.float64) @ b, rtol=1e-5, atol=1e-5)
+
+
+def test_nothing_is_masked() -> None:
+    ast, _, _ = product()
+    nodes = apply_opts(ast, BOTH, WIDE).toposort()
+    assert all(len(node.src) == 2 for node in nodes if node.op is Ops.LOAD)
+    assert all(len(node.src) == 3 for node in nodes if node.op is Ops.STORE)
+
+
+def test_a_fold_over_windows() -> None:
+    x, w = SEED.standard_normal((2, 3, 31, 29), np.float32), SEED.standard_normal((3, 1, 3, 3))
+    w = w.astype(np.float32)
+    found = Tensor(x).conv2d(Tensor(w), groups=3, padding=1).numpy()
+    wide = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    wanted = sum(
+        wide[:, :, i : i + 31, j : j + 29] * w[None, :, 0, i, j, None, None]
+        for i in range(3)
+        for j in range(3)
+    )
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(53, 131), (17, 23), (35, 16), (16, 35), (100, 19)])
+def test_matrices_of_odd_sizes_are_turned_in_registers(shape: tuple[int, int]) -> None:
+    ast = kernel_of(Tensor.empty(*shape).T.contiguous())
+    shaped = apply_opts(ast, heuristic(ast, WIDE), WIDE)
+    assert all(len(node.src) < 4 for node in shaped.toposort() if node.op is Ops.STORE)
+    a = SEED.standard_normal(shape, np.float32)
+    np.testing.assert_array_equal(Tensor(a).T.contiguous().numpy(), a.T)
+
+
+def test_what_a_kernel_writes_twice_it_must_not_read() -> None:
+    x = Tensor(np.arange(33, dtype=np.float32)).realize()
+    x.assign(x + 1)
+    targets = kernel_of(x)
+    with pytest.raises(OptError, match="reads what it writes"):
+        apply_opts(targets, [Opt(OVERLAP, 0, 16)], WIDE)
+    np.testing.assert_array_equal(x.numpy(), np.arange(1, 34))
+
+
+@pytest.mark.parametrize(
+    ("opts", "target", "text"),
+    [
+        ([Opt(OVERLAP, 1, 29)], WIDE, "divides"),
+        ([Opt(OVERLAP, 1, 88)], WIDE, "no parts"),
+        ([Opt(OVERLAP, 2, 16)], WIDE, "reduce axis"),
+        ([Opt(TILE, 2, 8), Opt(OVERLAP, 1, 16)], WIDE, "gathers"),
+        ([Opt(OVERLAP, 1, 16), Opt(TILE, 3, 1)], WIDE, "gather twice"),
+        ([Opt(OVERLAP, 0, 16)], cuda_target("sm_80"), "two blocks"),
+    ],
+)
+def test_refused(opts: list[Opt], target: Target, text: str) -> None:
+    ast, _, _ = product()
+    with pytest.raises(OptError, match=text):
+        apply_opts(ast, opts, target)
