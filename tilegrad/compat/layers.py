@@ -4,7 +4,7 @@ tinygrad; and its data sets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tilegrad import nn
@@ -69,13 +69,10 @@ class Embedding(nn.Embedding):
 
 
 class _Steps:
-    """`schedule_step` beside `step`."""
+    """`schedule_step` beside the `step` of an optimizer."""
 
     params: list[Tensor]
-
-    def step(self) -> None:
-        """Move the parameters."""
-        raise NotImplementedError
+    step: Callable[..., Any]
 
     def schedule_step(self) -> list[Tensor]:
         """The step, taken at once; the parameters, as tensors to realize with others."""
@@ -83,7 +80,7 @@ class _Steps:
         return list(self.params)
 
 
-class SGD(_Steps, optim.SGD):
+class SGD(optim.SGD, _Steps):
     """`tilegrad.nn.optim.SGD`; all parameters are written in one schedule, `fused` or not."""
 
     def __init__(
@@ -103,12 +100,10 @@ class SGD(_Steps, optim.SGD):
                 fix="leave it out: while the learning rate stays, both are the same",
                 line=here(),
             )
-        optim.SGD.__init__(self, params, lr, momentum, weight_decay, nesterov)
-
-    step = optim.SGD.step
+        super().__init__(params, lr, momentum, weight_decay, nesterov)
 
 
-class Adam(_Steps, optim.Adam):
+class Adam(optim.Adam, _Steps):
     """`tilegrad.nn.optim.Adam`, with `b1` and `b2` for `betas`."""
 
     def __init__(
@@ -121,12 +116,10 @@ class Adam(_Steps, optim.Adam):
         device: str | None = None,
         fused: bool = False,
     ):
-        optim.Adam.__init__(self, params, lr, (b1, b2), eps)
-
-    step = optim.Adam.step
+        super().__init__(params, lr, (b1, b2), eps)
 
 
-class AdamW(_Steps, optim.AdamW):
+class AdamW(optim.AdamW, _Steps):
     """`tilegrad.nn.optim.AdamW`, with `b1` and `b2` for `betas`."""
 
     def __init__(
@@ -140,12 +133,10 @@ class AdamW(_Steps, optim.AdamW):
         device: str | None = None,
         fused: bool = False,
     ):
-        optim.AdamW.__init__(self, params, lr, (b1, b2), eps, weight_decay)
-
-    step = optim.AdamW.step
+        super().__init__(params, lr, (b1, b2), eps, weight_decay)
 
 
-class LAMB(_Steps, optim.LAMB):
+class LAMB(optim.LAMB, _Steps):
     """`tilegrad.nn.optim.LAMB`, with `b1` and `b2` for `betas`."""
 
     def __init__(
@@ -159,12 +150,10 @@ class LAMB(_Steps, optim.LAMB):
         device: str | None = None,
         fused: bool = False,
     ):
-        optim.LAMB.__init__(self, params, lr, (b1, b2), eps, weight_decay)
-
-    step = optim.LAMB.step
+        super().__init__(params, lr, (b1, b2), eps, weight_decay)
 
 
-class LARS(_Steps, optim.LARS):
+class LARS(optim.LARS, _Steps):
     """`tilegrad.nn.optim.LARS`, whose momentum holds the learning rate: `classic`, as it is by
     default in tinygrad.
     """
@@ -181,12 +170,10 @@ class LARS(_Steps, optim.LARS):
         device: str | None = None,
         fused: bool = False,
     ):
-        optim.LARS.__init__(self, params, lr, momentum, weight_decay, nesterov, tcoef)
-
-    step = optim.LARS.step
+        super().__init__(params, lr, momentum, weight_decay, nesterov, tcoef)
 
 
-class Muon(_Steps, optim.Muon):
+class Muon(optim.Muon, _Steps):
     """`tilegrad.nn.optim.Muon`, with `momentum` before `weight_decay`."""
 
     def __init__(
@@ -201,11 +188,9 @@ class Muon(_Steps, optim.Muon):
         device: str | None = None,
         fused: bool = False,
     ):
-        optim.Muon.__init__(
-            self, params, lr, weight_decay, momentum, nesterov, ns_coefficients, ns_steps=ns_steps
+        super().__init__(
+            params, lr, weight_decay, momentum, nesterov, ns_coefficients, ns_steps=ns_steps
         )
-
-    step = optim.Muon.step
 
 
 class OptimizerGroup(_Steps):

@@ -210,6 +210,14 @@ class TransformerEncoderLayer(Module):
             return x + dropout(function(norm(x)))  # type: ignore[no-any-return]
         return norm(x + dropout(function(x)))  # type: ignore[no-any-return]
 
+    def _to_itself(
+        self, key_padding_mask: Tensor | None, mask: Tensor | None, is_causal: bool
+    ) -> Callable[[Tensor], Tensor]:
+        def attend(x: Tensor) -> Tensor:
+            return self.self_attn(x, x, x, key_padding_mask, False, mask, is_causal=is_causal)[0]
+
+        return attend
+
     def _feed(self, x: Tensor) -> Tensor:
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
@@ -220,11 +228,7 @@ class TransformerEncoderLayer(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        def attend(x: Tensor) -> Tensor:
-            return self.self_attn(
-                x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal
-            )[0]
-
+        attend = self._to_itself(src_key_padding_mask, src_mask, is_causal)
         return self._add(2, self._add(1, src, attend), self._feed)
 
 
@@ -254,10 +258,7 @@ class TransformerDecoderLayer(TransformerEncoderLayer):
         memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool = False,
     ) -> Tensor:
-        def attend(x: Tensor) -> Tensor:
-            return self.self_attn(
-                x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal
-            )[0]
+        attend = self._to_itself(tgt_key_padding_mask, tgt_mask, tgt_is_causal)
 
         def attend_memory(x: Tensor) -> Tensor:
             return self.multihead_attn(

@@ -10,6 +10,7 @@ rounded up with `ceil_mode`. `stride` is `kernel_size` unless it is given.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -29,18 +30,12 @@ __all__ = [
 Sizes = int | tuple[int, ...]
 
 
-class _Pool(Module):
+class _Windows(Module):
     """Windows over `axes` axes at the end."""
 
     axes: ClassVar[int] = 2
 
-    def __init__(
-        self,
-        kernel_size: Sizes,
-        stride: Sizes | None = None,
-        padding: Sizes = 0,
-        ceil_mode: bool = False,
-    ):
+    def __init__(self, kernel_size: Sizes, stride: Sizes | None, padding: Sizes):
         name = type(self).__name__
         self.kernel_size = tuple_of(name, "kernel_size", kernel_size, self.axes, least=1)
         self.stride = (
@@ -49,11 +44,22 @@ class _Pool(Module):
             else tuple_of(name, "stride", stride, self.axes, least=1)
         )
         self.padding = tuple_of(name, "padding", padding, self.axes)
+
+
+class _Pool(_Windows):
+    """What folds each window to one element."""
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+    ):
+        super().__init__(kernel_size, stride, padding)
         if any(2 * width > size for width, size in zip(self.padding, self.kernel_size)):
-            raise ShapeError(
-                f"{name}: padding {self.padding} is more than half of {self.kernel_size}",
-                line=here(),
-            )
+            text = f"padding {self.padding} is more than half of {self.kernel_size}"
+            raise ShapeError(f"{type(self).__name__}: {text}", line=here())
         self.ceil_mode = ceil_mode
 
 
@@ -167,8 +173,8 @@ class AvgPool3d(AvgPool2d):
 
 
 class LPPool2d(_Pool):
-    """(sum of x^p)^(1/p) over each window of (..., H, W); a negative sum gives NaN unless p is
-    odd, as in PyTorch: sign(s) * max(|s|, 0)^(1/p) of the sum s.
+    """(sum of x^p)^(1/p) over each window of (..., H, W). Of a negative sum s it is -(|s|^(1/p)),
+    where PyTorch gives NaN.
 
     >>> nn.LPPool1d(2, kernel_size=2)(Tensor([[3.0, 4.0]])).tolist()
     [[5.0]]
@@ -187,10 +193,7 @@ class LPPool2d(_Pool):
     def __call__(self, x: Tensor) -> Tensor:
         powers = x.pow(self.norm_type)
         mean = powers.avg_pool2d(self.kernel_size, self.stride, ceil_mode=self.ceil_mode)
-        count = 1
-        for size in self.kernel_size:
-            count *= size
-        total = mean.sign() * (mean.abs() * count)
+        total = mean * math.prod(self.kernel_size)
         return total.sign() * total.abs().pow(1 / self.norm_type)
 
 
@@ -214,7 +217,7 @@ class LPPool3d(LPPool2d):
     axes = 3
 
 
-class MaxUnpool2d(Module):
+class MaxUnpool2d(_Windows):
     """The values of `MaxPool2d(..., return_indices=True)` back at their places in (..., H, W), and
     zeros around them. `output_size` says how large that is where several sizes were pooled to one.
 
@@ -225,17 +228,8 @@ class MaxUnpool2d(Module):
     [[[0.0, 0.0], [4.0, 0.0]]]
     """
 
-    axes: ClassVar[int] = 2
-
     def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0):
-        name = type(self).__name__
-        self.kernel_size = tuple_of(name, "kernel_size", kernel_size, self.axes, least=1)
-        self.stride = (
-            self.kernel_size
-            if stride is None
-            else tuple_of(name, "stride", stride, self.axes, least=1)
-        )
-        self.padding = tuple_of(name, "padding", padding, self.axes)
+        super().__init__(kernel_size, stride, padding)
 
     def __call__(
         self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None

@@ -38,8 +38,10 @@ class ParamGroup(dict[str, Any]):
     `lr` is a tensor of one element; to assign a number is to write it there.
 
     >>> w = Tensor([1.0], requires_grad=True)
-    >>> nn.optim.SGD([w], lr=0.1).param_groups[0]["lr"]
-    <Tensor <UOp CPU (1,) float (<Ops.COPY: 21>, 'CPU')> on CPU with grad None>
+    >>> group = nn.optim.SGD([w], lr=0.5).param_groups[0]
+    >>> group["lr"] = 0.25
+    >>> group["lr"].tolist()
+    [0.25]
     """
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -66,8 +68,7 @@ class Optimizer:
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = nn.optim.SGD([w], lr=0.5)
-    >>> w.square().sum().backward()
-    <Tensor <UOp CPU () float (<Ops.RESHAPE: 10>, ())> on CPU with grad None>
+    >>> loss = w.square().sum().backward()
     >>> with Tensor.train():
     ...     optimizer.step()
     >>> w.tolist()
@@ -177,7 +178,8 @@ class Optimizer:
 
     def _advance(self) -> list[Tensor]:
         """Move what the groups count with to this step; gives what it has written."""
-        return []
+        steps = [counts["step"] for counts in self._counts if "step" in counts]
+        return [step.assign(step + 1) for step in steps]
 
     def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The new value of parameter number `place`, and the state written for it."""
