@@ -69,7 +69,7 @@ def pad_range(ast: UOp, loop: UOp, wide: UOp) -> UOp:
         made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
         if node.op is Ops.LOAD and loop in node.src[1].ranges:
             made = gated_load(made, inside)
-        elif node.op is Ops.STORE and loop in node.ranges:
+        elif node.op is Ops.STORE and loop in node.ranges and not _lives_in(node, loop):
             gate = simplify(made.src[3] & inside) if len(made.src) == 4 else inside
             made = made.replace(src=(*made.src[:3], gate))
         elif node.op is Ops.REDUCE and loop in node.src:
@@ -78,6 +78,15 @@ def pad_range(ast: UOp, loop: UOp, wide: UOp) -> UOp:
                 made = made.replace(src=(inside.where(made.src[0], identity), *made.src[1:]))
         done[node] = made
     return done[ast]
+
+
+def _lives_in(store: UOp, loop: UOp) -> bool:
+    """Whether each iteration of `loop` has the memory to itself, which no others find."""
+    return (
+        store.src[0].op is Ops.DEFINE_LOCAL
+        and loop in store.src[0].src
+        and loop not in store.src[1].ranges
+    )
 
 
 def gated_load(load: UOp, gate: UOp) -> UOp:

@@ -13,6 +13,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.facts import heaviest
 from tilegrad.optimize.heuristic_dots import use_dots
+from tilegrad.optimize.heuristic_phases import Phaser
 from tilegrad.optimize.heuristic_simt import heuristic as heuristic_simt
 from tilegrad.optimize.heuristic_streams import Streamer
 from tilegrad.optimize.opt import Opt
@@ -31,11 +32,14 @@ def heuristic(ast: UOp, target: Target) -> list[Opt]:
     return list(shaper.ast.arg.opts)
 
 
-class _Heuristic(Streamer):
+class _Heuristic(Streamer, Phaser):
     """Tiles where a fold uses data again, else vectors along memory; then threads."""
 
     def run(self) -> None:
         folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+        if self.phases(folds):
+            self.thread()
+            return
         heavy = heaviest(folds)
         reuse = find_reuse(self.ast, heavy, self.target) if heavy is not None else None
         if reuse is not None and heavy is not None:

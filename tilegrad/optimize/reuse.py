@@ -60,9 +60,13 @@ class Reuse:
     cuts: list[tuple[UOp, int]]
 
 
-def find_reuse(ast: UOp, fold: UOp, target: Target) -> Reuse | None:
-    """The two axes of a register tile, if the fold has them."""
-    facts = _Fold(ast, fold, target)
+def find_reuse(
+    ast: UOp, fold: UOp, target: Target, *, store: UOp | None = None, shared: UOp | None = None
+) -> Reuse | None:
+    """The two axes of a register tile, if the fold has them; `store` is what stores its results, by
+    default what the kernel does, and `shared` the axis that has to give the rows, if it is known.
+    """
+    facts = _Fold(ast, fold, target, store or stores(ast)[0], shared)
     if facts.width < 2 or len(facts.loads) < 2:
         return None
     best: tuple[float, Reuse] | None = None
@@ -87,10 +91,11 @@ class _Fold:
         outputs: the loops around the fold, of known extent.
         depth, inner: its number of steps, and the innermost loop of them.
         width: the lanes of a vector.
+        shared: the only axis that may give rows, if any.
     """
 
-    def __init__(self, ast: UOp, fold: UOp, target: Target):
-        self.fold, self.target, self.store = fold, target, stores(ast)[0]
+    def __init__(self, ast: UOp, fold: UOp, target: Target, store: UOp, shared: UOp | None):
+        self.fold, self.target, self.store, self.shared = fold, target, store, shared
         loops = fold.src[1:]
         self.everywhere = [node for node in ast.toposort() if node.op is Ops.LOAD]
         self.loads = [
@@ -120,7 +125,7 @@ class _Fold:
 def _rated(facts: _Fold, lanes: UOp) -> tuple[float, Reuse] | None:
     """What the axis `lanes` is worth with the rows that go with it, if it can be one."""
     fold, (moves, stays) = facts.fold, facts.sides(lanes)
-    if not moves or not stays or lanes.src[0].arg < 4:
+    if not moves or not stays or lanes.src[0].arg < 4 or lanes is facts.shared:
         return None
     candidates = _row_axes(facts, lanes, moves, stays)
     if not candidates:
@@ -156,6 +161,7 @@ def _row_axes(facts: _Fold, lanes: UOp, moves: list[UOp], stays: list[UOp]) -> l
         if part is not lanes
         and any(part in load.ranges for load in stays)
         and any(part not in load.ranges for load in moves)
+        and facts.shared in (None, part)
     ]
     index = facts.store.src[1]
     rows.sort(

@@ -23,7 +23,7 @@ from tilegrad.optimize.overlap import Dimension, dimensions, join
 from tilegrad.optimize.split import next_number
 from tilegrad.target import Target
 
-__all__ = ["MOST_SCRATCH", "operand_of", "stage"]
+__all__ = ["MOST_SCRATCH", "name_of_side", "operand_of", "stage"]
 
 # Scratch lies on the stack of a thread, of which systems give 8 MiB.
 MOST_SCRATCH = 4 << 20
@@ -204,7 +204,8 @@ def _nbytes(memory: UOp) -> int:
 def operand_of(ast: UOp, name: int) -> UOp | None:
     """The value that a number names: the load of a parameter, if there is one; -1 and -2 are the
     sides of what the largest fold sums (or takes the maximum of, ...), loads and what is computed
-    from them; -3 and -4 the same sides before they were cast without loss.
+    from them; -3 and -4 the same sides before they were cast without loss; -5 and -6 are the sides
+    of the next fold, and so on.
     """
     nodes = ast.toposort()
     if name >= 0:
@@ -216,16 +217,29 @@ def operand_of(ast: UOp, name: int) -> UOp | None:
             and node.src[0].arg == name
         ]
         return loads[0] if len(loads) == 1 else None
-    folds = [node for node in nodes if node.op is Ops.REDUCE]
-    if not folds:
+    rank, place = (0, -1 - name) if name >= -4 else ((-3 - name) // 2, (-3 - name) % 2)
+    folds = _by_size(ast)
+    if rank >= len(folds):
         return None
-    value = max(folds, key=_iterations).src[0]
-    if not value.op.is_alu or len(value.src) != 2 or name < -4:
+    value = folds[rank].src[0]
+    if not value.op.is_alu or len(value.src) != 2:
         return None
-    side = value.src[-1 - name] if name >= -2 else narrow(value.src[-3 - name])
+    side = value.src[place] if place < 2 else narrow(value.src[place - 2])
     if any(node.op in (Ops.REDUCE, Ops.AFTER) for node in side.toposort()) or not side.ranges:
         return None
     return side
+
+
+def name_of_side(ast: UOp, fold: UOp, place: int) -> int:
+    """What `operand_of` calls a side of what `fold` combines."""
+    rank = _by_size(ast).index(fold)
+    return -1 - place if rank == 0 else -3 - 2 * rank - place
+
+
+def _by_size(ast: UOp) -> list[UOp]:
+    """The folds of a kernel, largest first."""
+    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    return sorted(folds, key=_iterations, reverse=True)
 
 
 def _iterations(fold: UOp) -> int:

@@ -10,8 +10,9 @@ parallelism and cache sizes that the target states.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
@@ -19,14 +20,23 @@ from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.cost import elements, extent_product, flops_of, nbytes
 from tilegrad.schedule.index import Held, KernelBuilder, maximum_shape
+from tilegrad.schedule.keep import has_use_for_rows, is_worth_keeping, place_of
 from tilegrad.schedule.loop import memory_below
 from tilegrad.schedule.reason import Reason
 from tilegrad.target import Target
 
 __all__ = ["Fusion", "fuse"]
 
-# A kernel as it would be built, for what it reads and where, and the ranges of its result.
-Trace = tuple[KernelBuilder, tuple[UOp, ...]]
+
+class Trace(NamedTuple):
+    """A kernel as it would be built: for what it reads and where, the ranges of its result, and
+    the result.
+    """
+
+    builder: KernelBuilder
+    outputs: tuple[UOp, ...]
+    element: UOp
+
 
 _DEPTH = 200
 _LEAVES = 48
@@ -86,8 +96,10 @@ class Fusion:
     refused: dict[UOp, tuple[Reason, int, int]] = field(default_factory=dict)
 
 
-def fuse(sink: UOp, target: Target, *, plain: bool) -> Fusion:
-    """Decide what is stored of the graph under `sink`, whose sources are the requested values."""
+def fuse(sink: UOp, target: Target, *, plain: bool, wanted: Sequence[UOp] = ()) -> Fusion:
+    """Decide what is stored of the graph under `sink`, whose sources are the requested values; what
+    the values `wanted` can be computed from later is not kept in scratch.
+    """
     nodes = list(toposort([sink]))
     users = _users(nodes)
     fusion = Fusion(_forced(sink, nodes))
@@ -97,7 +109,7 @@ def fuse(sink: UOp, target: Target, *, plain: bool) -> Fusion:
     fusion.stored = _cut_large(nodes, fusion.stored)
     if not plain:
         _separate(nodes, fusion)
-        _move_back(nodes, fusion, target)
+        _move_back(nodes, fusion, target, wanted)
         _hold(costs, fusion, target)
     return fusion
 
@@ -424,10 +436,11 @@ def _keeps(user: UOp, size: int) -> bool:
     return is_step and elements(user) == size
 
 
-def _move_back(nodes: list[UOp], fusion: Fusion, target: Target) -> None:
+def _move_back(nodes: list[UOp], fusion: Fusion, target: Target, wanted: Sequence[UOp]) -> None:
     """Move stored values into the kernel that reads them, last first, where legal and
     profitable.
     """
+    later = set(toposort(wanted, stop=lambda node: node in fusion.stored))
     movable = (Reason.EXPANDED, Reason.REDUCED_AGAIN, Reason.SHARED, Reason.COSTLY)
     readers = _readers(nodes, fusion.stored)
     traces: dict[UOp, Trace] = {}
@@ -438,6 +451,8 @@ def _move_back(nodes: list[UOp], fusion: Fusion, target: Target) -> None:
             continue
         (kernel,) = kernels
         verdict = _can_join(value, kernel, fusion, target, traces)
+        if isinstance(verdict, Reason) and value not in later:
+            verdict = _keep(value, kernel, fusion, target, traces) or verdict
         if isinstance(verdict, Reason):
             fusion.refused[value] = (verdict, 2 * nbytes(value), flops_of(value) * elements(kernel))
             continue
@@ -477,7 +492,7 @@ def _can_join(
         return fusion.stored[value]
     if kernel not in traces:
         traces[kernel] = _trace(kernel, fusion)
-    builder, outputs = traces[kernel]
+    builder, outputs, _ = traces[kernel]
     uses = builder.reads.get(value, [])
     axis_of = {part: axis for axis, part in enumerate(outputs) if part.op is Ops.RANGE}
     if not uses or any(index != uses[0] for index in uses):
@@ -494,6 +509,30 @@ def _can_join(
     return shared
 
 
+def _keep(
+    value: UOp, kernel: UOp, fusion: Fusion, target: Target, traces: dict[UOp, Trace]
+) -> frozenset[int] | None:
+    """Keep `value` in scratch inside the kernel that reads it, where each row of it is read along
+    more than the kernel's own ranges; the kernel's axes that it shares, or None where that cannot
+    be or does not pay.
+    """
+    if kernel not in traces or not is_worth_keeping(value, target):
+        return None
+    builder, outputs, _ = traces[kernel]
+    place = place_of(value, builder.reads.get(value, []), outputs)
+    if place is None or extent_product(place.outer) < _least_parallel(target):
+        return None
+    shared = frozenset(outputs.index(part) for part in place.outer)
+    if not all(shared <= other or other <= shared for other in fusion.outer.get(kernel, [])):
+        return None
+    held = fusion.held.setdefault(kernel, {})
+    held[value] = Held(place.shared, len(held))
+    if has_use_for_rows(_trace(kernel, fusion).element, place, target):
+        return shared
+    del held[value]
+    return None
+
+
 def _hold(costs: dict[UOp, int], fusion: Fusion, target: Target) -> None:
     """Keep in scratch what several nests of one kernel need and what is dear to compute: the
     exponentials of a softmax row.
@@ -503,7 +542,7 @@ def _hold(costs: dict[UOp, int], fusion: Fusion, target: Target) -> None:
     for kernel in fusion.outer:
         if kernel not in fusion.stored:
             continue
-        builder, outputs = _trace(kernel, fusion)
+        builder, outputs, _ = _trace(kernel, fusion)
         places: dict[UOp, list[tuple[UOp, ...]]] = {}
         for node, index, _ in builder.evaluated:
             if node.op.is_alu and costs.get(node, 0) >= _WORTH_HOLDING:
@@ -545,10 +584,10 @@ def _trace(kernel: UOp, fusion: Fusion) -> Trace:
     builder = KernelBuilder(
         lambda node: UOp(Ops.DEFINE_GLOBAL, node.dtype.ptr(), (), 0),
         lambda node: node in fusion.stored,
+        fusion.held.get(kernel, {}),
     )
     outputs = tuple(builder.range(size, Axis.LOOP) for size in kernel.shape)
-    builder.start(kernel, outputs)
-    return builder, outputs
+    return Trace(builder, outputs, builder.start(kernel, outputs))
 
 
 def _least_parallel(target: Target) -> int:

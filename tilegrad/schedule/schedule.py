@@ -48,7 +48,15 @@ _NOT_KEPT = (Ops.ASSIGN, Ops.AFTER, Ops.COPY, Ops.LOOP, Ops.PART)
 
 
 class _Scheduler:
-    def __init__(self, sink: UOp, targets: dict[str, Target], default_device: str, *, plain: bool):
+    def __init__(
+        self,
+        sink: UOp,
+        targets: dict[str, Target],
+        default_device: str,
+        keep: Sequence[int],
+        *,
+        plain: bool,
+    ):
         given = toposort([sink])
         self.given = list(given)
         sink, was_split = split_folds(sink, plain=plain)
@@ -64,7 +72,9 @@ class _Scheduler:
         self.device = self._devices()
         self.targets = targets
         target = targets[self.device[sink.src[0]]] if sink.src else Target("none")
-        self.fusion: Fusion = fuse(sink, target, plain=plain)
+        self.fusion: Fusion = fuse(
+            sink, target, plain=plain, wanted=[self.given[place] for place in keep]
+        )
         for node in self.fusion.stored:
             if node.op is Ops.CONTIGUOUS and came_from[node].op is not Ops.CONTIGUOUS:
                 self.fusion.stored[node] = Reason.OVERWRITTEN
@@ -451,9 +461,25 @@ def _groups(ast: UOp, inner: list[UOp]) -> list[list[UOp]]:
             own = [part for part in node.src[1:] if part.op is Ops.RANGE and part not in seen]
             seen.update(own)
             if own:
-                groups.append(own)
+                # A nest stands before the folds in it.
+                inside = _loops_inside(node)
+                places = (place for place, group in enumerate(groups) if inside & {*group})
+                groups.insert(next(places, len(groups)), own)
     rest = [part for part in inner if part not in seen]
     return [*groups, rest] if rest else groups
+
+
+def _loops_inside(nest: UOp) -> set[UOp]:
+    """The loops of folds and nests that stand inside those of `nest`."""
+    own = {part for part in nest.src[1:] if part.op is Ops.RANGE}
+    if nest.op is not Ops.END:
+        return set()
+    return {
+        part
+        for node in nest.toposort()
+        if node.op in (Ops.REDUCE, Ops.END) and node is not nest and own & node.ranges
+        for part in node.src[1:]
+    }
 
 
 def _label(ast: UOp, order: Sequence[UOp], gone: tuple[int, ...]) -> str:
@@ -478,7 +504,7 @@ def make_schedule(
     are kept that the nodes at the positions `keep` can be computed from.
     """
     counters.schedules += 1
-    scheduler = _Scheduler(sink, targets, default_device, plain=plain)
+    scheduler = _Scheduler(sink, targets, default_device, keep, plain=plain)
     schedule = scheduler.run()
     schedule.kept = scheduler.kept(keep)
     return schedule

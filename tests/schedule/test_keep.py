@@ -1,0 +1,116 @@
+"""What is kept in scratch between two products, and where that is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.schedule.plans import edges, kernels, plan, sizes
+from tilegrad import Tensor, Variable
+from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.schedule.schedule import make_schedule
+from tilegrad.target import Target, cuda_target, dot_unit
+
+# Caches so small that little is worth keeping.
+NEAR = Target("near", vector_bytes=32, threads=2, cache_bytes=(8 << 10, 256 << 10, 256 << 10))
+HEADS, LENGTH, SIZE = 8, 96, 32
+
+
+def heads(length: int = LENGTH, size: int = SIZE) -> Tensor:
+    return Tensor.empty(HEADS, length, size)
+
+
+def scratch(ast: UOp | None) -> list[int]:
+    """Elements of each piece of scratch."""
+    assert ast is not None
+    found = [node.dtype for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
+    pointers = [dtype for dtype in found if isinstance(dtype, Pointer)]
+    assert all(pointer.place is Place.SCRATCH for pointer in pointers)
+    return sorted(pointer.size for pointer in pointers)
+
+
+def scores() -> Tensor:
+    return heads() @ heads().transpose(1, 2) * 0.125
+
+
+def test_attention_is_one_kernel_with_a_row_of_scores_in_scratch() -> None:
+    for mask in (None, Tensor.empty(LENGTH, LENGTH), Tensor.empty(LENGTH, LENGTH) > 0):
+        result = heads().scaled_dot_product_attention(heads(), heads(), mask)
+        schedule = plan(result, target=NEAR)
+        (item,) = kernels(schedule)
+        # Scores, exponentials, and these by their sum.
+        assert scratch(item.ast) == [LENGTH, LENGTH, LENGTH]
+        assert sizes(schedule) == [HEADS * LENGTH * SIZE]
+        assert edges(schedule) == []
+    causal = heads().scaled_dot_product_attention(heads(), heads(), is_causal=True)
+    assert len(kernels(plan(causal, target=NEAR))) == 1
+
+
+def test_any_row_between_two_products_is_kept() -> None:
+    found = {
+        "relu": scores().relu() @ heads(),
+        "by its length": (lambda s: s / s.square().sum(2, keepdim=True).sqrt())(scores()),
+        "by its length, and a product": (
+            lambda s: (s / s.square().sum(2, keepdim=True).sqrt()) @ heads()
+        )(scores()),
+        "largest": scores().maximum(0).transpose(1, 2) @ heads(),
+        "three": (scores().relu() @ heads()).relu() @ Tensor.empty(SIZE, 48),
+        "least of sums": ((heads().unsqueeze(2) + heads().unsqueeze(1)).min(3).exp() @ heads()),
+    }
+    for name, result in found.items():
+        schedule = plan(result, target=replace(NEAR, cache_bytes=(8 << 10, 256 << 10, 64 << 10)))
+        assert len(kernels(schedule)) == 1, name
+
+
+def test_each_element_is_computed_once() -> None:
+    """A row that several kernels read, or of which a window is read, is stored."""
+    kept = scores().relu()
+    assert len(kernels(plan(kept @ heads(), kept.transpose(1, 2) @ heads(), target=NEAR))) == 3
+    image = Tensor.empty(HEADS, 16, 32, 32).conv2d(Tensor.empty(32, 16, 1, 1)).relu()
+    assert len(kernels(plan(image.conv2d(Tensor.empty(16, 32, 3, 3)), target=NEAR))) == 2
+
+
+def test_what_does_not_pay_is_refused() -> None:
+    def count(target: Target, **sizes: int) -> int:
+        q, k, v = (heads(**sizes) for _ in range(3))
+        return len(kernels(plan(q.scaled_dot_product_attention(k, v), target=target)))
+
+    assert count(NEAR) == 1
+    # Scores that the last cache holds; keys and values that the second one does not; no vectors.
+    assert count(replace(NEAR, cache_bytes=(8 << 10, 256 << 10, 2 << 20))) == 3
+    assert count(replace(NEAR, cache_bytes=(8 << 10, 32 << 10, 256 << 10))) > 1
+    assert count(replace(NEAR, vector_bytes=0)) == 3
+    # Few rows for a matrix; scratch that all lanes of a block would have to share.
+    assert count(NEAR, length=24) == 3
+    assert count(cuda_target("sm_80")) > 1
+
+
+def test_what_a_dot_unit_multiplies_stays_its_own() -> None:
+    unit = dot_unit(2, dtypes.bfloat16, dtypes.bfloat16, dtypes.float)
+    parts = [Tensor.empty(HEADS, LENGTH, SIZE, dtype=dtypes.bfloat16) for _ in range(3)]
+    result = parts[0].scaled_dot_product_attention(*parts[1:])
+    assert len(kernels(plan(result, target=replace(NEAR, matrix_units=(unit,))))) == 3
+
+
+def test_a_symbolic_length_is_refused() -> None:
+    length = Variable("length", 1, LENGTH).bind(40)
+    q, k = (heads()[:, :length] for _ in range(2))
+    assert len(kernels(plan((q @ k.transpose(1, 2)).relu() @ k, target=NEAR))) == 2
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+def test_what_is_asked_for_later_is_stored(is_wanted: bool) -> None:
+    weights = scores().softmax(2)
+    sink = UOp.sink((weights @ heads()).uop)
+    leaves = [node for node in sink.toposort() if node.op is Ops.BUFFER]
+    placed = {leaf: leaf.replace(arg=replace(leaf.arg, slot=n)) for n, leaf in enumerate(leaves)}
+    sink, wanted = sink.substitute(placed), weights.uop.substitute(placed)
+    keep = [place for place, node in enumerate(sink.toposort()) if node is wanted]
+    schedule = make_schedule(
+        sink, {"CPU": NEAR}, "CPU", plain=False, keep=keep if is_wanted else []
+    )
+    assert len(schedule.items) == (2 if is_wanted else 1)
+    assert len(schedule.kept) == (1 if is_wanted else 0)

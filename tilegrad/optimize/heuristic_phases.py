@@ -1,0 +1,138 @@
+"""Kernels of several phases: what one fold leaves in scratch for some rows, others go on with.
+
+Two products with a softmax between them are such a kernel. One range runs through all phases, the
+rows; a block of them is written out everywhere, so that each phase has its own register tile, of
+those rows by lanes of its own, and loads what the rows do not move once for all of them. That is
+packed once for all blocks.
+"""
+
+from __future__ import annotations
+
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.facts import WORTH_STAGING, stores, stride
+from tilegrad.optimize.heuristic_tiles import Tiler
+from tilegrad.optimize.opt import OptOps
+from tilegrad.optimize.reuse import Reuse, find_reuse
+from tilegrad.optimize.stage import name_of_side
+
+__all__ = ["Phaser"]
+
+# Folds with less than this share of the steps of the largest one need no tile.
+_LIGHT = 1 / 16
+
+
+class Phaser(Tiler):
+    """Blocks of rows through all phases."""
+
+    def phases(self, folds: list[UOp]) -> bool:
+        """Shape a kernel of several phases; False where it is none, or where the folds that do the
+        work share no rows.
+        """
+        nests = self.nests()
+        if not nests or not folds or not self.target.has_vectors:
+            return False
+        steps = {fold: _steps(fold) for fold in folds}
+        heavy = [fold for fold in folds if steps[fold] > max(steps.values()) * _LIGHT]
+        closed = {part for nest in nests for part in nest.src[1:]}
+        for row in reversed([part for part in self.around(nests) if part not in closed]):
+            tiles = [
+                find_reuse(self.ast, fold, self.target, store=self.store_of(fold), shared=row)
+                for fold in heavy
+            ]
+            found = [tile for tile in tiles if tile is not None]
+            if len(found) == len(tiles):
+                light = [fold for fold in folds if fold not in heavy]
+                self.block(row, found, [fold.src[-1] for fold in heavy], light)
+                if steps[heavy[0]] >= WORTH_STAGING:
+                    self.pack_sides([fold.src[-1] for fold in heavy])
+                return True
+        return False
+
+    def nests(self) -> list[UOp]:
+        """The nests that fill scratch for some loops, not for all of the kernel."""
+        return [
+            node
+            for node in self.ast.toposort()
+            if node.op is Ops.END
+            and node.src[0].op is Ops.STORE
+            and node.src[0].src[0].op is Ops.DEFINE_LOCAL
+            and node.src[0].src[0].src
+        ]
+
+    def around(self, nests: list[UOp]) -> list[UOp]:
+        """The loops inside of which scratch lives, in their order."""
+        found = {part for nest in nests for part in nest.src[0].src[0].src}
+        return [part for part in self.outputs() if part in found]
+
+    def store_of(self, fold: UOp) -> UOp:
+        """What stores the results of `fold`: that of the nest in which it stands, or of the
+        kernel.
+        """
+        inside = (nest.src[0] for nest in self.nests() if fold.ranges & set(nest.src[1:]))
+        return next(inside, stores(self.ast)[0])
+
+    def fold_over(self, part: UOp) -> UOp:
+        folds = (node for node in self.ast.toposort() if node.op is Ops.REDUCE)
+        return next(fold for fold in folds if part in fold.src)
+
+    def block(self, row: UOp, tiles: list[Reuse], folded: list[UOp], light: list[UOp]) -> None:
+        """Write out a block of `row` for all phases and lanes in each; `folded` is a range of each
+        fold with a tile, in the order of these.
+        """
+        vectors = 1
+        for tile, part in zip(tiles, folded, strict=True):
+            fold = self.fold_over(part)
+            step = self.tile_size(tile.lanes, fold)
+            if self.split_to(tile.lanes, OptOps.UPCAST, step, is_shared=False):
+                vectors = max(vectors, step // self.target.lanes_of(fold.dtype))
+        self.write_rows([row], vectors)
+        for part in [fold.src[-1] for fold in light]:
+            self.lanes_of_fold(self.fold_over(part))
+        for number in range(len(self.nests())):
+            self.lanes_of_store(self.nests()[number].src[0])
+        self.lanes_of_store(stores(self.ast)[0])
+
+    def lanes_of_fold(self, fold: UOp) -> None:
+        """A vector of accumulators for each row."""
+        loads = [node for node in fold.src[0].toposort() if node.op is Ops.LOAD]
+        for loop in reversed(fold.src[1:]):
+            if any(stride(load.src[1], loop) == 1 for load in loads):
+                self.split_lanes(loop, OptOps.UNROLL, fold)
+                return
+
+    def lanes_of_store(self, store: UOp) -> None:
+        """A vector for each row along what is stored, unless a tile has lanes there."""
+        for loop in store.src[1].ranges:
+            if loop.arg[1] is Axis.LOOP and stride(store.src[1], loop) == 1:
+                self.split_lanes(loop, OptOps.UPCAST, store.src[2])
+                return
+
+    def split_lanes(self, loop: UOp, op: OptOps, value: UOp) -> None:
+        width, extent = self.target.lanes_of(value.dtype), loop.src[0]
+        if extent.op is Ops.CONST and extent.arg >= width > 1:
+            self.split_to(loop, op, width, is_shared=False)
+
+    def pack_sides(self, folded: list[UOp]) -> None:
+        """Copy what the folds over `folded` combine: what the rows do not move, once for all of
+        them; what they move and has to be computed, for a block of them.
+        """
+        lives_in = {part for nest in self.nests() for part in nest.src[0].src[0].src}
+        written = {part for part in lives_in if part.arg[1] is Axis.UPCAST}
+        *outside, row = self.around(self.nests())
+        sides = [(part, place) for part in folded for place in (0, 1)]
+        for part, place in sides:
+            fold = self.fold_over(part)
+            if len(fold.src[0].src) != 2:
+                continue
+            side = fold.src[0].src[place]
+            if not side.ranges & written:
+                around = [loop for loop in outside if loop in side.ranges]
+                self.stage(name_of_side(self.ast, fold, place), around[-1] if around else None)
+            elif side.op is not Ops.LOAD or len(side.src) == 4:
+                self.stage(name_of_side(self.ast, fold, place), row)
+
+
+def _steps(fold: UOp) -> int:
+    loops = {*fold.ranges, *(part for part in fold.src[1:] if part.op is Ops.RANGE)}
+    return int(prod(part.vmax + 1 for part in loops))

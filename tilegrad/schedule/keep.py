@@ -1,0 +1,168 @@
+"""Values that a kernel keeps in scratch for a few rows at a time: a product between two others.
+
+A value whose axes are output ranges of the one kernel that reads it moves there by that proof alone
+(fuse.py). One that is read along a whole axis again, as the scores of a row are by a softmax and a
+second product, can move as well: each row of it lives in scratch, between the nest that fills it
+and those that read it, and is computed once all the same.
+
+Whether that pays is asked of bytes. What the rows do not move (a matrix) is passed over again for
+every few of them, so it has to stay in the second cache together with the rows in scratch; and
+those folds that do the work need it to be so, as otherwise nothing is used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tilegrad.base.dtype import Pointer
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import terms_of
+from tilegrad.ir.uop import UOp
+from tilegrad.schedule.cost import extent_product, nbytes
+from tilegrad.target import Target
+
+__all__ = ["Place", "has_use_for_rows", "is_worth_keeping", "place_of"]
+
+# So many rows are computed at once; what they share is packed, which takes a few times as many.
+_ROWS = 8
+_MANY_ROWS = 32
+# Shares of the second cache: what all rows pass over, and what is kept of some rows.
+_PASSED_OVER = 5 / 8
+_KEPT = 1 / 4
+# A value smaller than this share of the last cache comes back from there about as fast as it is
+# computed.
+_WORTH_KEEPING = 1 / 4
+# From so many steps on, a fold is worth a tile of registers; and folds that have fewer than this
+# share of the largest one's need none.
+_WORTH_A_TILE = 1 << 18
+_LIGHT = 1 / 16
+
+
+class Place(NamedTuple):
+    """Where a kept value lives: `shared` are those of its axes that are output ranges of the
+    kernel, which are `outer`.
+    """
+
+    shared: tuple[int, ...]
+    outer: tuple[UOp, ...]
+
+
+def place_of(value: UOp, uses: Sequence[tuple[UOp, ...]], outputs: Sequence[UOp]) -> Place | None:
+    """Where `value`, read at `uses` by a kernel with the output ranges `outputs`, can live inside
+    it; None where some of it would be computed more than once.
+    """
+    if not uses:
+        return None
+    axes = range(len(value.shape))
+    shared = tuple(
+        axis
+        for axis in axes
+        if uses[0][axis] in outputs and all(index[axis] is uses[0][axis] for index in uses)
+    )
+    inner = [axis for axis in axes if axis not in shared]
+    if any(index[axis].op not in (Ops.RANGE, Ops.CONST) for index in uses for axis in inner):
+        return None
+    outer = tuple(uses[0][axis] for axis in shared if uses[0][axis].op is Ops.RANGE)
+    if not outer or len(set(outer)) != len(outer):
+        return None
+    return Place(shared, outer)
+
+
+def is_worth_keeping(value: UOp, target: Target) -> bool:
+    """Whether a round trip of `value` through memory is what takes time."""
+    if target.has_locals or not target.has_vectors or len(target.cache_bytes) < 2:
+        return False
+    return nbytes(value) >= _WORTH_KEEPING * target.cache_bytes[-1]
+
+
+def has_use_for_rows(element: UOp, place: Place, target: Target) -> bool:
+    """Whether a kernel that stores `element`, with what it keeps in scratch already in there, uses
+    again what each few rows of one of the ranges `place.outer` pass over.
+    """
+    nodes = element.toposort()
+    folds = _heavy([node for node in nodes if node.op is Ops.REDUCE])
+    kept = sum(_size(node) for node in nodes if node.op is Ops.DEFINE_LOCAL)
+    cache = target.cache_bytes[1]
+    if not folds or _ROWS * kept > _KEPT * cache:
+        return False
+    if any(_has_dot_unit(fold, target) for fold in folds) or not _fill_along_memory(nodes):
+        return False
+    for row in place.outer:
+        still = [_unmoved(fold, row, target) for fold in folds]
+        if row.src[0].op is Ops.CONST and row.vmax + 1 >= _MANY_ROWS and all(still):
+            loads = {load for found in still for load in found}
+            passed = sum(_reach(load, place.outer) for load in loads)
+            if passed <= _PASSED_OVER * cache:
+                return True
+    return False
+
+
+def _heavy(folds: list[UOp]) -> list[UOp]:
+    """The folds that do the work, if there is enough of it."""
+    steps = {fold: extent_product({*fold.ranges, *fold.src[1:]}) for fold in folds}
+    most = max(steps.values(), default=0)
+    return [fold for fold in folds if steps[fold] > most * _LIGHT] if most >= _WORTH_A_TILE else []
+
+
+def _unmoved(fold: UOp, row: UOp, target: Target) -> list[UOp]:
+    """What a tile of `row` by lanes of another range loads once for all its rows; nothing where
+    the fold has no such tile.
+    """
+    folded = set(fold.src[1:])
+    loads = [
+        node for node in fold.src[0].toposort() if node.op is Ops.LOAD and folded & node.ranges
+    ]
+    moved = [load for load in loads if row in load.ranges]
+    still = [load for load in loads if row not in load.ranges]
+    lanes = target.lanes_of(fold.dtype)
+    for part in fold.ranges:
+        if (
+            part is not row
+            and part.arg[1] is Axis.LOOP
+            and part.src[0].op is Ops.CONST
+            and part.vmax + 1 >= lanes
+            and moved
+            and all(part in load.ranges for load in still)
+            and not any(part in load.ranges for load in moved)
+        ):
+            return still
+    return []
+
+
+def _reach(load: UOp, outer: Iterable[UOp]) -> int:
+    """Bytes that are loaded within one iteration of the ranges `outer`."""
+    return load.dtype.itemsize * extent_product(load.ranges.difference(outer))
+
+
+def _size(memory: UOp) -> int:
+    """Bytes of scratch."""
+    pointer = memory.dtype
+    assert isinstance(pointer, Pointer)
+    return pointer.size * pointer.base.itemsize
+
+
+def _has_dot_unit(fold: UOp, target: Target) -> bool:
+    """Whether an instruction for several products at once serves the fold, which needs a kernel for
+    itself.
+    """
+    units = [unit for unit in target.matrix_units if unit.is_dot]
+    shorts = {unit.dtype_in for unit in units} | {unit.dtype_right for unit in units}
+    return any(node.op is Ops.LOAD and node.dtype in shorts for node in fold.src[0].toposort())
+
+
+def _fill_along_memory(nodes: Iterable[UOp]) -> bool:
+    """Whether what is kept and is no fold comes from memory as it lies there."""
+    for node in nodes:
+        if node.op is not Ops.END or node.src[0].op is not Ops.STORE:
+            continue
+        value, own = node.src[0].src[2], set(node.src[1:])
+        loads = [each for each in value.toposort() if each.op is Ops.LOAD]
+        if any(each.op is Ops.REDUCE and own & each.ranges for each in value.toposort()):
+            continue
+        last = node.src[-1]
+        for load in loads:
+            terms = terms_of(load.src[1])
+            if last in load.src[1].ranges and (terms is None or terms[0].get(last) != 1):
+                return False
+    return True
