@@ -198,6 +198,17 @@ def test_large_grids_are_sampled() -> None:
     assert find_collision((axes[0] % 64) * (1 << 14) + axes[1], None, axes[1:]) is None
 
 
+def test_words_that_wrap_are_not_searched() -> None:
+    """A random word scaled to 0..9 stays below 10, though its sum is more than 32 bits hold."""
+    seed = UOp.variable("seed", 0, 2**32 - 1)
+    word = seed.cast(dtypes.uint32) + seed.cast(dtypes.uint32)
+    scaled = (word.cast(dtypes.int64) * 10) >> 32
+    assert find_outside(scaled, None, 10) is None
+    halved = seed.cast(dtypes.uint32) >> 1
+    assert find_outside(halved, None, 2**31) is None
+    assert find_outside(halved, None, 2**31 - 1) is not None
+
+
 def test_what_is_not_arithmetic_is_not_searched() -> None:
     value = UOp(Ops.LOAD, dtypes.float, (UOp(Ops.DEFINE_GLOBAL, dtypes.float.ptr(4), (), 0), x))
     assert find_outside(x, value < 1.0, 2) is None

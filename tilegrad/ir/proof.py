@@ -282,6 +282,7 @@ def are_apart(index: UOp, axes: Collection[UOp], width: int = 1, *, at_once: boo
 # counterexamples
 
 _LEAVES = (Ops.RANGE, Ops.SPECIAL, Ops.DEFINE_VAR)
+_WRAPPING = (Ops.ADD, Ops.SUB, Ops.MUL, Ops.SHL)
 
 
 def _is_opaque(node: UOp) -> bool:
@@ -289,12 +290,16 @@ def _is_opaque(node: UOp) -> bool:
 
 
 def _variables(nodes: Sequence[UOp]) -> list[UOp] | None:
-    """The variables of scalar integer expressions; None if these are more than arithmetic."""
+    """The variables of scalar integer expressions; None if these are more than arithmetic on whole
+    numbers.
+    """
     found: list[UOp] = []
     for node in toposort(nodes, stop=_is_opaque):
         if node.dtype.lanes > 1 or node.dtype.kind not in ("int", "uint", "index", "bool"):
             return None
         if node.op is Ops.CAST and not _keeps_value(node):
+            return None
+        if node.op in _WRAPPING and _may_wrap(node):
             return None
         if not _is_opaque(node):
             continue
