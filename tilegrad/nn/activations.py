@@ -261,8 +261,8 @@ class GELU(Module):
 
     Raises ConfigError for another `approximate`.
 
-    >>> nn.GELU()(Tensor([-100.0, 100.0])).tolist()
-    [-0.0, 100.0]
+    >>> nn.GELU()(Tensor([0.0, 100.0])).tolist()
+    [0.0, 100.0]
     """
 
     def __init__(self, approximate: str = "none"):

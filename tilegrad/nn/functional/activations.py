@@ -116,8 +116,8 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """x * Phi(x), Phi the normal distribution; approximate="tanh" is a formula with tanh.
 
-    >>> nn.functional.gelu(Tensor([-100.0, 100.0])).tolist()
-    [-0.0, 100.0]
+    >>> nn.functional.gelu(Tensor([0.0, 100.0])).tolist()
+    [0.0, 100.0]
     """
     return input.gelu(approximate)
 
