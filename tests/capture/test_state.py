@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import types
 from typing import Any
 
@@ -504,6 +505,74 @@ def test_temporaries_are_held_and_given_back() -> None:
     held = GlobalCounters.mem_used
     function.reset()
     assert 4096 <= held - GlobalCounters.mem_used <= 4400
+
+
+@pytest.mark.row("M4.10")
+def test_no_memory_waits_for_the_collector() -> None:
+    """What the first calls need is free when they end: weights, momenta, and one set of gradients
+    stay, and what the capture holds.
+    """
+    size = 4 * 256 * 256
+    layer = nn.Linear(256, 256, bias=False)
+    optimizer = nn.optim.SGD([layer.weight], lr=0.1, momentum=0.9)
+    x = full(1, 64, 256)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        with Tensor.train():
+            optimizer.zero_grad()
+            loss = (layer(x).relu() + x).square().sum().backward()
+            optimizer.step()
+            return loss.realize()
+
+    used = []
+    gc.collect()
+    gc.disable()
+    try:
+        before = GlobalCounters.mem_used
+        for _ in range(5):
+            step(x)
+            used.append(GlobalCounters.mem_used - before)
+    finally:
+        gc.enable()
+    assert used[0] < 3.1 * size
+    assert used[2] == used[3] == used[4] < 3.1 * size + 3 * 4 * 64 * 256
+    assert step.captures == 1
+
+
+@pytest.mark.row("M4.10")
+def test_what_was_there_at_the_capture_can_be_freed() -> None:
+    function = jit(lambda x: (x * 2).contiguous())
+    other, x = full(1, 512, 512), full(1, 4)
+    for _ in range(3):
+        function(x)
+    before = GlobalCounters.mem_used
+    del other
+    assert before - GlobalCounters.mem_used == 4 * 512 * 512
+
+
+def test_states_of_equal_value_part_before_the_capture() -> None:
+    """Two gradients of one value are one piece of memory, and so are the momenta after one step."""
+    weights = [full(1, 8), full(2, 8)]
+    for weight in weights:
+        weight.requires_grad = True
+    optimizer = nn.optim.SGD(weights, lr=0.5, momentum=0.5)
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        with Tensor.train():
+            optimizer.zero_grad()
+            loss = ((weights[0] + weights[1]) * x).sum().backward()
+            optimizer.step()
+            return loss.realize()
+
+    expected, speed = [1.0, 2.0], 0.0
+    for n in range(1, 5):
+        step(full(n, 8))
+        speed = speed * 0.5 + n
+        expected = [value - 0.5 * speed for value in expected]
+        assert [weight[3].item() for weight in weights] == expected
+    assert step.captures == 1
 
 
 def test_plans_share_one_block() -> None:

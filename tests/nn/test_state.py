@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilegrad import Tensor, dtypes, nn
+from tilegrad import GlobalCounters, Tensor, dtypes, nn
 from tilegrad.base.errors import DataError, DTypeError, ShapeError
 from tilegrad.io.safetensors import Entry, read_safetensors, write_safetensors
 from tilegrad.nn.state import (
@@ -134,6 +134,28 @@ def test_what_is_loaded_is_copied() -> None:
         "zeros": [3.0, 4.0],
     }
     assert source["zeros"].tolist() == [3.0, 4.0]
+
+
+def test_loading_a_new_model_draws_no_first_values() -> None:
+    layer = nn.Linear(32, 16, bias=False)
+    weight = np.arange(512, dtype=np.float32).reshape(16, 32)
+    work = GlobalCounters
+    before, ops, kernels = work.mem_used, work.global_ops, work.kernel_count
+    load_state_dict(layer, {"weight": weight})
+    assert (work.global_ops - ops, work.kernel_count - kernels) == (0, 1)
+    assert work.mem_used - before == weight.nbytes
+    np.testing.assert_array_equal(layer.weight.numpy(), weight)
+
+
+def test_loading_what_is_made_of_the_model() -> None:
+    """Two layers exchange their weights."""
+    model = [nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)]
+    first, second = [layer.weight.tolist() for layer in model]
+    load_state_dict(model, {"0.weight": model[1].weight, "1.weight": model[0].weight.T.T})
+    assert [layer.weight.tolist() for layer in model] == [second, first]
+    load_state_dict(model, {"0.weight": model[0].weight * 2, "1.weight": model[0].weight + 1})
+    assert model[0].weight.tolist() == [[2 * x for x in row] for row in second]
+    assert model[1].weight.tolist() == np.float32(second).__add__(np.float32(1)).tolist()
 
 
 def test_a_parameter_of_two_names_is_loaded_once() -> None:

@@ -68,6 +68,7 @@ class Builder:
             )
         self._check_state()
         self._check_values()
+        self._forget_gradients()
         self._hold_state()
         self._guard_gradients()
         for node in self.guards.symbols:
@@ -133,6 +134,23 @@ class Builder:
             raise Again(f"{place.label} is another kind of value after the call")
 
     # inputs
+
+    def _forget_gradients(self) -> None:
+        """A gradient that the run dropped unread is no input: what counts is that there was one.
+        So a replay may write the next one to its memory, rather than beside it.
+        """
+        run = self.run
+        places = [place.peek() for place in run.reads.written.values()]
+        kept = {id(tensor) for tensor in tensors_in([run.result, places])}
+        for tensor in run.regraded:
+            grad = run.before[id(tensor)].grad
+            old = None if grad is None else grad()
+            number = None if old is None else self.guards.number_of(old)
+            if old is None or number is None or number < run.given or id(old) in kept:
+                continue
+            known = run.known(old)
+            if known is not None and known.is_stored and id(known.memory) not in self.touched:
+                self.guards.weaken(old)
 
     def _hold_state(self) -> None:
         """Find the tensors behind older memory that no place is known of."""

@@ -13,7 +13,7 @@ from tilegrad.capture.checker import Checker
 from tilegrad.capture.graph import Program
 from tilegrad.capture.guards import Guards, describe
 from tilegrad.capture.inputs import Input, layout, living, settle
-from tilegrad.capture.results import Build, Form, Output, is_sole
+from tilegrad.capture.results import Build, Form, Output
 from tilegrad.capture.slots import Draws
 from tilegrad.device.registry import Device
 from tilegrad.engine.memory import buffer_of, buffers, overwrite
@@ -230,7 +230,7 @@ class Entry:
             tensors[number].grad = None
         with exclusive() if self._written else nullcontext():
             for number in self._written:
-                if not is_sole(tensors[number]):
+                if not memory.is_sole(tensors[number]):
                     self._set_aside(tensors)
                     break
             for number in self._written:

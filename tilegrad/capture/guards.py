@@ -195,6 +195,15 @@ class Guards:
             self._add(Place([tensor], True, 0, label), tensor)
         return self._numbers[id(tensor)]
 
+    def weaken(self, tensor: Tensor) -> None:
+        """Ask only that there is a tensor where this one stood: it is no input any more."""
+        number = self._numbers.pop(id(tensor))
+        del self.tensors[number], self.places[number]
+        self._numbers = {id(each): place for place, each in enumerate(self.tensors)}
+        for check in self.checks:
+            if check.test == "tensor" and check.expected is tensor:
+                check.test, check.expected = "some", None
+
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any], names: list[str]) -> None:
         """Guard what a call was given; `names` are those of the parameters."""
         self.checks.append(

@@ -115,9 +115,10 @@ class Jit(Generic[P, R]):
             run.run(args, kwargs, self._names)
             if is_kept:
                 self._keep(run, mode, args, kwargs)
+            hints.fingerprint = run.fingerprint()
         finally:
             _inside.reset(token)
-        hints.fingerprint = run.fingerprint()
+            run.release()
         self._hints = hints
         self._calls += 1
         return cast(R, run.result)

@@ -218,6 +218,11 @@ class Reads:
                 for name in names if self._reads_all else names & self._unknown:
                     self.attribute(value, name, title(value))
 
+    def release(self) -> None:
+        """Let go of every object that was seen, and of itself: its hooks refer to it."""
+        self._hooks, self.windows, self.written = {}, {}, {}
+        self._reached, self._parted, self._made, self._functions = {}, {}, {}, {}
+
     # places
 
     def guard(self, place: Place, value: Any, following: tuple[str, Any] | None) -> list[Any]:

@@ -60,13 +60,13 @@ class Hints:
 
     Attributes:
         places: where tensors were that it read.
-        written: tensors that it wrote in place.
+        changed: older tensors that have another value since.
         fingerprint: the kernels it ran, in order.
         reason: why it was not kept, `tries` times in a row.
     """
 
     places: list[Place] = field(default_factory=list)
-    written: list[weakref.ref[Tensor]] = field(default_factory=list)
+    changed: list[weakref.ref[Tensor]] = field(default_factory=list)
     fingerprint: object = None
     reason: str = ""
     tries: int = 0
@@ -122,7 +122,7 @@ class Run:
         self.hints = hints
         self.before: dict[int, Before] = {}
         self.older: dict[int, Buffer] = {}
-        self.record: Recording
+        self.record = Recording(None, is_closed=False)
         self.reads = Reads(lambda reads: Guards(self._is_input, reads.reach))
         self.guards = self.reads.guards
         self.given = 0
@@ -162,6 +162,16 @@ class Run:
                 if tensor.uop is temporary:
                     tensor.uop = original
 
+    def release(self) -> None:
+        """Let go of what was watched, so that its memory is free now, not when Python next looks
+        for cycles. Of the guards only the checks stay.
+        """
+        self.reads.release()
+        self.guards.release()
+        self.before, self.older, self._replaced = {}, {}, []
+        self.record.on_read = None
+        self.record.clear()
+
     # before
 
     def _prepare(self) -> None:
@@ -195,9 +205,15 @@ class Run:
             if not memory.is_stored(tensor.uop) and realized(tensor.uop) is not None:
                 waiting.append(tensor)
         settle(waiting)
-        written = [found for each in self.hints.written if (found := each()) is not None]
-        settle([tensor for tensor in written if is_waiting(tensor)])
-        stored = [tensor for tensor in written if memory.is_stored(tensor.uop)]
+        changed = [found for each in self.hints.changed if (found := each()) is not None]
+        settle([tensor for tensor in changed if is_waiting(tensor)])
+        stored = [tensor for tensor in changed if memory.is_stored(tensor.uop)]
+        for tensor in stored:
+            if tensor._is_shared:
+                # It will be written to, and take memory of its own then.
+                own = memory.owned(tensor.uop, tensor.device)
+                (tensor.uop,) = memory.run([own], tensor._variables)
+                tensor._is_shared = False
         if stored:
             leaves = {memory.base_of(tensor.uop) for tensor in stored}
             set_aside(leaves, leaves, {id(tensor) for tensor in stored})
@@ -305,7 +321,7 @@ class Run:
                 found.append(tensor)
         settle(found)
         self._compare()
-        self.hints.written = [weakref.ref(tensor) for tensor in self.overwritten]
+        self.hints.changed = [weakref.ref(tensor) for tensor in self.changed]
         self.hints.places = [
             place for places in self.guards.places for place in places if not place.is_argument
         ]

@@ -24,38 +24,10 @@ from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Build", "Form", "Output", "builder", "is_sole"]
+__all__ = ["Build", "Form", "Output", "builder"]
 
 Build = Callable[[Sequence[Tensor], Sequence[Tensor]], Any]
 """Makes a value of the tensors that a replay made, and of its inputs."""
-
-
-class _Probe:
-    __slots__ = ("held",)
-    held: object
-
-
-def _references_of_one() -> int:
-    """What the count is, seen from a function with a local variable for it, of what one other
-    object holds.
-    """
-    probe = _Probe()
-    probe.held = object()
-    node = probe.held
-    return sys.getrefcount(node)
-
-
-_ONE = _references_of_one()
-
-
-def is_sole(tensor: Tensor) -> bool:
-    """Whether nothing but `tensor` stands on its memory: no view, and no graph that waits."""
-    node = tensor.uop
-    while sys.getrefcount(node) <= _ONE:
-        if not node.src:
-            return True
-        node = node.src[0]
-    return False
 
 
 @dataclass(frozen=True)

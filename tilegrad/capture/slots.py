@@ -6,9 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from tilegrad.base.dtype import dtypes
 from tilegrad.capture.graph import Step, Value
-from tilegrad.device.registry import Device
 from tilegrad.engine.run import Launch
 from tilegrad.runtime.buffer import Buffer
 
@@ -98,14 +96,17 @@ class Slots:
 
     @staticmethod
     def _blocks(touched: Mapping[int, Buffer], older: Collection[int]) -> dict[str, Buffer]:
-        """For each device one block as large as the largest plan's: plans run one after another,
-        and what a plan keeps in its block ends with it.
+        """For each device one block, the largest plan's: plans run one after another, and what a
+        plan keeps in its block ends with it.
         """
-        sizes: dict[str, int] = {}
+        found: dict[str, Buffer] = {}
         for buffer in touched.values():
-            if buffer.base is not None and id(buffer.base) not in older:
-                sizes[buffer.device] = max(sizes.get(buffer.device, 0), buffer.base.nbytes)
-        return {device: Device[device].buffer(size, dtypes.uint8) for device, size in sizes.items()}
+            base = buffer.base
+            if base is not None and id(base) not in older:
+                known = found.get(buffer.device)
+                if known is None or base.nbytes > known.nbytes:
+                    found[buffer.device] = base
+        return found
 
     def step(self, launch: Launch, draws: Draws, symbols: Collection[str]) -> Step:
         """A launch over numbers; the values that change from replay to replay by name."""

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import tilegrad.io
 from tilegrad.base.errors import DataError, DTypeError, ShapeError
+from tilegrad.engine.realize import readers_of
 from tilegrad.io.weights import safe_load, safe_load_metadata, safe_save
 from tilegrad.nn.tree import walk
+from tilegrad.tensor.memory import base_of, is_view
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
@@ -190,11 +192,18 @@ def _check_pairs(pairs: list[tuple[str, Tensor, Tensor]]) -> None:
 
 
 def _write(pairs: list[tuple[Tensor, Tensor]]) -> None:
-    """Copy each value into the memory of its tensor, once all of them are computed."""
-    if pairs:
-        values = [value.clone() for _, value in pairs]
-        Tensor.realize(*values)
-        Tensor.realize(*[tensor.assign(value) for (tensor, _), value in zip(pairs, values)])
+    """Copy each value into the memory of its tensor, once all of them are computed: those made of
+    memory that is written to, and those for tensors that have none, in memory of their own.
+    """
+    values = [value.uop for _, value in pairs]
+    needing = set(readers_of({base_of(tensor.uop) for tensor, _ in pairs}, values))
+    ready = [
+        value.clone() if value.uop in needing or not is_view(tensor.uop) else value
+        for tensor, value in pairs
+    ]
+    if ready:
+        Tensor.realize(*ready)
+        Tensor.realize(*[tensor.assign(value) for (tensor, _), value in zip(pairs, ready)])
 
 
 def _replace(pairs: list[tuple[Tensor, Tensor]]) -> None:

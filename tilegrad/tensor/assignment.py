@@ -106,6 +106,8 @@ class Assignment(Algebra):
         ([7, 8], [1, 2, 7, 8])
         """
         other = self._assignable(value)
+        # Asked before a variable here holds the node.
+        is_sole = memory.is_sole(self)
         node = self.uop
         if other.uop is node:
             return self
@@ -122,7 +124,8 @@ class Assignment(Algebra):
         elif (
             memory.is_whole(node) and memory.is_in_order(node) and self._owns(memory.base_of(node))
         ):
-            place = memory.place_of(node)
+            # What nobody has seen is not written first.
+            place = memory.place_of(memory.unwritten(node) if is_sole else node)
             self._become(compute(Ops.ASSIGN, node.dtype, (place, other.uop)), variables)
             memory.supersede(memory.version_of(node))
         else:

@@ -5,6 +5,7 @@ A tensor with a symbolic size has memory for the Variable's maximum, and is a wi
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -22,9 +23,10 @@ from tilegrad.tensor.sizes import NO_VARIABLES, Variables, simple
 
 __all__ = [
     "base_of", "bound", "empty", "fixed", "follow", "from_host", "has_assignment", "is_in_order",
-    "is_row_major", "is_shared", "is_stored", "is_superseded", "is_view", "is_whole",
+    "is_row_major", "is_shared", "is_sole", "is_stored", "is_superseded", "is_view", "is_whole",
     "is_written", "lend", "looks_at", "over", "owned", "owners", "place_of", "put_off", "read",
-    "run", "share", "sizes_in", "stored_below", "supersede", "version_of", "writes_before",
+    "run", "share", "sizes_in", "stored_below", "supersede", "unwritten", "version_of",
+    "writes_before",
 ]  # fmt: skip
 
 # Which tensor the memory of a leaf was computed for; another one of equal value only borrows it.
@@ -155,6 +157,14 @@ def is_view(node: UOp) -> bool:
     return True
 
 
+def unwritten(view: UOp) -> UOp:
+    """`view`, but for its last assignment if that wrote all of the memory and has not run."""
+    version = version_of(view)
+    if version.op is not Ops.ASSIGN or engine.realized(version) is not None:
+        return view
+    return view.substitute({version: version.src[0]})
+
+
 def is_whole(node: UOp) -> bool:
     """Whether the view `node` has all elements of its memory; a symbolic size counts as its
     maximum.
@@ -281,6 +291,36 @@ def has_assignment(node: UOp) -> bool:
     """Whether an assignment in the chain down to memory has yet to run."""
     while node.op is not Ops.BUFFER:
         if node.op in _WRITTEN:
+            return True
+        node = node.src[0]
+    return False
+
+
+class _Probe:
+    __slots__ = ("held",)
+    held: object
+
+
+def _references_of_one() -> int:
+    """What the count is, seen from a function with a local variable for it, of what one other
+    object holds.
+    """
+    probe = _Probe()
+    probe.held = object()
+    node = probe.held
+    return sys.getrefcount(node)
+
+
+_ONE = _references_of_one()
+
+
+def is_sole(tensor: Any) -> bool:
+    """Whether nothing but `tensor` stands on its memory: no view, and no graph that waits. The
+    caller must hold no node of it.
+    """
+    node = tensor.uop
+    while sys.getrefcount(node) <= _ONE:
+        if not node.src:
             return True
         node = node.src[0]
     return False
