@@ -18,7 +18,7 @@ from tilegrad.grad.regions import Region, has_regions, moved, region_of, waiting
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, device_of, filled
 from tilegrad.grad.sums import sum_axes
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp, toposort, toposort_over
 
 __all__ = ["below", "from_memory", "gradients", "inherit_origin", "pullback"]
 
@@ -210,19 +210,8 @@ def below(
         regions = {node: known for node in order if (known := region_of(node)) is not None}
     if not any(node in computed or node in regions for node in order):
         return order
-    seen: dict[UOp, None] = {}
-    stack = [(root, False) for root in reversed(several)]
-    while stack:
-        node, is_ready = stack.pop()
-        if node in seen:
-            continue
-        if is_ready:
-            seen[node] = None
-            continue
-        stack.append((node, True))
-        sources = _sources(node, computed, regions)
-        stack.extend((source, False) for source in reversed(sources) if source not in seen)
-    return seen
+    inside = regions
+    return toposort_over(several, lambda node: _sources(node, computed, inside))
 
 
 def _sources(node: UOp, computed: Computed, regions: Outputs) -> tuple[UOp, ...]:

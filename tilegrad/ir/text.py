@@ -20,7 +20,7 @@ from tilegrad.base.errors import DataError
 from tilegrad.ir.args import BufferArg, KernelInfo, RandArg
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.show import show
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, toposort_over
 
 __all__ = ["dump", "parse", "parse_program", "register", "render", "show"]
 
@@ -209,19 +209,7 @@ def _nodes_in(value: Any) -> Iterator[UOp]:
 
 def _ordered(root: UOp) -> dict[UOp, None]:
     """All that `root` needs, also in its arguments, sources first."""
-    seen: dict[UOp, None] = {}
-    stack = [(root, False)]
-    while stack:
-        node, is_ready = stack.pop()
-        if node in seen:
-            continue
-        if is_ready:
-            seen[node] = None
-            continue
-        stack.append((node, True))
-        needed = [*node.src, *_nodes_in(node.arg)]
-        stack.extend([(source, False) for source in reversed(needed) if source not in seen])
-    return seen
+    return toposort_over([root], lambda node: [*node.src, *_nodes_in(node.arg)])
 
 
 # parse

@@ -12,7 +12,7 @@ import hashlib
 import struct
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from tilegrad.base.dtype import DType, Pointer, as_const, dtypes
@@ -23,7 +23,7 @@ from tilegrad.ir.infer import shape_of
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.show import show
 
-__all__ = ["UOp", "Variable", "alive", "element_of", "prod", "sint", "toposort"]
+__all__ = ["UOp", "Variable", "alive", "element_of", "prod", "sint", "toposort", "toposort_over"]
 
 Key = tuple[Any, ...]
 _table: dict[Key, weakref.ref[UOp]] = {}
@@ -514,6 +514,22 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) ->
                 continue
         seen[node] = None  # type: ignore[index]
     counters.visits += len(seen)
+    return seen
+
+
+def toposort_over(roots: Sequence[UOp], sources: Callable[[UOp], Sequence[UOp]]) -> dict[UOp, None]:
+    """As `toposort`, where what a node needs is what `sources` says."""
+    seen: dict[UOp, None] = {}
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, is_ready = stack.pop()
+        if node in seen:
+            continue
+        if is_ready:
+            seen[node] = None
+            continue
+        stack.append((node, True))
+        stack.extend([(each, False) for each in reversed(sources(node)) if each not in seen])
     return seen
 
 

@@ -17,6 +17,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import OPERATORS, CStyleRenderer, Dialect, Rendering
+from tilegrad.render.names import C_TYPES, SHORT_TYPES
 from tilegrad.render.rules import C_RULES
 from tilegrad.target import Target, clang_target
 
@@ -50,34 +51,8 @@ _ALIGNED = "__attribute__((aligned(64))) "
 _DIALECT = Dialect(
     kernel="void {name}({parameters}) {{",
     prelude=("#define INFINITY (__builtin_inff())", '#define NAN (__builtin_nanf(""))'),
-    types={
-        dtypes.bool: "bool",
-        dtypes.int8: "signed char",
-        dtypes.uint8: "unsigned char",
-        dtypes.int16: "short",
-        dtypes.uint16: "unsigned short",
-        dtypes.int32: "int",
-        dtypes.uint32: "unsigned int",
-        dtypes.int64: "long long",
-        dtypes.uint64: "unsigned long long",
-        dtypes.float16: "half",
-        dtypes.float32: "float",
-        dtypes.float64: "double",
-    },
-    stems={
-        dtypes.bool: "bool",
-        dtypes.int8: "char",
-        dtypes.uint8: "uchar",
-        dtypes.int16: "short",
-        dtypes.uint16: "ushort",
-        dtypes.int32: "int",
-        dtypes.uint32: "uint",
-        dtypes.int64: "long",
-        dtypes.uint64: "ulong",
-        dtypes.float16: "half",
-        dtypes.float32: "float",
-        dtypes.float64: "double",
-    },
+    types=C_TYPES,
+    stems=SHORT_TYPES,
     vector_elements={dtypes.bool: "unsigned char"},
     vector="({type}){{{lanes}}}",
     lanes=tuple(f"[{number}]" for number in range(64)),

@@ -16,6 +16,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
+from tilegrad.render.names import C_TYPES, SHORT_TYPES
 from tilegrad.render.rules import C_RULES
 from tilegrad.target import MatrixUnit, cuda_target
 
@@ -41,19 +42,10 @@ _FUNCTIONS |= {(Ops.MULACC, dtype): "__hfma({0},{1},{2})" for dtype in _SHORT_FL
 _FUNCTIONS[Ops.MULACC] = "fma({0},{1},{2})"
 
 _STEMS = {
-    dtypes.bool: "bool",
-    dtypes.int8: "char",
-    dtypes.uint8: "uchar",
-    dtypes.int16: "short",
-    dtypes.uint16: "ushort",
-    dtypes.int32: "int",
-    dtypes.uint32: "uint",
+    **SHORT_TYPES,
     dtypes.int64: "longlong",
     dtypes.uint64: "ulonglong",
-    dtypes.float16: "half",
     dtypes.bfloat16: "bfloat16x",
-    dtypes.float32: "float",
-    dtypes.float64: "double",
 }
 _STRUCTS = (dtypes.bool, *_SHORT_FLOATS)
 _LANES = tuple(f".{letter}" for letter in "xyzw")
@@ -65,21 +57,7 @@ _DIALECT = Dialect(
         "#define INFINITY (__int_as_float(0x7f800000))",
         "#define NAN (__int_as_float(0x7fffffff))",
     ),
-    types={
-        dtypes.bool: "bool",
-        dtypes.int8: "signed char",
-        dtypes.uint8: "unsigned char",
-        dtypes.int16: "short",
-        dtypes.uint16: "unsigned short",
-        dtypes.int32: "int",
-        dtypes.uint32: "unsigned int",
-        dtypes.int64: "long long",
-        dtypes.uint64: "unsigned long long",
-        dtypes.float16: "half",
-        dtypes.bfloat16: "__nv_bfloat16",
-        dtypes.float32: "float",
-        dtypes.float64: "double",
-    },
+    types={**C_TYPES, dtypes.bfloat16: "__nv_bfloat16"},
     stems=_STEMS,
     vector="make_{type}({lanes})",
     lanes=_LANES,

@@ -15,6 +15,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
+from tilegrad.render.names import C_TYPES, SHORT_TYPES
 from tilegrad.render.rules import C_RULES
 from tilegrad.target import hip_target
 
@@ -46,21 +47,6 @@ def _functions() -> dict[Ops | tuple[Ops, DType], str]:
     }
 
 
-_STEMS = {
-    dtypes.bool: "bool",
-    dtypes.int8: "char",
-    dtypes.uint8: "uchar",
-    dtypes.int16: "short",
-    dtypes.uint16: "ushort",
-    dtypes.int32: "int",
-    dtypes.uint32: "uint",
-    dtypes.int64: "long",
-    dtypes.uint64: "ulong",
-    dtypes.float16: "half",
-    dtypes.float32: "float",
-    dtypes.float64: "double",
-}
-
 _DIALECT = Dialect(
     kernel=(
         'extern "C" __attribute__((global)) void '
@@ -73,21 +59,8 @@ _DIALECT = Dialect(
         f"{_LIBRARY} unsigned long __ockl_get_group_id(unsigned int);",
         f"{_LIBRARY} unsigned long __ockl_get_local_id(unsigned int);",
     ),
-    types={
-        dtypes.bool: "bool",
-        dtypes.int8: "signed char",
-        dtypes.uint8: "unsigned char",
-        dtypes.int16: "short",
-        dtypes.uint16: "unsigned short",
-        dtypes.int32: "int",
-        dtypes.uint32: "unsigned int",
-        dtypes.int64: "long",
-        dtypes.uint64: "unsigned long",
-        dtypes.float16: "half",
-        dtypes.float32: "float",
-        dtypes.float64: "double",
-    },
-    stems=_STEMS,
+    types={**C_TYPES, dtypes.int64: "long", dtypes.uint64: "unsigned long"},
+    stems=SHORT_TYPES,
     vector_elements={dtypes.bool: "unsigned char"},
     vector="make_{type}({lanes})",
     lanes=(".x", ".y", ".z", ".w"),

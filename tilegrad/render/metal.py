@@ -14,25 +14,14 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
+from tilegrad.render.names import SHORT_TYPES
 from tilegrad.render.rules import C_RULES
 from tilegrad.target import MatrixUnit, metal_target
 
 __all__ = ["MetalRenderer"]
 
-_NAMES = {
-    dtypes.bool: "bool",
-    dtypes.int8: "char",
-    dtypes.uint8: "uchar",
-    dtypes.int16: "short",
-    dtypes.uint16: "ushort",
-    dtypes.int32: "int",
-    dtypes.uint32: "uint",
-    dtypes.int64: "long",
-    dtypes.uint64: "ulong",
-    dtypes.float16: "half",
-    dtypes.bfloat16: "bfloat",
-    dtypes.float32: "float",
-}
+_NAMES = {dtype: name for dtype, name in SHORT_TYPES.items() if dtype is not dtypes.float64}
+_NAMES[dtypes.bfloat16] = "bfloat"
 _MATH = {
     Ops.EXP: "precise::exp",
     Ops.EXP2: "exp2",

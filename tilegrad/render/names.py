@@ -1,12 +1,46 @@
-"""Function names. A kernel's printed name keeps its colours and brackets; the function's own is
-what C accepts.
+"""Names that C and its relatives accept: of types, of functions, of parameters. A kernel's printed
+name keeps its colours and brackets.
 """
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["function_name", "variable_name"]
+from tilegrad.base.dtype import dtypes
+
+__all__ = ["C_TYPES", "SHORT_TYPES", "function_name", "variable_name"]
+
+C_TYPES = {
+    dtypes.bool: "bool",
+    dtypes.int8: "signed char",
+    dtypes.uint8: "unsigned char",
+    dtypes.int16: "short",
+    dtypes.uint16: "unsigned short",
+    dtypes.int32: "int",
+    dtypes.uint32: "unsigned int",
+    dtypes.int64: "long long",
+    dtypes.uint64: "unsigned long long",
+    dtypes.float16: "half",
+    dtypes.float32: "float",
+    dtypes.float64: "double",
+}
+"""The types of C, of which the back ends' own differ in few."""
+
+SHORT_TYPES = {
+    dtypes.bool: "bool",
+    dtypes.int8: "char",
+    dtypes.uint8: "uchar",
+    dtypes.int16: "short",
+    dtypes.uint16: "ushort",
+    dtypes.int32: "int",
+    dtypes.uint32: "uint",
+    dtypes.int64: "long",
+    dtypes.uint64: "ulong",
+    dtypes.float16: "half",
+    dtypes.float32: "float",
+    dtypes.float64: "double",
+}
+"""The types in one word each, to which a number of lanes can be added: `uchar4`."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ODD = re.compile(r"[^A-Za-z0-9_]")

@@ -10,25 +10,12 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
+from tilegrad.render.names import SHORT_TYPES
 from tilegrad.render.rules import C_RULES
 from tilegrad.target import Target, opencl_target
 
 __all__ = ["OpenCLRenderer"]
 
-_NAMES = {
-    dtypes.bool: "bool",
-    dtypes.int8: "char",
-    dtypes.uint8: "uchar",
-    dtypes.int16: "short",
-    dtypes.uint16: "ushort",
-    dtypes.int32: "int",
-    dtypes.uint32: "uint",
-    dtypes.int64: "long",
-    dtypes.uint64: "ulong",
-    dtypes.float16: "half",
-    dtypes.float32: "float",
-    dtypes.float64: "double",
-}
 # OpenCL adds integers atomically; a float is compared and exchanged as the integer with its bits.
 _ADD_FLOAT = """\
 static void atomic_add_float(volatile __global float* p, float v) {
@@ -48,9 +35,9 @@ _COMBINE[Ops.ADD, dtypes.float32] = "atomic_add_float({pointer}, {value});"
 _DIALECT = Dialect(
     kernel="__kernel void {name}({parameters}) {{",
     prelude=("#pragma OPENCL FP_CONTRACT OFF",),
-    types=_NAMES,
+    types=SHORT_TYPES,
     memory_types={dtypes.bool: "uchar"},
-    stems={**_NAMES, dtypes.bool: "uchar"},
+    stems={**SHORT_TYPES, dtypes.bool: "uchar"},
     vector="({type})({lanes})",
     lanes=(".x", ".y", ".z", ".w"),
     wide_lanes=tuple(f".s{digit}" for digit in "0123456789abcdef"),

@@ -13,6 +13,8 @@ arithmetic makes of it: inf or NaN, and only in the matrix that it concerns.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
@@ -294,6 +296,38 @@ def _product_of_rows(steps: Steps, row: UOp, other: UOp, length: int) -> UOp:
     return steps.sum(length, lambda j: steps.load(row + j) * steps.load(other + j))
 
 
+def _unit(steps: Steps, place: UOp, a: UOp, matrix: UOp, count: int) -> UOp:
+    """The largest size of the `count` elements of a matrix, or 1, kept at `place`: what is computed
+    of the matrix in this unit neither overflows nor vanishes.
+    """
+    largest = steps.largest(count, lambda i: absolute(a.load(matrix * count + i)))
+    steps.store(place, chosen(largest.eq(0.0), steps.number(1), largest))
+    return steps.load(place)
+
+
+def _set_identity(steps: Steps, place: UOp, size: int) -> None:
+    with steps.loop(size) as i, steps.loop(size) as j:
+        one = chosen(i.eq(j), steps.number(1), steps.number(0))
+        steps.store(place + i * size + j, one)
+
+
+@contextmanager
+def _pairs(steps: Steps, rounds: UOp, size: int) -> Iterator[tuple[UOp, UOp, UOp]]:
+    """Sweeps of Jacobi over all pairs p < q below `size`: p, q, and where to store what is not 0 if
+    something was done with them. A sweep follows one in which something was; `rounds` has a number
+    for each.
+    """
+    steps.store(rounds, steps.number(1))
+    with steps.loop(MOST_SWEEPS) as sweep:
+        is_needed = steps.load(rounds + sweep).ne(0.0)
+        steps.store(rounds + sweep + 1, steps.number(0), is_needed)
+        with (
+            steps.loop(chosen(is_needed, _index(size - 1), _index(0))) as p,
+            steps.loop(-p + (size - 1), carried=True) as beside,
+        ):
+            yield p, p + 1 + beside, rounds + sweep + 1
+
+
 def eigen_size(size: int) -> int:
     """How many numbers `eigen` makes for a matrix."""
     return 2 * size * size + 2 * size + MOST_SWEEPS + 3
@@ -317,28 +351,16 @@ def eigen(made: UOp, a: UOp, *, count: int, size: int, epsilon: float) -> UOp:
         scale, limit = rounds + (MOST_SWEEPS + 1), rounds + (MOST_SWEEPS + 2)
         image = rounds + (MOST_SWEEPS + 3)
 
-        largest = steps.largest(square, lambda i: absolute(a.load(matrix * square + i)))
-        steps.store(scale, chosen(largest.eq(0.0), steps.number(1), largest))
-        unit = steps.load(scale)
+        unit = _unit(steps, scale, a, matrix, square)
         with steps.loop(size) as i, steps.loop(size) as j:
             value = a.load(matrix * square + i.maximum(j) * size + i.minimum(j))
             steps.store(work + i * size + j, value / unit)
-        with steps.loop(size) as i, steps.loop(size) as j:
-            one = chosen(i.eq(j), steps.number(1), steps.number(0))
-            steps.store(vectors + i * size + j, one)
+        _set_identity(steps, vectors, size)
         norm = steps.sum(square, lambda i: steps.load(work + i) * steps.load(work + i))
         steps.store(limit, root(norm) * (epsilon / size))
-        steps.store(rounds, steps.number(1))
         if size > 1:
-            with steps.loop(MOST_SWEEPS) as sweep:
-                is_needed = steps.load(rounds + sweep).ne(0.0)
-                steps.store(rounds + sweep + 1, steps.number(0), is_needed)
-                with (
-                    steps.loop(chosen(is_needed, _index(size - 1), _index(0))) as p,
-                    steps.loop(-p + (size - 1), carried=True) as beside,
-                ):
-                    q = p + 1 + beside
-                    _annihilate(steps, vectors, work, limit, rounds + sweep + 1, p, q, size)
+            with _pairs(steps, rounds, size) as (p, q, flag):
+                _annihilate(steps, vectors, work, limit, flag, p, q, size)
         # Many rotations, each rounded, stretch a vector a little; its value is that of the matrix.
         with steps.loop(size) as i:
             row = vectors + i * size
@@ -418,35 +440,16 @@ def singular(made: UOp, a: UOp, *, count: int, rows: int, columns: int, epsilon:
         rounds = values + columns
         scale = rounds + (MOST_SWEEPS + 1)
 
-        largest = steps.largest(
-            rows * columns, lambda i: absolute(a.load(matrix * (rows * columns) + i))
-        )
-        steps.store(scale, chosen(largest.eq(0.0), steps.number(1), largest))
-        unit = steps.load(scale)
+        unit = _unit(steps, scale, a, matrix, rows * columns)
         with steps.loop(columns) as i, steps.loop(rows) as j:
             value = a.load((matrix * rows + j) * columns + i)
             steps.store(left + i * rows + j, value / unit)
-        with steps.loop(columns) as i, steps.loop(columns) as j:
-            one = chosen(i.eq(j), steps.number(1), steps.number(0))
-            steps.store(right + i * columns + j, one)
-        steps.store(rounds, steps.number(1))
+        _set_identity(steps, right, columns)
         if columns > 1:
-            with steps.loop(MOST_SWEEPS) as sweep:
-                is_needed = steps.load(rounds + sweep).ne(0.0)
-                steps.store(rounds + sweep + 1, steps.number(0), is_needed)
-                with (
-                    steps.loop(chosen(is_needed, _index(columns - 1), _index(0))) as p,
-                    steps.loop(-p + (columns - 1), carried=True) as beside,
-                ):
-                    q = p + 1 + beside
-                    _part(
-                        steps,
-                        (left + p * rows, left + q * rows),
-                        (right + p * columns, right + q * columns),
-                        rounds + sweep + 1,
-                        (rows, columns),
-                        tolerance,
-                    )
+            with _pairs(steps, rounds, columns) as (p, q, flag):
+                lefts = left + p * rows, left + q * rows
+                rights = right + p * columns, right + q * columns
+                _part(steps, lefts, rights, flag, (rows, columns), tolerance)
         # Many rotations, each rounded, stretch both vectors a little.
         with steps.loop(columns) as i:
             row, other = left + i * rows, right + i * columns
