@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tilegrad import Device, Tensor
-from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype import Place, dtypes
 from tilegrad.engine.stages import to_program
-from tilegrad.ir import Ops, UOp
+from tilegrad.ir import Axis, Ops, UOp
 from tilegrad.ir.args import BufferArg
 from tilegrad.render.llvm import LLVMRenderer
 from tilegrad.render.stream import ahead, streamed
@@ -88,3 +88,19 @@ def test_what_is_asked_for() -> None:
     assert ahead(uops, 256 * 16 * 4 - 1) == {loads[1]: 16}
     assert not ahead(uops, 256 * 16 * 4)
     assert not ahead(passes(2, 64), 4096)
+
+
+@pytest.mark.parametrize(("step", "turns", "asks"), [(16, 256, True), (512, 256, False)])
+def test_a_copy_asks_for_what_it_reads_next(step: int, turns: int, asks: bool) -> None:
+    """Of runs that go on; what is far apart would crowd itself out of a cache."""
+    size = step * turns
+    given = UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(size), (), 0)
+    scratch = UOp(Ops.DEFINE_LOCAL, dtypes.float32.ptr(16 * turns, Place.SCRATCH), (), 0)
+    loop = UOp.range(turns, 0, Axis.STAGE)
+    load = given.load(loop * step, dtype=dtypes.float32.vec(16))
+    store = scratch.store(loop * 16, load)
+    uops = [given, scratch, loop, load.src[1], load, store.src[1], store]
+    uops.append(UOp(Ops.END, dtypes.void, (loop,)))
+    lead = 4096 // 64 * step
+    assert ahead(uops, 8 * size) == ({load: lead} if asks else {})
+    assert not ahead(uops, 4 * size * 16)

@@ -227,6 +227,7 @@ class _Function(Values):
             other = self.widen(self.use(node.src[2]), node.dtype)
             place = self.address(node.src[0], node.src[1])
             value = self.load_masked(place, node.dtype, (type_of(gate.dtype), mask), other)
+            self.ask_ahead(node, place)
         elif node.dtype.lanes > 1:
             value = self.load_or_skip(node, self.use(gate))
         else:
@@ -237,8 +238,7 @@ class _Function(Values):
         place = self.address(node.src[0], node.src[1])
         align = node.dtype.itemsize
         value = self.make(f"load {memory_type(node.dtype)}, ptr {place}, align {align}")
-        if node in self.early:
-            self.ask_for(place, self.early[node] * align, align * node.dtype.lanes)
+        self.ask_ahead(node, place)
         return value
 
     def load_masked(self, place: str, dtype: DType, mask: tuple[str, str], other: str) -> str:
@@ -274,8 +274,14 @@ class _Function(Values):
         self.close_gate(number)
         return self.make(f"phi {kind} [ {value}, %then{number} ], [ {shut}, %{before} ]")
 
-    def ask_for(self, place: str, further: int, nbytes: int) -> None:
-        """Have memory brought near that is needed soon, so many bytes behind `place`."""
+    def ask_ahead(self, node: UOp, place: str) -> None:
+        """Have memory brought near that is needed soon, some way behind `place`, where a load is to
+        ask for it.
+        """
+        if node not in self.early:
+            return
+        size = node.dtype.itemsize
+        further, nbytes = self.early[node] * size, size * node.dtype.lanes
         name = "llvm.prefetch.p0"
         self.declared[name] = f"declare void @{name}(ptr, i32, i32, i32)"
         for offset in range(0, nbytes, _LINE):

@@ -8,7 +8,9 @@ in its buffer; that the buffer itself begins at such an address is tested at eac
 entry that chooses between two renderings of the kernel.
 
 A kernel that passes over a row several times waits for memory in the first pass, and computes in
-the others. So the second pass asks for the next row, place by place, while it works on this one.
+the others. So the second pass asks for the next row, place by place, while it works on this one. A
+copy of a part of a large operand reads short runs that are far apart, which no processor foresees:
+each turn asks for what later ones will read.
 """
 
 from __future__ import annotations
@@ -16,13 +18,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilegrad.base.dtype import Place, Pointer
-from tilegrad.ir.op import Ops
+from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 
 __all__ = ["ahead", "entry", "streamed"]
 
 # A row is asked for early if it is at most this share of the last cache: nearer ones are smaller.
 _ROW = 1 / 64
+# A buffer is large for a copy from this share of the last cache on.
+_FAR = 1 / 16
+# So many bytes lie between what a copy asks for and what it reads: more than memory takes to
+# answer, less than caches hold.
+_LEAD, _MOST_LEAD = 4 << 10, 64 << 10
+# Turns further apart than this read lines that crowd each other out of a cache, if many are asked
+# for at once.
+_RUN = 1 << 10
 
 
 def streamed(program: Sequence[UOp], cache_bytes: int, vector_bytes: int) -> frozenset[UOp]:
@@ -52,9 +62,10 @@ def streamed(program: Sequence[UOp], cache_bytes: int, vector_bytes: int) -> fro
 
 def ahead(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
     """The loads of vectors that a loop makes once more, in an iteration of a loop around it, from a
-    buffer larger than the last cache; and how many elements further the next iteration reads.
+    buffer larger than the last cache; and how many elements further the next iteration reads. And
+    those of copies to scratch.
     """
-    found: dict[UOp, int] = {}
+    found = _ahead_of_copies(program, cache_bytes)
     loops: list[UOp] = []
     # By what is read in an iteration: the loop that did so first, and the one that did again.
     readers: dict[tuple[UOp, UOp, UOp], list[UOp]] = {}
@@ -79,15 +90,77 @@ def ahead(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
     return found
 
 
+def _ahead_of_copies(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
+    """Loads of vectors in nests that fill scratch, and how far in elements what they ask for is."""
+    found: dict[UOp, int] = {}
+    loops: list[UOp] = []
+    body: list[UOp] = []
+    for node in program if cache_bytes else ():
+        if node.op is Ops.RANGE:
+            loops.append(node)
+            body = []
+        elif node.op is not Ops.END:
+            body.append(node)
+        else:
+            loads = [each for each in body if _is_far(each, cache_bytes)]
+            if loads and any(_fills_scratch(each) for each in body):
+                found |= _asked(loads, loops)
+            loops.pop()
+            body = []
+    return found
+
+
+def _asked(loads: Sequence[UOp], loops: Sequence[UOp]) -> dict[UOp, int]:
+    """How far ahead `loads` in the last of `loops` ask: some of its turns, or of a loop around it
+    where it has too few.
+    """
+    nbytes = sum(load.dtype.itemsize * load.dtype.lanes for load in loads)
+    for loop in reversed(loops):
+        if loop.arg[1] is not Axis.STAGE or loop.src[0].op is not Ops.CONST:
+            break
+        turns = -(-_LEAD // nbytes)
+        if nbytes * turns > _MOST_LEAD:
+            break
+        if 2 * turns <= loop.src[0].arg:
+            steps = {load: _coefficient(load.src[1], loop) or 0 for load in loads}
+            return {
+                load: step * turns
+                for load, step in steps.items()
+                if 0 < abs(step) * load.dtype.itemsize <= _RUN
+            }
+        nbytes *= loop.src[0].arg
+    return {}
+
+
+def _fills_scratch(node: UOp) -> bool:
+    memory = node.src[0].dtype if node.op is Ops.STORE else None
+    return isinstance(memory, Pointer) and memory.place is Place.SCRATCH
+
+
+def _is_far(node: UOp, cache_bytes: int) -> bool:
+    """Whether this is a load of a vector from a buffer that a core's own caches do not hold."""
+    has_lane_gates = len(node.src) == 4 and node.src[3].dtype.lanes > 1
+    return (
+        node.op is Ops.LOAD
+        and (len(node.src) == 2 or has_lane_gates)
+        and _is_vector_of(node, int(cache_bytes * _FAR))
+    )
+
+
 def _is_large(node: UOp, cache_bytes: int) -> bool:
     """Whether this is a plain load of a vector from a large buffer."""
-    if node.op is not Ops.LOAD or len(node.src) != 2 or node.dtype.lanes == 1:
+    return node.op is Ops.LOAD and len(node.src) == 2 and _is_vector_of(node, cache_bytes)
+
+
+def _is_vector_of(node: UOp, nbytes: int) -> bool:
+    """Whether a load is of a vector, from a buffer of more than `nbytes`."""
+    if node.dtype.lanes == 1:
         return False
     memory = node.src[0].dtype
     return (
         isinstance(memory, Pointer)
         and memory.place is Place.GLOBAL
-        and memory.size * memory.base.itemsize > cache_bytes
+        and memory.size * memory.base.itemsize > nbytes
     )
 
 
