@@ -44,6 +44,8 @@ _UNARY: dict[Ops, Callable[..., Any]] = {
     Ops.AND: np.bitwise_and,
     Ops.OR: np.bitwise_or,
     Ops.XOR: np.bitwise_xor,
+    Ops.SHL: np.left_shift,
+    Ops.SHR: np.right_shift,
     Ops.WHERE: np.where,
     Ops.MULACC: lambda x, y, z: x * y + z,
 }

@@ -328,3 +328,16 @@ def test_sizes_that_are_known_when_it_runs() -> None:
         left = batch.double().numpy()[:count].transpose(0, 2, 1)
         wanted = (left @ others.double().numpy()[:count]).sum(0)
         np.testing.assert_allclose(got.numpy(), wanted, atol=1e-3)
+
+
+@pytest.mark.parametrize("lanes", [0, 32])
+def test_a_processor_rounds_no_product_before_it_is_added(lanes: int) -> None:
+    """Vectors or not: also products that count only inside a border, as in gradients of windows."""
+    target = Target("cpu", vector_bytes=lanes)
+    x, w = empty(1, 4, 8, dtype=dtypes.half), empty(2, 4, 3, dtype=dtypes.half)
+    y = x.conv2d(w, padding=1)
+    for result in (y, *y.gradient(x, w, gradient=empty(*y.shape, dtype=dtypes.half))):
+        kernel = start(kernel_of(result), target)
+        products = [node for node in kernel.toposort() if node.op is Ops.MUL]
+        assert not any(node.dtype is dtypes.half for node in products)
+        assert any(node.dtype is dtypes.float for node in products)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from tilegrad import Tensor
@@ -58,3 +59,27 @@ def test_other_dtypes_of_sums() -> None:
     assert Tensor([200, 100], dtype="uint8").sum().tolist() == 300
     assert Tensor([True, True]).sum().dtype is dtypes.int32
     assert Tensor([120, 120], dtype="int8").prod().item() == 14400
+
+
+@pytest.mark.parametrize("dtype", [dtypes.half, dtypes.bfloat16], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("options", [{}, {"padding": 1, "stride": 2}, {"groups": 4}], ids=str)
+def test_products_in_a_convolution_are_not_rounded(dtype: DType, options: dict[str, int]) -> None:
+    """Nor in its gradients: each sum is rounded once, at the end."""
+    generator = np.random.default_rng(5)
+
+    def drawn(*shape: int) -> Tensor:
+        return Tensor(generator.standard_normal(shape)).cast(dtype).realize()
+
+    x, w = drawn(2, 4, 9, 9), drawn(8, 4 // options.get("groups", 1), 3, 3)
+    y = x.conv2d(w, **options)
+    wide = x.double().conv2d(w.double(), **options)
+    g = drawn(*y.shape)
+    exact = [wide, *wide.gradient(x, w, gradient=g.double())]
+    found = [y, *y.gradient(x, w, gradient=g)]
+    digits, least = (11, -24) if dtype is dtypes.half else (8, -133)
+    for ours, theirs in zip(found, exact):
+        target = theirs.double().numpy()
+        _, exponent = np.frexp(target)
+        unit = np.ldexp(1.0, np.maximum(exponent - digits, least))
+        # Half a unit, and what float32 loses of sums of numbers near 1.
+        assert np.all(np.abs(ours.double().numpy() - target) <= 0.5 * unit + 1e-5)

@@ -34,13 +34,14 @@ def start(ast: UOp, target: Target) -> UOp:
     """The kernel as Opts find it: on a target with blocks, the output loops are the grid.
 
     An output loop that a fold does not depend on stays a loop: as part of the grid, each of its
-    iterations would fold again. On a target with vectors, products of short floats that are summed
-    in a wider float are not rounded before, as little as those that a MULACC adds.
+    iterations would fold again. On a processor, products of short floats that are summed in a wider
+    float are not rounded before, as little as those that a MULACC adds.
     """
     if ast.arg.opts:
         return ast
     if not target.has_locals:
-        return exact_integers(_exact_products(ast)) if target.has_vectors else ast
+        ast = _exact_products(ast)
+        return exact_integers(ast) if target.has_vectors else ast
     nodes = ast.toposort()
     folded = {part for node in nodes if node.op in (Ops.REDUCE, Ops.END) for part in node.src[1:]}
     folds = [node for node in nodes if node.op is Ops.REDUCE]
@@ -55,17 +56,40 @@ def start(ast: UOp, target: Target) -> UOp:
 
 
 def _exact_products(ast: UOp) -> UOp:
-    """before   REDUCE(CAST(a * b), k, ADD)                    a, b: half
+    """Also of products that are summed only where a condition holds.
+
+    before   REDUCE(CAST(a * b), k, ADD)                    a, b: half
     after    REDUCE(CAST(a) * CAST(b), k, ADD)
     """
     mapping: dict[UOp, UOp] = {}
     for node in ast.toposort():
-        if node.op is not Ops.REDUCE or node.arg is not Ops.ADD or node.src[0].op is not Ops.CAST:
-            continue
-        cast, product = node.src[0], node.src[0].src[0]
-        if product.op is Ops.MUL and product.dtype.is_float and cast.dtype.is_float:
-            mapping[cast] = product.src[0].cast(cast.dtype) * product.src[1].cast(cast.dtype)
+        if node.op is Ops.REDUCE and node.arg is Ops.ADD and node.dtype.is_float:
+            (value, *_) = node.src
+            exact = _exact(value)
+            if exact is not value:
+                mapping[value] = exact
     return ast.substitute(mapping) if mapping else ast
+
+
+def _exact(value: UOp) -> UOp:
+    """A term of a sum, with its product in the dtype of the sum."""
+    if value.op is Ops.WHERE:
+        condition, *sides = value.src
+        made = [_exact(side) for side in sides]
+        return value if made == sides else condition.where(*made)
+    if value.op is not Ops.CAST:
+        return value
+    dtype, inner = value.dtype, value.src[0]
+    if not inner.dtype.is_float or inner.dtype.itemsize >= dtype.itemsize:
+        return value
+    if inner.op is Ops.MUL:
+        return inner.src[0].cast(dtype) * inner.src[1].cast(dtype)
+    if inner.op is Ops.WHERE:
+        condition, *sides = inner.src
+        made = [_exact(side.cast(dtype)) for side in sides]
+        is_exact = any(new is not side.cast(dtype) for new, side in zip(made, sides))
+        return condition.where(*made) if is_exact else value
+    return value
 
 
 def apply_opts(ast: UOp, opts: Sequence[Opt], target: Target) -> UOp:

@@ -19,20 +19,27 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.approximation import (
     ATAN,
-    ERF,
     ERF_TO_1,
     ERFC_ROOT,
-    ERFC_TO_6,
+    ERFC_SCALED,
     EXPM1,
     TANH,
     Fit,
 )
 from tilegrad.tensor.core import Operand, compute
 from tilegrad.tensor.elementwise import Elementwise
+from tilegrad.tensor.power import power, product
 
 __all__ = ["Functions"]
 
 LN2 = math.log(2.0)
+# erf(x) / x - 1 in x * x, below 1/2 (NIST DLMF 7.6.1).
+_ERF_SERIES = [
+    2 / math.sqrt(math.pi) * (-1) ** k / (math.factorial(k) * (2 * k + 1)) - (k == 0)
+    for k in range(14)
+]
+# atan(x) / x - 1 in x * x, below tan(pi/8).
+_ATAN_SERIES = [0.0, *((-1) ** k / (2 * k + 1) for k in range(1, 22))]
 # Integer exponents up to this are written out as multiplications.
 _MOST_MULTIPLICATIONS = 64
 
@@ -210,8 +217,8 @@ class Functions(Elementwise):
         return result
 
     def _float_power(self, exponent: Self) -> Self:
-        """By logarithm. The relative error is about |exponent * log2(self)| roundings, of float64
-        where self is float32 and the device has it.
+        """By logarithm: in float64 where self is float32 and the device has that, else with twice
+        the digits.
         """
         is_single = self.dtype is dtypes.float32 and exponent.dtype is dtypes.float32
         is_wide = is_single and Device[self.device].target.supports(dtypes.float64)
@@ -221,10 +228,9 @@ class Functions(Elementwise):
             is_zero = x.eq(0)
             size = is_zero.where(1, x.abs())
             if is_wide:
-                power = (y.double() * size.double().log2()).exp2()
-                magnitude = power.cast(x.dtype)
+                magnitude = (y.double() * size.double().log2()).exp2().cast(x.dtype)
             else:
-                magnitude = (y * size.log2()).exp2()
+                magnitude = power(size, y)
             is_whole, is_odd = y.trunc().eq(y), (y * 0.5).trunc().ne(y * 0.5)
             is_odd = is_whole & is_odd
             # Odd powers of -0.0 keep its sign.
@@ -316,12 +322,35 @@ class Functions(Elementwise):
         """
 
         def function(x: Self) -> Self:
+            if x.dtype is dtypes.float64:
+                return x._atan_in_eighths()
             is_large = (x > 1) | (x < -1)
             small = is_large.where(is_large.where(x, 1).reciprocal(), x)
             angle = small * small.square()._fitted(ATAN)
             return is_large.where(x.sign() * (math.pi / 2) - angle, angle)
 
         return self._in_float(function)
+
+    def _atan_in_eighths(self) -> Self:
+        """The arc tangent of float64: of what is left beside 0, pi/4 or pi/2, at most pi/8."""
+        is_negative = self < 0
+        size = is_negative.where(-self, self)
+        is_far, is_near = size > 1 + math.sqrt(2), size < math.sqrt(2) - 1
+        is_middle = ~(is_far | is_near)
+        middle = is_middle.where(size, 1)
+        left = is_far.where(is_far.where(-size, -1).reciprocal(), (middle - 1) / (middle + 1))
+        left = is_near.where(size, left)
+        angle = left._times_plus(left.square()._powers(_ATAN_SERIES), left)
+        # pi/2 is a little more than its nearest number.
+        turn, rest = (
+            self._operand("atan", math.pi / 2),
+            self._operand("atan", 6.123233995736766e-17),
+        )
+        whole = is_near.where(0.0, is_far.where(turn, turn * 0.5))
+        rest = is_near.where(0.0, is_far.where(rest, rest * 0.5))
+        angle = whole + (angle + rest)
+        # -0.0 stays so.
+        return self.eq(0).where(self, is_negative.where(-angle, angle))
 
     def sinh(self) -> Self:
         """The hyperbolic sine.
@@ -352,7 +381,7 @@ class Functions(Elementwise):
         """
         is_large = self > 8
         power = (self - is_large.where(1.0, 0.0)).exp()
-        return power * is_large.where(math.e / 2, 0.5)
+        return is_large.where(power * (math.e / 2), power * 0.5)
 
     def tanh(self) -> Self:
         """The hyperbolic tangent.
@@ -435,10 +464,6 @@ class Functions(Elementwise):
         [0.0, 1.0]
         """
 
-        def tail_in_double(size: Self) -> Self:
-            limited = (size > ERFC_TO_6.high).where(ERFC_TO_6.high, size)
-            return (-limited._fitted(ERFC_TO_6)).exp2()
-
         def tail_in_single(size: Self) -> Self:
             root = (size > 4).where(4, size)._powers(ERFC_ROOT).reciprocal()
             return root.square().square().square()
@@ -446,18 +471,27 @@ class Functions(Elementwise):
         def function(x: Self) -> Self:
             is_negative, is_double = x < 0, x.dtype is dtypes.float64
             size = is_negative.where(-x, x)
-            is_small = size < 1
+            is_small = size < (0.5 if is_double else 1)
             inner = is_small.where(x, 0)
             square = inner.square()
             if is_double:
-                near = inner * square._fitted(ERF)
-                far = 1 - tail_in_double(is_small.where(1, size))
+                near = inner._times_plus(square._powers(_ERF_SERIES), inner)
+                far = 1 - is_small.where(1, size)._erfc_tail()
             else:
                 near = inner._times_plus(square._powers(ERF_TO_1), inner)
                 far = 1 - tail_in_single(size)
             return is_small.where(near, is_negative.where(-far, far))
 
         return self._in_float(function)
+
+    def _erfc_tail(self) -> Self:
+        """1 - erf(self) for 1/2 and above, as exact far out as near."""
+        x = (self > 30).where(30, self)
+        fraction: Self = (1 - (x + 3.75).reciprocal() * 8.5)._powers(ERFC_SCALED) / (x * 2 + 1)
+        # What rounding takes from the square matters: it is an exponent.
+        _, rest = product(x.detach(), x.detach())
+        power: Self = (-x.square()).exp() * (1 - rest)
+        return power * fraction
 
     def _fitted(self, fit: Fit) -> Self:
         """The polynomial of the fit for this dtype."""

@@ -13,7 +13,6 @@ from typing import Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
-from tilegrad.tensor.approximation import ERFC_TO_6
 from tilegrad.tensor.digest import Digests
 
 __all__ = ["Special"]
@@ -127,22 +126,10 @@ class Special(Digests):
         """
 
         def function(x: Self) -> Self:
-            low, high = ERFC_TO_6.low, ERFC_TO_6.high
             size = x.abs()
-            is_small, is_far = size <= low, size > high
-            near = (is_small | is_far).where(low, size)
-            scaled = (near * 2 - (high + low)) * (1 / (high - low))
-            tail = (-scaled._powers(ERFC_TO_6.double)).exp2()
-            far = is_far.where(size, high)
-            # NIST DLMF 7.12.1.
-            inverse = (far.square() * 2).reciprocal()
-            terms = [1.0]
-            for k in range(1, 20):
-                terms.append(-terms[-1] * (2 * k - 1))
-            series = inverse._powers(terms) / (far * math.sqrt(math.pi))
-            beyond = (-far.square()).exp() * series
-            magnitude = is_far.where(beyond, tail)
-            outside = (x < 0).where(2 - magnitude, magnitude)
+            is_small = size <= 0.5
+            tail = is_small.where(0.5, size)._erfc_tail()
+            outside = (x < 0).where(2 - tail, tail)
             return is_small.where(1 - is_small.where(x, 0.0).erf(), outside)
 
         return self._wide_single(function)
