@@ -12,7 +12,8 @@ from jax import lax
 from jax import numpy as jnp
 from models import nets
 from models.inputs import some
-from models.library import LEARNING_RATES, STEPS, Library, Made
+from models.library import LEARNING_RATES, STEPS, Made
+from models.networks import Networks
 
 __all__ = ["Jax"]
 
@@ -127,7 +128,7 @@ def _attention(q: Array, k: Array, v: Array, mask: Any = None) -> Array:
     return jax.nn.softmax(scores, -1) @ v
 
 
-class Jax(Library):
+class Jax(Networks):
     def __init__(self, threads: int):
         """XLA takes a thread for each processor that the process may run on."""
 
@@ -266,18 +267,6 @@ class Jax(Library):
 
         return Made(run, lambda: [run() for _ in range(STEPS)])
 
-    def mlp_step(self, x: Any, y: Any) -> Made:
-        return self._training("mlp_step", nets.mlp_weights(), nets.mlp, x, y)
-
-    def convnet_step(self, x: Any, y: Any) -> Made:
-        return self._training("convnet_step", nets.convnet_weights(), nets.convnet, x, y)
-
-    def resnet(self, x: Any) -> Made:
-        return self._network(nets.resnet_weights(), nets.resnet, x)
-
-    def resnet_step(self, x: Any, y: Any) -> Made:
-        return self._training("resnet_step", nets.resnet_weights(), nets.resnet, x, y)
-
     def gpt2_decode(self, token: Any, caches: Any, config: dict[str, int], at: int) -> Made:
         """The caches are handed on from call to call."""
         sizes = nets.Transformer(**config)
@@ -298,21 +287,3 @@ class Jax(Library):
             return scores
 
         return Made(run, lambda: some(run()))
-
-    def gpt2_prefill(self, tokens: Any, config: dict[str, int]) -> Made:
-        sizes = nets.Transformer(**config)
-
-        def forward(ops: Ops, w: nets.Weights, tokens: Array) -> Array:
-            return nets.decoder(ops, w, sizes, tokens, last_only=True)
-
-        return self._network(nets.decoder_weights(sizes), forward, tokens)
-
-    def vit(self, x: Any, config: dict[str, int]) -> Made:
-        sizes = nets.Transformer(**config)
-        forward = lambda ops, w, x: nets.vit(ops, w, sizes, x)  # noqa: E731
-        return self._network(nets.vit_weights(sizes), forward, x)
-
-    def transformer_step(self, x: Any, y: Any, config: dict[str, int]) -> Made:
-        sizes = nets.Transformer(**config)
-        forward = lambda ops, w, x: nets.decoder(ops, w, sizes, x)  # noqa: E731
-        return self._training("transformer_step", nets.decoder_weights(sizes), forward, x, y)

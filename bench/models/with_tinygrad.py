@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from models import nets
 from models.inputs import some
-from models.library import LEARNING_RATES, STEPS, Library, Made
+from models.library import LEARNING_RATES, STEPS, Made
+from models.networks import Networks
 
 os.environ["DEV"] = "CPU"
 if shutil.which("clang") is None:
@@ -106,7 +107,7 @@ def _gelu(x: Tensor) -> Tensor:
     return x * 0.5 * (1 + (x * 0.5**0.5).erf())
 
 
-class Tinygrad(Library):
+class Tinygrad(Networks):
     def __init__(self, threads: int):
         """The threads are those of the process."""
 
@@ -233,18 +234,6 @@ class Tinygrad(Library):
 
         return Made(run, lambda: [run() for _ in range(STEPS)], lambda: _facts(run))
 
-    def mlp_step(self, x: Any, y: Any) -> Made:
-        return self._training("mlp_step", nets.mlp_weights(), nets.mlp, x, y)
-
-    def convnet_step(self, x: Any, y: Any) -> Made:
-        return self._training("convnet_step", nets.convnet_weights(), nets.convnet, x, y)
-
-    def resnet(self, x: Any) -> Made:
-        return self._network(nets.resnet_weights(), nets.resnet, x)
-
-    def resnet_step(self, x: Any, y: Any) -> Made:
-        return self._training("resnet_step", nets.resnet_weights(), nets.resnet, x, y)
-
     def gpt2_decode(
         self, token: Any, caches: Any, config: dict[str, int], at: int, room: int
     ) -> Made:
@@ -265,24 +254,6 @@ class Tinygrad(Library):
             return found
 
         return _made(run)
-
-    def gpt2_prefill(self, tokens: Any, config: dict[str, int]) -> Made:
-        sizes = nets.Transformer(**config)
-
-        def forward(ops: Ops, w: nets.Weights, tokens: Tensor) -> Tensor:
-            return nets.decoder(ops, w, sizes, tokens, last_only=True)
-
-        return self._network(nets.decoder_weights(sizes), forward, tokens)
-
-    def vit(self, x: Any, config: dict[str, int]) -> Made:
-        sizes = nets.Transformer(**config)
-        forward = lambda ops, w, x: nets.vit(ops, w, sizes, x)  # noqa: E731
-        return self._network(nets.vit_weights(sizes), forward, x)
-
-    def transformer_step(self, x: Any, y: Any, config: dict[str, int]) -> Made:
-        sizes = nets.Transformer(**config)
-        forward = lambda ops, w, x: nets.decoder(ops, w, sizes, x)  # noqa: E731
-        return self._training("transformer_step", nets.decoder_weights(sizes), forward, x, y)
 
 
 def _weights(w: nets.Weights) -> nets.Weights:

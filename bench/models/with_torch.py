@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from models import nets
 from models.inputs import stride_of
-from models.library import LEARNING_RATES, STEPS, Library, Made
+from models.library import LEARNING_RATES, STEPS, Made
+from models.networks import Networks
 from torch.nn import functional
 
 __all__ = ["Torch"]
@@ -86,7 +87,7 @@ class Ops:
         return torch.cat([first.expand(x.shape[0], -1, -1), x], 1)
 
 
-class Torch(Library):
+class Torch(Networks):
     """Eager, with images channels last, compiled, or into a given buffer."""
 
     def __init__(self, threads: int):
@@ -265,18 +266,6 @@ class Torch(Library):
         weights, ops = self._weights(w), Ops()
         return self._inference(lambda *given: forward(ops, weights, *given), *arrays)
 
-    def mlp_step(self, x: Any, y: Any) -> Made:
-        return self._training("mlp_step", nets.mlp_weights(), nets.mlp, x, y)
-
-    def convnet_step(self, x: Any, y: Any) -> Made:
-        return self._training("convnet_step", nets.convnet_weights(), nets.convnet, x, y)
-
-    def resnet(self, x: Any) -> Made:
-        return self._network(nets.resnet_weights(), nets.resnet, x)
-
-    def resnet_step(self, x: Any, y: Any) -> Made:
-        return self._training("resnet_step", nets.resnet_weights(), nets.resnet, x, y)
-
     def gpt2_decode(self, token: Any, caches: Any, config: dict[str, int], at: int) -> Made:
         sizes = nets.Transformer(**config)
 
@@ -284,24 +273,6 @@ class Torch(Library):
             return nets.decoder(ops, w, sizes, token, at=at, caches=caches, last_only=True)
 
         return self._network(nets.decoder_weights(sizes), forward, token, caches)
-
-    def gpt2_prefill(self, tokens: Any, config: dict[str, int]) -> Made:
-        sizes = nets.Transformer(**config)
-
-        def forward(ops: Ops, w: nets.Weights, tokens: Tensor) -> Tensor:
-            return nets.decoder(ops, w, sizes, tokens, last_only=True)
-
-        return self._network(nets.decoder_weights(sizes), forward, tokens)
-
-    def vit(self, x: Any, config: dict[str, int]) -> Made:
-        sizes = nets.Transformer(**config)
-        forward = lambda ops, w, x: nets.vit(ops, w, sizes, x)  # noqa: E731
-        return self._network(nets.vit_weights(sizes), forward, x)
-
-    def transformer_step(self, x: Any, y: Any, config: dict[str, int]) -> Made:
-        sizes = nets.Transformer(**config)
-        forward = lambda ops, w, x: nets.decoder(ops, w, sizes, x)  # noqa: E731
-        return self._training("transformer_step", nets.decoder_weights(sizes), forward, x, y)
 
     def chain(self, x: Any, turned: Any, steps: int, size: int) -> Made:
         def function(x: Tensor, turned: Tensor) -> Tensor:
