@@ -23,12 +23,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _switch(
-    default: Any, doc: str, *, low: int = 0, high: int | None = None, shapes_code: bool = False
-) -> Any:
-    return field(
-        default=default, metadata={"doc": doc, "low": low, "high": high, "shapes_code": shapes_code}
-    )
+def _switch(default: Any, doc: str, *, high: int | None = None, shapes_code: bool = False) -> Any:
+    return field(default=default, metadata={"doc": doc, "high": high, "shapes_code": shapes_code})
 
 
 @dataclass(frozen=True)
@@ -112,15 +108,15 @@ def _parse(name: str, value: object) -> Any:
         return value
     if name == "NO_COLOR":
         return int(value not in ("", 0))
-    low, high = item.metadata["low"], item.metadata["high"]
+    high = item.metadata["high"]
     try:
         number = int(str(value))
     except ValueError:
-        number = low - 1
-    if not low <= number <= high:
+        number = -1
+    if not 0 <= number <= high:
         raise ConfigError(
             f"{name}: unknown value {value!r}",
-            allowed=f"{low} to {high}",
+            allowed=f"0 to {high}",
             meaning=item.metadata["doc"],
         )
     return number

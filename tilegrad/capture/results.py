@@ -17,7 +17,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.errors import CaptureError
 from tilegrad.capture.guards import is_plain
 from tilegrad.device.registry import Device
-from tilegrad.engine.memory import buffer_of, is_overwritten, leaf
+from tilegrad.engine.memory import is_overwritten, leaf
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
@@ -166,11 +166,3 @@ def builder(
         f"jit: {where} gives a {kind.__name__}, which a replay cannot make",
         remedy="give tensors, numbers and strings, alone or in lists, tuples and dicts",
     )
-
-
-def memory_of(tensor: Tensor) -> Buffer:
-    """The memory of a stored tensor."""
-    node = tensor.uop
-    while node.op is not Ops.BUFFER:
-        node = node.src[0]
-    return buffer_of(node)

@@ -23,7 +23,7 @@ import llvmlite.binding as binding
 
 from tilegrad.base.errors import CompileError
 
-__all__ = ["assembly", "compile_ir", "count_spills", "host_target", "inner_spills"]
+__all__ = ["assembly", "compile_ir", "host_target", "inner_spills"]
 
 # Each was measured on five kernels of 29 to 850 lines: what it adds to the compile time, and how
 # much faster the code gets.
@@ -132,13 +132,6 @@ def assembly(ir_text: str, *, cpu: str, features: str, triple: str = "", opt: in
     triple = triple or host_target()[0]
     machine = _machine(triple, cpu, features, opt)
     return str(machine.target.emit_assembly(_optimized(ir_text, machine, triple)))
-
-
-def count_spills(text: str) -> int:
-    """How many instructions of an `assembly` text move a register to the stack and back: more
-    values than registers.
-    """
-    return len(re.findall(r"-byte (?:Folded )?(?:Spill|Reload)\b", text))
 
 
 def inner_spills(text: str) -> int:

@@ -84,20 +84,16 @@ def execute(
     program: Sequence[UOp],
     buffers: Sequence[bytearray | memoryview],
     variables: Mapping[str, int] | None = None,
-    global_size: Dims | None = None,
-    local_size: Dims | None = None,
     name: str = "rendered",
 ) -> None:
-    """Run a linear program on the bytes of its buffers, by slot; sizes left out are those it asks
-    for.
-    """
+    """Run a linear program on the bytes of its buffers, by slot."""
     values = variables or {}
     dims = launch_dims(program, values)
     SimtProgram(name, render_python(name, program)).run(
         [memoryview(data) for data in buffers],
         [values[variable] for variable in variable_names(program)],
-        global_size or dims.global_size,
-        local_size or dims.local_size,
+        dims.global_size,
+        dims.local_size,
     )
 
 
