@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tilegrad import Context, GlobalCounters, Tensor, Variable, jit, nn
+from tilegrad import Context, GlobalCounters, Tensor, Variable, jit, nn, scan
 from tilegrad.base.errors import IndexBoundsError, NotANumberError
 
 TABLE = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
@@ -121,3 +121,43 @@ def test_infinities_and_a_nan_that_was_there_are_no_error() -> None:
         assert (was + 1).tolist()[1] == 2.0
         with pytest.raises(NotANumberError, match="1 infinite number"):
             (masked - masked).realize()
+
+
+def test_indices_in_the_steps_of_a_loop(x: Tensor) -> None:
+    """No Python runs between the steps: their indices are looked at behind the loop."""
+    rows = Tensor([0, 2, 3, 1, 7])
+    total, picked = scan(lambda sums, row: (sums + x[row], sums), Tensor.zeros(2), rows)
+    for result in (total, picked):
+        with pytest.raises(IndexBoundsError) as caught:
+            result.realize()
+        lines = str(caught.value).splitlines()
+        assert lines[0] == "getitem: index 3 is out of range for axis 0 of size 3"
+        assert lines[1] == "  found: in step 2, and 1 more"
+        assert any(line.startswith("  line:  test_checked.py:") for line in lines)
+
+
+def test_indices_in_a_loop_in_a_loop(x: Tensor) -> None:
+    def outer(total: Tensor, rows: Tensor) -> tuple[Tensor, None]:
+        inner, _ = scan(lambda sums, row: (sums + x[row].sum(), None), total, rows)
+        return inner, None
+
+    fine, _ = scan(outer, Tensor(0.0), Tensor([[0, 1], [2, 2]]))
+    assert fine.item() == 32
+    wrong, _ = scan(outer, Tensor(0.0), Tensor([[0, 1], [2, 5]]))
+    with pytest.raises(IndexBoundsError, match="found: in step 1, in step 1"):
+        wrong.realize()
+
+
+def test_a_checked_loop_has_the_same_gradient(x: Tensor) -> None:
+    weight = Tensor(TABLE, requires_grad=True)
+    total, _ = scan(lambda c, row: (c * weight[row], None), Tensor.ones(2), Tensor([0, 2, 0]))
+    total.sum().backward()
+    assert total.tolist() == [5, 24]
+    assert weight.grad is not None and weight.grad.tolist() == [[10, 24], [0, 0], [1, 4]]
+
+
+def test_nan_in_a_step_of_a_loop() -> None:
+    with Context(CHECK=2):
+        total, _ = scan(lambda c, y: (c + y.log(), None), Tensor(0.0), Tensor([1.0, -1.0]))
+        with pytest.raises(NotANumberError, match="makes NaN"):
+            total.realize()

@@ -36,12 +36,13 @@ class RandArg:
 @dataclass(frozen=True)
 class CustomArg:
     """A Python function as a step: its name, the shape of what it makes, and the function itself,
-    from the bytes of whole row-major values to those of one.
+    from the bytes of whole row-major values to those of one. `gradient` is as KernelArg's.
     """
 
     name: str
     shape: tuple[int, ...]
     function: Callable[[Sequence[memoryview]], bytes | memoryview] = field(repr=False)
+    gradient: Callable[[Any, Any], Sequence[Any]] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, repr=False)

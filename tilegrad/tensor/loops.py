@@ -7,6 +7,7 @@ a LOOP. What it uses from outside is computed before the loop, and shared by all
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
@@ -15,6 +16,7 @@ from tilegrad.ir.args import CustomArg
 from tilegrad.ir.loops import Pair, loop_of, part_of, shaped, stand_in
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
+from tilegrad.tensor.checked import Indices, checked_later
 from tilegrad.tensor.core import Core, check_tensors, describe, live
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, show_shape
 from tilegrad.tensor.tensor import Tensor
@@ -63,7 +65,9 @@ def scan(
     names = _names()
     carry = [_Input(tensor, tensor._sizes, device) for tensor in first]
     rows = [_Input(tensor, tensor._sizes[1:], device) for tensor in stacks]
-    with transforming([each.leaf for each in (*carry, *rows)], "scan", "every step of a loop"):
+    indices: list[Indices] = []
+    leaves = [each.leaf for each in (*carry, *rows)]
+    with transforming(leaves, "scan", "every step of a loop", indices):
         result = f(
             _like(init, [each.tensor for each in carry]), _like(xs, [x.tensor for x in rows])
         )
@@ -73,13 +77,15 @@ def scan(
     given = [_as_tensor(value) for value in _leaves(made)]
     for before, now in zip(first, last, strict=True):
         _check_carry(before, now)
-    for tensor in (*last, *given):
+    watched = [each.tensor for each in indices]
+    for tensor in (*last, *given, *watched):
         _check_given(tensor, device)
     if steps == 0:
         empty = [Tensor.zeros(0, *y._sizes, dtype=y.dtype, device=device) for y in given]
         return _like(init, first), _like(made, empty)
     own = {each.leaf for each in (*carry, *rows)}
-    values, shared = _closed([tensor.uop for tensor in (*last, *given)], own, names, device)
+    made_there = [tensor.uop for tensor in (*last, *given, *watched)]
+    values, shared = _closed(made_there, own, names, device)
     loop = loop_of(
         values,
         [(each.leaf, tensor.uop) for each, tensor in zip(carry, first, strict=True)],
@@ -92,6 +98,13 @@ def scan(
     _marked(loop)
     made_of = (*outside, *last, *given)
     found = [_part(_marked(part_of(loop, n)), device, made_of) for n in range(len(values))]
+    if indices:
+        count = len(found) - len(indices)
+        stacked = [
+            replace(each, tensor=rows_of, steps=each.steps + 1)
+            for each, rows_of in zip(indices, found[count:], strict=True)
+        ]
+        found = checked_later(found[:count], stacked)
     return _like(init, found[: len(first)]), _like(made, found[len(first) :])
 
 

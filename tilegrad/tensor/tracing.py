@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from tilegrad.base.errors import TransformError
 from tilegrad.grad.regions import moved
@@ -19,15 +20,18 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.sizes import here
 
-__all__ = ["closed", "is_open", "is_transforming", "needs_value", "transforming", "waits"]
+__all__ = [
+    "closed", "is_open", "is_transforming", "needs_value", "transforming", "waits", "watch",
+]  # fmt: skip
 
 
 class _Open(threading.local):
     """How many transformed functions this thread is in, what stands for others there, and the
-    memory among it, which has no value.
+    memory among it, which has no value; and what the innermost wants to look at later.
     """
 
     depth = 0
+    watched: list[Any] | None = None
     leaves: frozenset[UOp] = frozenset()
     empty: frozenset[UOp] = frozenset()
     name, stands_for = "", ""
@@ -38,12 +42,17 @@ _open = _Open()
 
 @contextmanager
 def transforming(
-    leaves: Sequence[UOp] = (), name: str = "vmap", stands_for: str = "one example of many"
+    leaves: Sequence[UOp] = (),
+    name: str = "vmap",
+    stands_for: str = "one example of many",
+    watched: list[Any] | None = None,
 ) -> Iterator[None]:
     """For the call of a function that is transformed: the nodes `leaves` stand for others in it,
     and those that are memory have no value; `name` and `stands_for` say why to who asks for one.
+    `watched` is given what is to be looked at once there are values.
     """
-    before = _open.leaves, _open.empty, _open.name, _open.stands_for
+    before = _open.leaves, _open.empty, _open.name, _open.stands_for, _open.watched
+    _open.watched = watched
     empty = frozenset(leaf for leaf in leaves if leaf.op is Ops.BUFFER)
     if empty:
         _open.name, _open.stands_for = name, stands_for
@@ -53,13 +62,19 @@ def transforming(
     try:
         yield
     finally:
-        _open.leaves, _open.empty, _open.name, _open.stands_for = before
+        _open.leaves, _open.empty, _open.name, _open.stands_for, _open.watched = before
         _open.depth -= 1
 
 
 def is_transforming() -> bool:
     """Whether this thread runs a function for the graph that it builds."""
     return _open.depth > 0
+
+
+def watch(what: Any) -> None:
+    """Leave `what` to be looked at by the transformation that this thread is in, if it does."""
+    if _open.watched is not None:
+        _open.watched.append(what)
 
 
 def is_open(node: UOp) -> bool:
