@@ -6,6 +6,7 @@ line or for another, in a backward pass, and on a replay.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -465,3 +466,24 @@ def test_weights_that_are_cut_short_change_nothing(tmp_path: Path) -> None:
     failed.clear()
     assert state() == before
     assert model.weight.tolist() == values
+
+
+def test_what_found_no_room_does_not_outlive_its_error() -> None:
+    """Otherwise it is still there to be computed, from the old value, when memory is written."""
+    x = filled(1)
+    with room_for(0):
+        with contextlib.suppress(OutOfMemoryError):
+            (x[0] + Tensor.rand(N)).realize()
+        x.assign(x + 1)
+        x.realize()
+    assert x[0].item() == 2
+
+
+def test_an_assignment_waits_for_room_and_is_done_once() -> None:
+    x, y = filled(1), filled(2)
+    x.assign(y)
+    x.assign(x + 1)
+    for _ in range(2):
+        with room_for(0), pytest.raises(OutOfMemoryError):
+            (x * Tensor.rand(N)).realize()
+    assert (x[0].item(), y[0].item()) == (3, 2)

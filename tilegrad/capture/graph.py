@@ -164,13 +164,16 @@ class Program:
 
     def _address(self, slot: int, buffer: Buffer) -> Any:
         """The buffer's handle; the first use takes its memory, and may fail."""
-        failure = None
         try:
             return buffer.handle
         except OutOfMemoryError as error:
             failure = error
         user = next((step for step in self.steps if slot in step.slots), None)
-        raise located(failure, user.origin if user is not None else ())
+        try:
+            raise located(failure, user.origin if user is not None else ())
+        finally:
+            # Its traceback keeps this frame, and with it the user's tensors.
+            del failure
 
     def set_value(self, name: Value, value: int) -> None:
         """Let the named integer be `value` from now on."""

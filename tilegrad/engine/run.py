@@ -153,10 +153,14 @@ def run_plan(
     table = _table(plan, inputs, blocks)
     failure = _run_steps(plan, table, variables, origin_of, is_writing, nodes)
     if failure is not None:
-        # The traceback keeps this frame: what the run took goes back now.
+        # The traceback keeps this frame: what the run took goes back now. And the frame must not
+        # keep the traceback, or the user's tensors in it would live until garbage is collected.
         table.clear()
         blocks.clear()
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure
     return [table[number] for number in plan.outputs]
 
 
