@@ -252,3 +252,28 @@ def test_several_threads_take_and_give_back() -> None:
     allocator.flush()
     assert (allocator.used_bytes, allocator.kept_bytes) == (0, 0)
     assert allocator.runtime.held == {}  # type: ignore[attr-defined]
+
+
+def test_writes_to_watched_memory_are_counted(allocator: LRUAllocator) -> None:
+    one, other = Buffer(allocator, 4, dtypes.float32), Buffer(allocator, 4, dtypes.float32)
+    seen = one.watch()
+    before = Buffer.writes
+    other.part()
+    assert (one.version, Buffer.writes) == (seen, before)
+    one.part()
+    assert one.version != seen and Buffer.writes != before
+    # A write to a part of the memory is one to all of it.
+    seen, window = one.version, one.view(4, 2)
+    window.part()
+    assert one.version == window.version != seen
+    assert one.is_private
+    window.expose()
+    assert not one.is_private
+
+
+def test_memory_of_others_is_not_private(allocator: LRUAllocator) -> None:
+    theirs = Buffer.from_memory(allocator, memoryview(bytearray(16)), dtypes.float32, is_fixed=True)
+    assert not theirs.is_private
+    theirs.part()
+    assert theirs.is_private, "it went on in other memory"
+    assert Buffer.from_memory(allocator, memoryview(bytes(16)), dtypes.float32).is_private

@@ -13,6 +13,7 @@ from tilegrad.capture.entry import Effect, Entry
 from tilegrad.capture.graph import Program
 from tilegrad.capture.guards import Check, is_value, snapshot
 from tilegrad.capture.inputs import Input, layout, settle
+from tilegrad.capture.packs import pack_steps
 from tilegrad.capture.places import Place
 from tilegrad.capture.record import Before, Run, tensors_in
 from tilegrad.capture.results import Build, Form, Output, builder
@@ -253,6 +254,18 @@ class Builder:
             found.append(each)
         return found, slots
 
+    def _steady(self, inputs: Sequence[Input]) -> set[int]:
+        """The slots of state that may be packed beforehand: no argument stands there, and nobody
+        has written it, neither since the last call nor in this one.
+        """
+        found: set[int] = set()
+        for each, tensor in zip(inputs, self.guards.tensors, strict=True):
+            known = self.run.known(tensor)
+            if each.slot >= 0 and not each.is_argument and known is not None:
+                if known.memory is not None and self.run.is_steady(known.memory):
+                    found.add(each.slot)
+        return found.difference(each.slot for each in inputs if each.is_argument)
+
     # what a replay gives and sets
 
     def _builder(self, value: Any, where: str) -> Build:
@@ -339,7 +352,8 @@ class Builder:
         draws = Draws(seed, start, end)
         symbols = {variable.arg[0] for variable in self.symbols}
         steps = [table.step(launch, draws, symbols) for launch in run.record]
-        program = Program(steps, run.given)
+        packed, packs = pack_steps(steps, self._steady(inputs), len(table.number))
+        program = Program(packed, run.given, packs, steps)
         for slot, buffer in table.fixed.items():
             program.set_buffer(slot, buffer)
         entry = Entry(

@@ -214,9 +214,11 @@ class Entry:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the capture holds: temporaries, and results that it may write again."""
+        """Bytes that the capture holds: temporaries, results that it may write again, and copies of
+        operands that are packed beforehand.
+        """
         own = sum(cell.buffer.nbytes for output in self.outputs for cell in output.pool)
-        return own + self.held_bytes
+        return own + self.held_bytes + self.program.packed_bytes
 
     # the replay
 

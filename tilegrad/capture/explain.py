@@ -56,7 +56,11 @@ def _lines(entry: Entry) -> list[str]:
     if entry.vanishing:
         lines.append(f"changed while captured, and no more since: {', '.join(entry.vanishing)}")
     lines.append(f"draws: {entry.draws.words} random words at each replay")
-    lines.append(f"memory: {entry.nbytes} bytes held for temporaries and results")
+    packs = entry.program.packs
+    if packs:
+        size = entry.program.packed_bytes
+        lines.append(f"packed beforehand: {len(packs)} operands, {size} bytes of copies")
+    lines.append(f"memory: {entry.nbytes} bytes held for temporaries, results and copies")
     return lines
 
 

@@ -11,39 +11,27 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilegrad.base.config import Config, config
 from tilegrad.base.errors import OutOfMemoryError, located
-from tilegrad.base.origin import Entry, method_names
+from tilegrad.base.origin import method_names
+from tilegrad.capture.packs import Pack
+from tilegrad.capture.step import Step, Value, is_native
 from tilegrad.device.cpu import CpuRuntime
 from tilegrad.device.registry import Device
 from tilegrad.engine import report
-from tilegrad.engine.pipeline import CompiledKernel
+from tilegrad.engine.realize import exclusive
 from tilegrad.engine.run import Launch, load_program, run_step
 from tilegrad.runtime.buffer import Buffer
 
-__all__ = ["Program", "Step", "Value"]
+__all__ = ["Program"]
 
-Value = int | Hashable
-"""A kernel's integer: a number, or the name under which a replay gives it."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """A launch over numbered memory; a copy of the second into the first where `kernel` is None."""
-
-    device: str
-    kernel: CompiledKernel | None
-    slots: tuple[int, ...]
-    values: tuple[Value, ...]
-    origin: tuple[Entry, ...]
-
-    @property
-    def name(self) -> str:
-        return "copy" if self.kernel is None else self.kernel.name
+# Copies of operands that are made anew so often, as a share of the replays, are not worth it, once
+# there were some replays.
+_OFTEN = 1 / 2
+_SOME = 8
 
 
 class _Batch:
@@ -138,13 +126,29 @@ class _Batch:
 class Program:
     """Steps in order over slots; a slot is memory that may be another at each run.
 
+    Where operands are packed beforehand, `steps` are those that read the copies, and `plain` those
+    that pack at each replay: they take over where there is no memory for the copies, or where what
+    is copied is written again and again.
+
     Attributes:
         inputs: how many inputs the captured function has, for rows.
     """
 
-    def __init__(self, steps: Sequence[Step], inputs: int):
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        inputs: int,
+        packs: Sequence[Pack] = (),
+        plain: Sequence[Step] = (),
+    ):
         self.steps = list(steps)
         self.inputs = inputs
+        self.packs = list(packs)
+        self._plain = list(plain)
+        self._sources = frozenset(pack.source for pack in packs)
+        self._is_rebound = bool(packs)
+        self._writes = -1
+        self._runs = self._repacked = 0
         self._buffers: dict[int, Buffer] = {}
         self._values: dict[Value, int] = {}
         self._parts: list[_Batch | Step] | None = None
@@ -158,6 +162,8 @@ class Program:
         """
         address = self._address(slot, buffer)
         self._buffers[slot] = buffer
+        if slot in self._sources:
+            self._is_rebound = True
         for batch in self._batches:
             for place in batch.slot_words.get(slot, ()):
                 batch.words[place] = address
@@ -186,6 +192,10 @@ class Program:
 
     def run(self, switches: Config) -> None:
         """Run all steps."""
+        if self.packs:
+            self._runs += 1
+            if self._is_rebound or self._writes != Buffer.writes:
+                self._pack()
         if switches.JIT == 2:
             for step in self.steps:
                 self._launch(step)
@@ -205,12 +215,46 @@ class Program:
             else:
                 part.run(self.inputs, is_shown)
 
+    @property
+    def packed_bytes(self) -> int:
+        """What copies of operands take; captures may share them."""
+        return sum(pack.nbytes for pack in self.packs)
+
+    def _pack(self) -> None:
+        """Make the copies anew whose memory is another, or was written."""
+        # Lest it be read while it is written.
+        with exclusive():
+            writes = Buffer.writes
+            count = 0
+            try:
+                for pack in self.packs:
+                    source = self._buffers[pack.source]
+                    memory = pack.bind(source)
+                    if memory is not self._buffers.get(pack.slot):
+                        self.set_buffer(pack.slot, memory)
+                    count += pack.refresh(source)
+            except OutOfMemoryError:
+                self._unpack()
+                return
+            is_private = all(self._buffers[pack.source].is_private for pack in self.packs)
+            self._writes, self._is_rebound = writes if is_private else -1, False
+        self._repacked += bool(count)
+        if self._runs >= _SOME and self._repacked > _OFTEN * self._runs:
+            self._unpack()
+
+    def _unpack(self) -> None:
+        """From now on kernels pack by themselves."""
+        for pack in self.packs:
+            self._buffers.pop(pack.slot, None)
+        self.steps, self.packs, self._sources = self._plain, [], frozenset()
+        self._parts, self._batches = None, []
+
     def _graph(self) -> list[_Batch | Step]:
         parts: list[_Batch | Step] = []
         batches: list[_Batch] = []
         group: list[Step] = []
         for step in [*self.steps, None]:
-            if group and (step is None or step.device != group[0].device or not _is_native(step)):
+            if group and (step is None or step.device != group[0].device or not is_native(step)):
                 addresses = {
                     slot: self._address(slot, self._buffers[slot])
                     for each in group
@@ -221,7 +265,7 @@ class Program:
                 parts.append(batch)
                 group = []
             if step is not None:
-                if _is_native(step):
+                if is_native(step):
                     group.append(step)
                 else:
                     parts.append(step)
@@ -237,7 +281,3 @@ class Program:
         }
         launch = Launch(step.device, step.kernel, buffers, names, step.origin)
         run_step(launch, values, replay=True)  # type: ignore[arg-type]
-
-
-def _is_native(step: Step) -> bool:
-    return step.kernel is not None and isinstance(Device[step.device].runtime, CpuRuntime)

@@ -61,12 +61,16 @@ class Hints:
     Attributes:
         places: where tensors were that it read.
         changed: older tensors that have another value since.
+        versions: the versions of its state when it ended.
         fingerprint: the kernels it ran, in order.
         reason: why it was not kept, `tries` times in a row.
     """
 
     places: list[Place] = field(default_factory=list)
     changed: list[weakref.ref[Tensor]] = field(default_factory=list)
+    versions: weakref.WeakKeyDictionary[Buffer, int] = field(
+        default_factory=weakref.WeakKeyDictionary
+    )
     fingerprint: object = None
     reason: str = ""
     tries: int = 0
@@ -133,6 +137,8 @@ class Run:
         self.replaced: list[Tensor] = []
         self.regraded: list[Tensor] = []
         self.drawn: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
+        # State as the last call left it.
+        self._versions = hints.versions
         self._replaced: list[tuple[Tensor, UOp, UOp]] = []
         self._is_started = False
 
@@ -321,10 +327,21 @@ class Run:
                 found.append(tensor)
         settle(found)
         self._compare()
+        self.hints.versions = weakref.WeakKeyDictionary()
+        for tensor in self.guards.tensors[self.given :]:
+            if memory.is_stored(tensor.uop) and not is_overwritten(memory.base_of(tensor.uop)):
+                buffer = buffer_of(memory.base_of(tensor.uop))
+                self.hints.versions[buffer] = buffer.watch()
         self.hints.changed = [weakref.ref(tensor) for tensor in self.changed]
         self.hints.places = [
             place for places in self.guards.places for place in places if not place.is_argument
         ]
+
+    def is_steady(self, buffer: Buffer) -> bool:
+        """Whether nobody has written the memory from the last call to the end of this one, nor can
+        do so unseen.
+        """
+        return buffer.is_private and self._versions.get(buffer) == buffer.version
 
     def fingerprint(self) -> object:
         """The steps of the run, and the numbers that it brought from Python: equal for two runs

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from tilegrad.capture.graph import Step, Value
+from tilegrad.capture.step import Step, Value
 from tilegrad.engine.run import Launch
 from tilegrad.runtime.buffer import Buffer
 

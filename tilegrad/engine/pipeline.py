@@ -26,11 +26,12 @@ from tilegrad.base.trace import counters
 from tilegrad.device.backend import Backend
 
 if TYPE_CHECKING:
+    from tilegrad.engine.stages import Shaped
     from tilegrad.ir.uop import UOp
 
 __all__ = [
     "CompiledKernel", "Helpers", "Job", "Made", "compile_kernel", "compile_kernels",
-    "kernel_key", "make_kernel", "recall_kernel",
+    "finish_kernel", "keep_kernel", "kernel_key", "make_kernel", "recall_kernel", "unique_name",
 ]  # fmt: skip
 
 # Fewer kernels are made before a helper is there.
@@ -49,6 +50,8 @@ class CompiledKernel:
         variables: names of the integers that a launch gives, in order.
         ops, mem: operations, and bytes of distinct memory that it touches, at the largest symbolic
                  sizes.
+        graph: where it copies operands, the graph that it was made of, as text: a capture may have
+               them copied beforehand (engine.prepack).
     """
 
     key: str
@@ -60,6 +63,7 @@ class CompiledKernel:
     variables: tuple[str, ...]
     ops: int
     mem: int
+    graph: str = ""
 
 
 _lock = threading.RLock()
@@ -147,7 +151,7 @@ def _remember(kernel: CompiledKernel, binary: bytes) -> CompiledKernel:
         return _kernels.setdefault(kernel.key, kernel)
 
 
-def _unique(name: str, key: str) -> str:
+def unique_name(name: str, key: str) -> str:
     """The suffix of the second and further kernels of one name in this process: "", "n1", "n2"."""
     with _lock:
         keys = _named.setdefault(name, [])
@@ -192,13 +196,27 @@ def make_kernel(
     """
     from tilegrad.engine.estimate import estimate
     from tilegrad.engine.stages import to_program
-    from tilegrad.runtime.protocol import launch_dims, variable_names
 
     if opts is None and (config.BEAM or config.BEAM_FILE):
         from tilegrad.engine.search import best_opts
 
         opts = best_opts(ast, backend)
     shaped, program = to_program(ast, backend.target, opts)
+    return finish_kernel(shaped, program, backend, key, estimate(ast), suffix_of, str(ast))
+
+
+def finish_kernel(
+    shaped: Shaped,
+    program: list[UOp],
+    backend: Backend,
+    key: str,
+    costs: tuple[int, int],
+    suffix_of: Callable[[str], str],
+    graph: str = "",
+) -> Made:
+    """The program of a kernel, rendered and compiled; its operations and bytes are `costs`."""
+    from tilegrad.runtime.protocol import launch_dims, variable_names
+
     name, display = shaped.names
     suffix = suffix_of(name)
     function = shaped.function + suffix
@@ -212,7 +230,7 @@ def make_kernel(
     binary = backend.compile(source)
     largest = {node.arg[0]: node.arg[2] for node in program if node.op.name == "DEFINE_VAR"}
     dims = launch_dims(program, largest)
-    ops, mem = estimate(ast)
+    ops, mem = costs
     kernel = CompiledKernel(
         key,
         name + suffix,
@@ -223,11 +241,12 @@ def make_kernel(
         variable_names(program),
         ops,
         mem,
+        graph if shaped.copies else "",
     )
     return Made(kernel, binary)
 
 
-def _keep(made: Made) -> CompiledKernel:
+def keep_kernel(made: Made) -> CompiledKernel:
     kernel, binary = made
     cache.put("kernels", kernel.key, json.dumps(asdict(kernel)).encode() + b"\n" + binary)
     return _remember(kernel, binary)
@@ -245,7 +264,7 @@ def compile_kernel(ast: UOp, backend: Backend, opts: Sequence[Any] | None = None
     found = recall_kernel(key)
     if found is not None:
         return found
-    return _keep(make_kernel(ast, backend, key, opts, lambda name: _unique(name, key)))
+    return keep_kernel(make_kernel(ast, backend, key, opts, lambda name: unique_name(name, key)))
 
 
 def compile_kernels(
@@ -281,9 +300,9 @@ def _make_with(helpers: Helpers, missing: Mapping[str, tuple[UOp, Backend]]) -> 
     for key in missing:
         if key in made:
             kernel, binary = made[key]
-            suffix = _unique(kernel.name, key)
+            suffix = unique_name(kernel.name, key)
             named = replace(kernel, name=kernel.name + suffix, display=kernel.display + suffix)
-            _keep(Made(named, binary))
+            keep_kernel(Made(named, binary))
 
 
 def listing(program: Sequence[UOp]) -> str:

@@ -26,8 +26,8 @@ from tilegrad.ir.uop import UOp, alive, toposort
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
-    "base_of", "exclusive", "late_readers", "lend", "pending", "read", "readers_of", "realize",
-    "realized", "view_of",
+    "base_of", "exclusive", "expose", "late_readers", "lend", "pending", "read", "readers_of",
+    "realize", "realized", "view_of",
 ]  # fmt: skip
 
 _known = Known()
@@ -389,6 +389,11 @@ def read(node: UOp) -> memoryview:
         if config.DEBUG >= 2:
             show_copy("HOST", buffer.device, buffer.nbytes, seconds)
     return data
+
+
+def expose(node: UOp) -> None:
+    """Say that the memory of a realized node goes to others who could write it unseen."""
+    buffer_of(base_of(node)).expose()
 
 
 def lend(node: UOp, is_small_too: bool = False) -> memoryview:

@@ -15,12 +15,12 @@ from tilegrad.ir.view import ShapeTracker, View
 from tilegrad.lower.lower import lower
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.name import kernel_name
-from tilegrad.optimize.opt import Opt
+from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts, start
 from tilegrad.render.names import function_name
 from tilegrad.target import Target
 
-__all__ = ["Shaped", "accesses", "to_program"]
+__all__ = ["Shaped", "accesses", "lowered", "to_program"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,11 @@ class Shaped:
     def function(self) -> str:
         """The name as a C identifier."""
         return function_name(self.names[0])
+
+    @property
+    def copies(self) -> bool:
+        """Whether operands are copied before they are used."""
+        return any(opt.op is OptOps.STAGE for opt in self.ast.arg.opts)
 
 
 def accesses(ast: UOp) -> list[str]:
@@ -76,10 +81,16 @@ def to_program(
     if opts is None:
         opts = () if config.NOOPT else heuristic(shaped, target)
     shaped = apply_opts(shaped, opts, target)
-    if checked:
-        verify(shaped, Stage.KERNEL, "optimize")
     if config.DEBUG >= 3 and opts:
         print(*opts, sep="\n")
+    return lowered(shaped, target)
+
+
+def lowered(shaped: UOp, target: Target) -> tuple[Shaped, list[UOp]]:
+    """A kernel after its Opts, and its program."""
+    checked = bool(config.VERIFY)
+    if checked:
+        verify(shaped, Stage.KERNEL, "optimize")
     program = lower(shaped, target)
     if checked:
         verify(program, Stage.PROGRAM, "lower")

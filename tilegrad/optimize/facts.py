@@ -23,6 +23,7 @@ __all__ = [
     "operand",
     "packed_bytes",
     "padded_to",
+    "parameters_of",
     "power_below",
     "power_in",
     "stores",
@@ -68,6 +69,12 @@ def operand(ast: UOp, name: int) -> UOp:
     found = operand_of(ast, name)
     assert found is not None
     return found
+
+
+def parameters_of(value: UOp) -> set[int]:
+    """The parameters that are loaded for a value."""
+    loads = (node for node in value.toposort() if node.op is Ops.LOAD)
+    return {load.src[0].arg for load in loads if load.src[0].op is Ops.DEFINE_GLOBAL}
 
 
 def stride(index: UOp, loop: UOp) -> int | None:

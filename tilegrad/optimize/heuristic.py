@@ -9,6 +9,8 @@ neighbours in memory are neighbours in a vector.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.facts import heaviest
@@ -23,11 +25,13 @@ from tilegrad.target import Target
 __all__ = ["heuristic"]
 
 
-def heuristic(ast: UOp, target: Target) -> list[Opt]:
-    """The Opts for a kernel on `target`."""
+def heuristic(ast: UOp, target: Target, given: Collection[int] = ()) -> list[Opt]:
+    """The Opts for a kernel on `target`. Copies of the parameters `given` cost nothing: they will
+    be made beforehand (optimize.prepack).
+    """
     if target.has_locals:
         return heuristic_simt(ast, target)
-    shaper = _Heuristic(ast, target)
+    shaper = _Heuristic(ast, target, given)
     shaper.run()
     return list(shaper.ast.arg.opts)
 
@@ -41,7 +45,9 @@ class _Heuristic(Streamer, Phaser):
             self.thread()
             return
         heavy = heaviest(folds)
-        reuse = find_reuse(self.ast, heavy, self.target) if heavy is not None else None
+        reuse = None
+        if heavy is not None:
+            reuse = find_reuse(self.ast, heavy, self.target, self.given)
         if reuse is not None and heavy is not None:
             if not use_dots(self, reuse.lanes, reuse.rows, heavy):
                 self.tile(reuse, heavy)

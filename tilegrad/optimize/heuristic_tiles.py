@@ -13,6 +13,7 @@ from tilegrad.optimize.facts import (
     operand,
     packed_bytes,
     padded_to,
+    parameters_of,
     stride,
 )
 from tilegrad.optimize.opt import OptOps, loop_order
@@ -57,7 +58,8 @@ class Tiler(Shaper):
         if reuse.stages is not None and is_far:
             # Several short axes of rows are all there is to reuse it for; and where it lies apart,
             # a tile of it is turned faster than it is picked.
-            least = 4 if len(reuse.rows) == 1 and not is_strided else 1
+            is_given = self.given.issuperset(parameters_of(operand(self.ast, reuse.stages)))
+            least = 4 if len(reuse.rows) == 1 and not is_strided and not is_given else 1
             panel = depth * step * fold.dtype.itemsize
             self.pack(reuse.stages, panel, least, is_whole=not is_again)
         if reuse.windows is not None:

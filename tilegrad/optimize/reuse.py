@@ -4,6 +4,7 @@ storing cost, from static facts of the target.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tilegrad.ir.op import Axis, Ops
@@ -61,12 +62,19 @@ class Reuse:
 
 
 def find_reuse(
-    ast: UOp, fold: UOp, target: Target, *, store: UOp | None = None, shared: UOp | None = None
+    ast: UOp,
+    fold: UOp,
+    target: Target,
+    given: Collection[int] = (),
+    *,
+    store: UOp | None = None,
+    shared: UOp | None = None,
 ) -> Reuse | None:
     """The two axes of a register tile, if the fold has them; `store` is what stores its results, by
     default what the kernel does, and `shared` the axis that has to give the rows, if it is known.
+    Copies of the parameters `given` cost nothing.
     """
-    facts = _Fold(ast, fold, target, store or stores(ast)[0], shared)
+    facts = _Fold(ast, fold, target, given, store or stores(ast)[0], shared)
     if facts.width < 2 or len(facts.loads) < 2:
         return None
     best: tuple[float, Reuse] | None = None
@@ -87,6 +95,7 @@ class _Fold:
     """What is known of a fold before two of its axes are chosen.
 
     Attributes:
+        given: parameters whose copies cost nothing.
         everywhere, loads: what the kernel loads, and what of it the fold goes over.
         outputs: the loops around the fold, of known extent.
         depth, inner: its number of steps, and the innermost loop of them.
@@ -94,8 +103,17 @@ class _Fold:
         shared: the only axis that may give rows, if any.
     """
 
-    def __init__(self, ast: UOp, fold: UOp, target: Target, store: UOp, shared: UOp | None):
+    def __init__(
+        self,
+        ast: UOp,
+        fold: UOp,
+        target: Target,
+        given: Collection[int],
+        store: UOp,
+        shared: UOp | None,
+    ):
         self.fold, self.target, self.store, self.shared = fold, target, store, shared
+        self.given = frozenset(given)
         loops = fold.src[1:]
         self.everywhere = [node for node in ast.toposort() if node.op is Ops.LOAD]
         self.loads = [
@@ -133,6 +151,8 @@ def _rated(facts: _Fold, lanes: UOp) -> tuple[float, Reuse] | None:
     rows = _rows(facts, lanes, candidates)
     stage = _name_of(fold, moves, facts.everywhere, None)
     strided = next((load for load in moves if stride(load.src[1], lanes) != 1), None)
+    if stage is not None and facts.given.issuperset(load.src[0].arg for load in moves):
+        strided = None
     if strided is not None:
         # Only a packed operand can be strided along the lanes, and packing takes many uses.
         inside = [min(part.src[0].arg, ROWS[0]) for part in rows if part not in strided.ranges]

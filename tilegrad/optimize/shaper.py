@@ -4,6 +4,8 @@ chosen here, as every kernel needs them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
@@ -31,10 +33,12 @@ _SHARED_LINE, _SHORT = 16, 512
 
 
 class Shaper:
-    """Applies Opts one by one; a move that is refused is left out."""
+    """Applies Opts one by one; a move that is refused is left out. Copies of the parameters `given`
+    are made beforehand.
+    """
 
-    def __init__(self, ast: UOp, target: Target):
-        self.ast, self.target = ast, target
+    def __init__(self, ast: UOp, target: Target, given: Collection[int] = ()):
+        self.ast, self.target, self.given = ast, target, frozenset(given)
 
     def move(self, op: OptOps, loop: UOp | None, arg: object) -> bool:
         """Apply an Opt to the axis `loop`; False where it is not legal."""

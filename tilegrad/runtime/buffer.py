@@ -15,11 +15,15 @@ Memory that the host can reach may be lent: `lend` gives it to somebody who is t
 good, without a copy. Who writes a buffer calls `part` before, which leaves lent memory to its
 lookers and goes on in other memory. Memory that somebody else owns may be `fixed`: it is read in
 place and never written to, so that a buffer over it goes on in other memory before its first write.
+
+`part` also counts the writes to memory that is watched: who keeps what was made of a value compares
+the buffer's `version`.
 """
 
 from __future__ import annotations
 
 import ctypes
+import mmap
 import threading
 import weakref
 from collections import OrderedDict, deque
@@ -182,10 +186,13 @@ class Buffer:
         "_handle",
         "_holder",
         "_lock",
+        "_version",
         "allocator",
         "base",
         "dtype",
+        "is_exposed",
         "is_fixed",
+        "is_watched",
         "offset",
         "owner",
         "size",
@@ -193,6 +200,9 @@ class Buffer:
 
     moves: ClassVar[int] = 0
     """How often a buffer has gone on in other memory: who keeps handles compares."""
+
+    writes: ClassVar[int] = 0
+    """How often a buffer was written that `is_watched`: who keeps versions compares this first."""
 
     def __init__(self, allocator: LRUAllocator, size: int, dtype: DType):
         if size <= 0:
@@ -207,6 +217,10 @@ class Buffer:
         self.offset = 0
         self.owner: object = None
         self.is_fixed = False
+        self.is_watched = False
+        # Whether others may write the memory, though they are asked not to.
+        self.is_exposed = False
+        self._version = 0
         self._handle: Any = None
         self._lock = threading.Lock()
         self._finalizer: Any = None
@@ -340,6 +354,35 @@ class Buffer:
         holder._buffer = self  # type: ignore[attr-defined]
         return memoryview(holder).cast("B")
 
+    # what is made of the value
+
+    @property
+    def version(self) -> int:
+        """Another number after every write to the memory since it is watched."""
+        return (self.base or self)._version
+
+    def watch(self) -> int:
+        """The version; from now on writes are counted."""
+        (self.base or self).is_watched = True
+        return self.version
+
+    def expose(self) -> None:
+        """The memory's address goes to others who could write there unseen."""
+        (self.base or self).is_exposed = True
+        Buffer.writes += 1
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody but its writers here can change the memory: it is the allocator's, or of a
+        file that was mapped for reading, and was not exposed.
+        """
+        if (self.base or self).is_exposed:
+            return False
+        owner = (self.base or self).owner
+        if not isinstance(owner, memoryview):
+            return owner is None
+        return owner.readonly and isinstance(owner.obj, (bytes, mmap.mmap))
+
     # memory that is lent
 
     def lend(self) -> memoryview | None:
@@ -363,11 +406,15 @@ class Buffer:
         return self._holder is not None and self._holder() is not None
 
     def part(self) -> None:
-        """Before a write: if the memory is lent or fixed, leave it to its lookers or owner and go
-        on in other memory with the same content.
+        """Before a write: count it, and if the memory is lent or fixed, leave it to its lookers or
+        owner and go on in other memory with the same content.
 
         Raises OutOfMemoryError if there is none; the buffer is then as it was.
         """
+        base = self.base
+        if (self if base is None else base).is_watched:
+            (base or self)._version += 1
+            Buffer.writes += 1
         holder = self._holder() if self._holder is not None else None
         if holder is None and not self.is_fixed:
             return

@@ -114,6 +114,9 @@ class Interchange(Updating):
                 raise BufferError(str(error)) from error
         else:
             data = self._bytes(memory.share)
+        if not copy and memory.is_stored(self.uop):
+            # Takers of old capsules cannot even be told that the memory is read-only.
+            memory.expose(self.uop)
         is_versioned = max_version is not None and max_version[0] >= 1
         return dlpack.give(
             data,

@@ -22,10 +22,11 @@ from tilegrad.tensor.core import compute, live
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, simple
 
 __all__ = [
-    "base_of", "bound", "empty", "fixed", "follow", "from_host", "has_assignment", "is_in_order",
-    "is_row_major", "is_shared", "is_sole", "is_stored", "is_superseded", "is_view", "is_whole",
-    "is_written", "lend", "looks_at", "over", "owned", "owners", "place_of", "put_off", "read",
-    "run", "share", "sizes_in", "stored_below", "supersede", "unwritten", "version_of",
+    "base_of", "bound", "empty", "expose", "fixed", "follow", "from_host", "has_assignment",
+    "is_in_order", "is_row_major", "is_shared", "is_sole", "is_stored", "is_superseded",
+    "is_view", "is_whole", "is_written", "lend", "looks_at", "over", "owned", "owners",
+    "place_of", "put_off", "read", "run", "share", "sizes_in", "stored_below", "supersede",
+    "unwritten", "version_of",
     "writes_before",
 ]  # fmt: skip
 
@@ -410,6 +411,11 @@ def lend(node: UOp) -> memoryview:
 def share(node: UOp) -> memoryview:
     """As `lend`, of small memory too."""
     return engine.lend(node, is_small_too=True)
+
+
+def expose(node: UOp) -> None:
+    """Say that the memory of the realized `node` goes to others who could write it unseen."""
+    engine.expose(base_of(node))
 
 
 def is_shared(node: UOp, data: memoryview) -> bool:

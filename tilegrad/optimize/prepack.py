@@ -1,0 +1,171 @@
+"""Copies of operands that a kernel packs, taken out of it: made once, for memory that stays.
+
+A STAGE fills scratch from an operand at every launch. Where the operand is known to be the same
+from launch to launch, the nest that fills it becomes a kernel of its own, and what it filled, for
+every iteration of the loops around it, is memory that the kernel is given in place of the operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.ir.args import KernelInfo
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import simplify
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.opt import Opt, OptOps, loop_order
+
+__all__ = ["Packed", "find_packed", "take_out", "worth_taking_out"]
+
+# What it costs to copy an element, in multiply-adds; the least share of a kernel's time that is
+# worth memory of its own, and the fewest elements.
+_COPIED = 16
+_SHARE = 1 / 64
+_LEAST = 1 << 13
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A copy of an operand that a kernel makes.
+
+    Attributes:
+        slot: the parameter that is copied, which nothing else in the kernel reads.
+        read: how the copy is read: AFTER(scratch, END(STORE)).
+        loops: those around it that say which part is copied, outermost first.
+    """
+
+    slot: int
+    read: UOp
+    loops: tuple[UOp, ...]
+
+    @property
+    def _pointer(self) -> Pointer:
+        pointer = self.read.src[0].dtype
+        assert isinstance(pointer, Pointer)
+        return pointer
+
+    @property
+    def dtype(self) -> DType:
+        """Of an element."""
+        return self._pointer.base
+
+    @property
+    def part(self) -> int:
+        """Elements of the scratch."""
+        return self._pointer.size
+
+    @property
+    def size(self) -> int:
+        """Elements of the copy for all iterations of the loops."""
+        return self.part * int(prod(part.vmax + 1 for part in self.loops))
+
+    @property
+    def start(self) -> UOp:
+        """Where in that the part of an iteration begins."""
+        place = UOp.const(dtypes.index, 0)
+        for part in self.loops:
+            place = place * int(part.vmax + 1) + part
+        return place * self.part
+
+
+def find_packed(ast: UOp) -> list[Packed]:
+    """The copies in a kernel after its Opts that depend on one parameter alone."""
+    nodes = ast.toposort()
+    loads = [node for node in nodes if node.op is Ops.LOAD]
+    found: list[Packed] = []
+    for node in nodes:
+        if node.op is not Ops.AFTER or len(node.src) != 2 or not _is_scratch(node.src[0]):
+            continue
+        end = node.src[1]
+        if end.op is not Ops.END or end.src[0].op is not Ops.STORE:
+            continue
+        below = end.src[0].toposort()
+        inside = [each for each in below if each.op is Ops.LOAD]
+        slots = {each.src[0].arg for each in inside if each.src[0].op is Ops.DEFINE_GLOBAL}
+        is_alone = all(each.src[0].op is Ops.DEFINE_GLOBAL for each in inside) and len(slots) == 1
+        if not is_alone or any(
+            each.op in (Ops.DEFINE_VAR, Ops.REDUCE, Ops.AFTER) for each in below
+        ):
+            continue
+        (slot,) = slots
+        memory = next(each.src[0] for each in inside)
+        others = [each for each in loads if each.src[0] is memory and each not in inside]
+        ranges = [each for each in below if each.op is Ops.RANGE]
+        if others or any(part.src[0].op is not Ops.CONST for part in ranges):
+            continue
+        found.append(Packed(slot, node, node.src[0].src))
+    return found
+
+
+def _is_scratch(memory: UOp) -> bool:
+    pointer = memory.dtype
+    return (
+        memory.op is Ops.DEFINE_LOCAL
+        and isinstance(pointer, Pointer)
+        and pointer.place is Place.SCRATCH
+    )
+
+
+def worth_taking_out(ast: UOp, given: Collection[int], plain: Collection[Opt] = ()) -> list[int]:
+    """Those of the parameters `given` whose copies take a measurable share of the kernel; `plain`
+    are the Opts that it has while it makes them itself.
+
+    Where the same copies are made of other operands too, as of windows, these hide what the one
+    costs: convolutions won nothing.
+    """
+    work = int(prod(part.vmax + 1 for part in loop_order(ast)))
+    copies = _staged(ast.arg.opts)
+    if len(copies) > 1 and copies == _staged(plain):
+        return []
+    return [
+        each.slot
+        for each in find_packed(ast)
+        if each.slot in given and each.size >= max(_LEAST, work * _SHARE / _COPIED)
+    ]
+
+
+def _staged(opts: Collection[Opt]) -> set[int]:
+    """The operands that are copied."""
+    names = [opt.arg for opt in opts if opt.op is OptOps.STAGE]
+    return {name[0] if isinstance(name, tuple) else name for name in names}
+
+
+def take_out(ast: UOp, slots: Collection[int]) -> tuple[UOp, dict[int, UOp]]:
+    """The kernel with the operands `slots` packed beforehand, and the kernels that pack them, by
+    slot: each writes its parameter 0, which is then that of the slot, from its parameter 1.
+
+    before   LOAD(AFTER(scratch, END(STORE(scratch, f, LOAD(b, ...)), nest)), p)      in loops o
+    after    LOAD(b', o*size + p)      and      STORE(b', o*size + f, LOAD(b, ...))
+    """
+    made: dict[int, UOp] = {}
+    mapping: dict[UOp, UOp] = {}
+    for each in find_packed(ast):
+        if each.slot not in slots:
+            continue
+        given = UOp(Ops.DEFINE_GLOBAL, each.dtype.ptr(each.size), (), each.slot)
+        for node in ast.toposort():
+            if node.op is Ops.LOAD and node.src[0] is each.read:
+                place = each.start + node.src[1]
+                mapping[node] = node.replace(src=(given, place, *node.src[2:]))
+        made[each.slot] = _packing(each)
+    return simplify(ast.substitute(mapping)), made
+
+
+def _packing(each: Packed) -> UOp:
+    """The kernel that makes a copy."""
+    end = each.read.src[1]
+    store, nest = end.src[0], end.src[1:]
+    target = UOp(Ops.DEFINE_GLOBAL, each.dtype.ptr(each.size), (), 0)
+    filled = target.store(each.start + store.src[1], *store.src[2:])
+    ranges = [*each.loops, *nest]
+    mapping: dict[UOp, UOp] = {}
+    for number, part in enumerate(ranges):
+        kind = part.arg[1] if part.arg[1] in (Axis.UPCAST, Axis.UNROLL) else Axis.LOOP
+        mapping[part] = part.replace(arg=(number, kind))
+    for node in store.toposort():
+        if node.op is Ops.DEFINE_GLOBAL:
+            mapping[node] = node.replace(arg=1)
+    order = tuple(range(len(ranges)))
+    return UOp.sink(simplify(filled.substitute(mapping)), arg=KernelInfo("", order))
