@@ -33,8 +33,8 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.compile.llvm import host_target
 from tilegrad.device.calibrate import ceilings
 from tilegrad.engine.pipeline import binary_of, compile_kernel
-from tilegrad.ir import Ops, UOp
-from tilegrad.ir.args import BufferArg
+from tilegrad.engine.plans import normalise
+from tilegrad.ir import UOp
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.schedule.schedule import make_schedule
 
@@ -146,15 +146,8 @@ class Launch:
 
     def __init__(self, work: Work):
         backend = Device["CPU"]
-        sink = UOp.sink(work.tensor.uop)
-        leaves = [node for node in sink.toposort() if node.op is Ops.BUFFER]
-        slots = {
-            leaf: leaf.replace(arg=BufferArg(number, "CPU", leaf.arg.size))
-            for number, leaf in enumerate(leaves)
-        }
-        items = make_schedule(
-            sink.substitute(slots), {"CPU": backend.target}, "CPU", plain=False
-        ).items
+        graph = normalise(UOp.sink(work.tensor.uop)).numbered()
+        items = make_schedule(graph, {"CPU": backend.target}, "CPU", plain=False).items
         if len(items) != 1:
             raise SystemExit(f"{work.name}: {len(items)} kernels")
         self._kernel = compile_kernel(items[0].ast, backend, work.opts)

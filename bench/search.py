@@ -29,7 +29,6 @@ from tilegrad.engine.estimate import estimate
 from tilegrad.engine.plans import normalise
 from tilegrad.engine.search import compare, search_kernel
 from tilegrad.ir import UOp
-from tilegrad.ir.args import BufferArg
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.name import kernel_name
 from tilegrad.optimize.opts import apply_opts, start
@@ -49,14 +48,8 @@ class Case:
 
 def kernel_of(value: Tensor) -> UOp:
     """The kernel of a value that does most of its work, before any Opt."""
-    graph = normalise(UOp.sink(value.uop))
-    numbered = UOp.sink(value.uop).substitute(
-        {
-            node: node.replace(arg=BufferArg(number, node.arg.device, node.arg.size))
-            for number, node in enumerate(graph.leaves)
-        }
-    )
-    schedule = make_schedule(numbered, {"CPU": Device["CPU"].target}, "CPU", plain=False)
+    graph = normalise(UOp.sink(value.uop)).numbered()
+    schedule = make_schedule(graph, {"CPU": Device["CPU"].target}, "CPU", plain=False)
     kernels = [item.ast for item in schedule.items if item.ast is not None]
     return max(kernels, key=lambda ast: sum(estimate(ast)))
 

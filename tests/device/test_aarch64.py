@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.schedule.plans import kernel_of
 from tilegrad import Device, Tensor
 from tilegrad.compile.llvm import assembly, compile_ir
 from tilegrad.engine.stages import to_program
 from tilegrad.ir import Ops, UOp
-from tilegrad.ir.args import BufferArg
 from tilegrad.render.llvm import LLVMRenderer
-from tilegrad.schedule.schedule import make_schedule
 from tilegrad.target import Target
 
 QEMU, GCC = shutil.which("qemu-aarch64"), shutil.which("aarch64-linux-gnu-gcc")
@@ -61,13 +60,7 @@ def neon() -> Target:
 
 
 def program(tensor: Tensor) -> list[UOp]:
-    sink = UOp.sink(tensor.uop)
-    leaves = [node for node in sink.toposort() if node.op is Ops.BUFFER]
-    slots = {
-        leaf: leaf.replace(arg=BufferArg(i, "CPU", leaf.arg.size)) for i, leaf in enumerate(leaves)
-    }
-    (item,) = make_schedule(sink.substitute(slots), {"CPU": neon()}, "CPU", plain=False).items
-    return to_program(item.ast, neon())[1]
+    return to_program(kernel_of(tensor, neon()), neon())[1]
 
 
 def source(tensor: Tensor) -> tuple[str, int]:

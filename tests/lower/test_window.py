@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.schedule.plans import kernel_of
 from tilegrad import Context, Device, Tensor
 from tilegrad.engine.stages import to_program
-from tilegrad.ir import Ops, UOp
-from tilegrad.ir.args import BufferArg
-from tilegrad.schedule.schedule import make_schedule
+from tilegrad.ir import Ops
 
 X = np.arange(3 * 40 * 48, dtype=np.float32).reshape(3, 40, 48)
 Both = tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]
@@ -72,13 +71,7 @@ def test_no_single_elements_are_loaded(name: str) -> None:
     if not target.has_mask:
         pytest.skip("vectors of this processor take no gate per lane")
     x = Tensor.empty(3, 40, 48).realize()
-    sink = UOp.sink(CASES[name][0](x).uop)
-    leaves = [node for node in sink.toposort() if node.op is Ops.BUFFER]
-    slots = {
-        leaf: leaf.replace(arg=BufferArg(i, "CPU", leaf.arg.size)) for i, leaf in enumerate(leaves)
-    }
-    (item,) = make_schedule(sink.substitute(slots), {"CPU": target}, "CPU", plain=False).items
-    program = to_program(item.ast, target)[1]
+    program = to_program(kernel_of(CASES[name][0](x), target), target)[1]
     loads = [node for node in program if node.op is Ops.LOAD]
     assert loads
     assert all(load.dtype.lanes > 1 for load in loads)

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.schedule.plans import kernel_of
 from tilegrad import Device, Tensor, Variable, dtypes
 from tilegrad.base.config import Context
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import OptError
 from tilegrad.engine.pipeline import binary_of, compile_kernel
-from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Axis, Ops, Stage
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.spec import verify
@@ -31,7 +31,6 @@ from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts, start
 from tilegrad.render.llvm import LLVMRenderer
-from tilegrad.schedule.schedule import make_schedule
 from tilegrad.target import Target, dot_unit
 
 HALVES = dot_unit(2, dtypes.bfloat16, dtypes.bfloat16, dtypes.float)
@@ -47,25 +46,12 @@ LIMITS = {
 }
 
 
-def kernel_of(result: Tensor) -> UOp:
-    """The one kernel that computes `result`; the leaves are its parameters in order."""
-    sink = UOp.sink(result.uop)
-    leaves = [node for node in sink.toposort() if node.op is Ops.BUFFER]
-    placed = {
-        leaf: leaf.replace(arg=BufferArg(slot, "CPU", leaf.arg.size))
-        for slot, leaf in enumerate(leaves)
-    }
-    (item,) = make_schedule(sink.substitute(placed), {"CPU": WIDE}, "CPU", plain=False).items
-    assert item.ast is not None
-    return item.ast
-
-
 def empty(*shape: int, dtype: DType = dtypes.bfloat16) -> Tensor:
     return Tensor.empty(*shape, dtype=dtype)
 
 
 def opts_of(result: Tensor, target: Target = WIDE) -> list[Opt]:
-    return heuristic(start(kernel_of(result), target), target)
+    return heuristic(start(kernel_of(result, WIDE), target), target)
 
 
 def units_of(result: Tensor, target: Target = WIDE) -> list[str]:
@@ -158,7 +144,7 @@ def test_what_has_no_unit() -> None:
 def test_one_instruction_an_operand() -> None:
     """In the inner loop a vector of the panel is a load, and of the rows a number for all lanes."""
     product = empty(48, 64).matmul(empty(64, 64), dtype=dtypes.float)
-    text = source_of(kernel_of(product), opts_of(product))
+    text = source_of(kernel_of(product, WIDE), opts_of(product))
     lines = text.split("call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512")
     # Six or eight rows of two vectors, in the loop over the panel.
     assert len(lines) - 1 in (12, 16, 24)
@@ -173,7 +159,7 @@ def test_one_instruction_an_operand() -> None:
 def test_a_unit_by_hand() -> None:
     """TC takes what is written out for it, or splits the fold itself; mode 2 splits it only."""
     product = empty(32, 32).matmul(empty(32, 32), dtype=dtypes.float)
-    ast = kernel_of(product)
+    ast = kernel_of(product, WIDE)
     assert len(find_dots(ast, HALVES)) == 2
     assert not find_dots(ast, BYTES)
     lanes = Opt(OptOps.UPCAST, 1, 16)
@@ -246,7 +232,7 @@ def test_panels_are_packed_by_whole_vectors() -> None:
         short.T.matmul(empty(64, 64).T, dtype=dtypes.float),
         byte.matmul(byte.T, dtype=dtypes.int),
     ):
-        text = source_of(kernel_of(product), opts_of(product))
+        text = source_of(kernel_of(product, WIDE), opts_of(product))
         assert "store i8" not in text
         assert "store i16" not in text
         assert "shufflevector" in text
@@ -307,7 +293,7 @@ def test_a_kernel_with_a_unit_is_text() -> None:
         empty(64, 64).matmul(empty(64, 64), dtype=dtypes.float),
         empty(64, 64, dtype=dtypes.int8).matmul(empty(64, 64, dtype=dtypes.int8), dtype=dtypes.int),
     ):
-        ast = start(kernel_of(product), WIDE)
+        ast = start(kernel_of(product, WIDE), WIDE)
         shaped = apply_opts(ast, heuristic(ast, WIDE), WIDE)
         assert parse(str(shaped)) is shaped
         assert cost_of(shaped, WIDE).vector_use > 0.9
@@ -337,7 +323,7 @@ def test_a_processor_rounds_no_product_before_it_is_added(lanes: int) -> None:
     x, w = empty(1, 4, 8, dtype=dtypes.half), empty(2, 4, 3, dtype=dtypes.half)
     y = x.conv2d(w, padding=1)
     for result in (y, *y.gradient(x, w, gradient=empty(*y.shape, dtype=dtypes.half))):
-        kernel = start(kernel_of(result), target)
+        kernel = start(kernel_of(result, WIDE), target)
         products = [node for node in kernel.toposort() if node.op is Ops.MUL]
         assert not any(node.dtype is dtypes.half for node in products)
         assert any(node.dtype is dtypes.float for node in products)

@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.schedule import plans
 from tilegrad import Device, Tensor
 from tilegrad.base.dtype import Pointer
 from tilegrad.engine.pipeline import binary_of, compile_kernel
-from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts
-from tilegrad.schedule.schedule import make_schedule
 from tilegrad.target import Target
 
 SEED = np.random.default_rng(5)
@@ -35,16 +34,8 @@ WIDE = Target(
 
 
 def kernel_of(result: Tensor) -> UOp:
-    """The one kernel that computes `result`; the leaves are its parameters in order."""
-    sink = UOp.sink(result.uop)
-    leaves = [node for node in sink.toposort() if node.op is Ops.BUFFER]
-    placed = {
-        leaf: leaf.replace(arg=BufferArg(slot, "CPU", leaf.arg.size))
-        for slot, leaf in enumerate(leaves)
-    }
-    targets = {"CPU": Device["CPU"].target}
-    (item,) = make_schedule(sink.substitute(placed), targets, "CPU", plain=False).items
-    return item.ast
+    """The one kernel that computes `result` on this machine."""
+    return plans.kernel_of(result, Device["CPU"].target)
 
 
 def run(ast: UOp, opts: list[Opt], shape: tuple[int, ...], *inputs: Any) -> Any:

@@ -7,28 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.schedule.plans import kernel_of
 from tilegrad import Device, Tensor
 from tilegrad.base.dtype import Place, dtypes
 from tilegrad.engine.stages import to_program
 from tilegrad.ir import Axis, Ops, UOp
-from tilegrad.ir.args import BufferArg
 from tilegrad.render.llvm import LLVMRenderer
 from tilegrad.render.stream import ahead, streamed
-from tilegrad.schedule.schedule import make_schedule
 
 SIZE = 1 << 12
 
 
 def program(tensor: Tensor) -> list[UOp]:
     """The program of the one kernel behind `tensor`, whose buffers are numbered in order."""
-    sink = UOp.sink(tensor.uop)
-    leaves = [node for node in sink.toposort() if node.op is Ops.BUFFER]
-    slots = {
-        leaf: leaf.replace(arg=BufferArg(i, "CPU", leaf.arg.size)) for i, leaf in enumerate(leaves)
-    }
     target = Device["CPU"].target
-    (item,) = make_schedule(sink.substitute(slots), {"CPU": target}, "CPU", plain=False).items
-    return to_program(item.ast, target)[1]
+    return to_program(kernel_of(tensor, target), target)[1]
 
 
 def vector_bytes() -> int:

@@ -6,13 +6,12 @@ from typing import Any
 
 from tilegrad import Tensor
 from tilegrad.engine.plans import normalise
-from tilegrad.ir.args import BufferArg, RandArg
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.schedule import Item, Schedule, make_schedule
 from tilegrad.target import Target
 
-__all__ = ["CPU", "edges", "kernels", "loops", "plan", "sizes"]
+__all__ = ["CPU", "edges", "kernel_of", "kernels", "loops", "plan", "sizes"]
 
 # Two cores: eight independent iterations keep them busy.
 CPU = Target("CPU", vector_bytes=32, threads=2)
@@ -25,16 +24,16 @@ def plan(*tensors: Tensor, plain: bool = False, target: Target = CPU) -> Schedul
 
 def plan_nodes(*roots: UOp, plain: bool = False, target: Target = CPU) -> Schedule:
     """As `plan`, of graphs."""
-    sink = UOp.sink(*roots)
-    graph = normalise(sink)
-    mapping: dict[UOp, UOp] = {
-        leaf: leaf.replace(arg=BufferArg(number, leaf.arg.device, leaf.arg.size))
-        for number, leaf in enumerate(graph.leaves)
-    }
-    for number, draw in enumerate(graph.draws):
-        mapping[draw] = draw.replace(arg=RandArg(draw.arg.shape, number, 0, draw.arg.device))
+    graph = normalise(UOp.sink(*roots)).numbered()
     targets = dict.fromkeys(("CPU", "CPU:1", "HOST"), target)
-    return make_schedule(sink.substitute(mapping), targets, "CPU", plain=plain)
+    return make_schedule(graph, targets, "CPU", plain=plain)
+
+
+def kernel_of(value: Tensor, target: Target = CPU) -> UOp:
+    """The one kernel that computes `value`; the leaves are its parameters in order."""
+    (item,) = plan(value, target=target).items
+    assert item.ast is not None
+    return item.ast
 
 
 def kernels(schedule: Schedule) -> list[Item]:

@@ -118,6 +118,15 @@ class Graph:
     draws: list[UOp]
     key: str
 
+    def numbered(self) -> UOp:
+        """The graph as the schedule takes it: leaves and draws are numbers, nobody's memory."""
+        mapping: dict[UOp, UOp] = {}
+        for number, node in enumerate(self.leaves):
+            mapping[node] = node.replace(arg=BufferArg(number, node.arg.device, node.arg.size))
+        for number, node in enumerate(self.draws):
+            mapping[node] = node.replace(arg=RandArg(node.arg.shape, number, 0, node.arg.device))
+        return self.nodes[-1].substitute(mapping)
+
     def origin_of(self, places: Iterable[int]) -> tuple[Entry, ...]:
         """The user's calls behind some of the nodes: those of this graph, whoever made the plan."""
         known = [self.nodes[place] for place in places if place < len(self.nodes)]
@@ -206,12 +215,7 @@ def _make(graph: Graph, sink: UOp, keep: Sequence[int]) -> Plan:
     from tilegrad.schedule.memory import plan_memory
     from tilegrad.schedule.schedule import make_schedule
 
-    mapping: dict[UOp, UOp] = {}
-    for number, node in enumerate(graph.leaves):
-        mapping[node] = node.replace(arg=BufferArg(number, node.arg.device, node.arg.size))
-    for number, node in enumerate(graph.draws):
-        mapping[node] = node.replace(arg=RandArg(node.arg.shape, number, 0, node.arg.device))
-    numbered = sink.substitute(mapping)
+    numbered = graph.numbered()
     if config.VERIFY:
         verify(numbered, Stage.TENSOR, "tensor")
     names = {_device(node) for node in (*graph.leaves, *graph.draws)} | {Device.DEFAULT}
