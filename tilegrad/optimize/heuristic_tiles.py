@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
@@ -25,6 +26,11 @@ __all__ = ["Tiler"]
 
 # An operand that is used so often may be packed more than once.
 _OFTEN = 64
+# What a vector of results costs in a tile that is so many of them wide: of one alone, each element
+# of the other operand is loaded for one multiply-add.
+_PER_VECTOR = {1: 1.35, 2: 1.0, 3: 1.03}
+# So many accumulators hide that a step of the fold waits for the one before.
+_BUSY = 8
 # The share of the second cache that a panel may take.
 _PANEL = 5 / 8
 
@@ -35,7 +41,7 @@ class Tiler(Shaper):
     def tile(self, reuse: Reuse, fold: UOp) -> None:
         """A register tile: some vectors of one axis by some rows of the other."""
         width = self.target.lanes_of(fold.dtype)
-        step = self.tile_size(reuse.lanes, fold)
+        step = self.tile_size(reuse.lanes, fold, (2, 3, 1))
         if step == reuse.lanes.src[0].arg == 2 * width and self.reused(reuse) < _OFTEN:
             # A vector for each of two threads, as any other loop would pack the lanes again.
             step = width
@@ -47,9 +53,14 @@ class Tiler(Shaper):
             self.target.cache_bytes[1] // 2
         )
         depth = int(prod(part.vmax + 1 for part in fold.src[1:]))
-        if not self.split_to(reuse.lanes, OptOps.UPCAST, step):
+        is_copied = reuse.windows is not None or (reuse.stages is not None and is_far)
+        is_copied &= is_large or (is_strided and reuse.windows is None)
+        if not self.write_out(reuse.lanes, step, overlaps=not is_copied):
             return
-        self.write_rows(reuse.rows, max(step // width, 1))
+        vectors = max(step // width, 1)
+        written = self.write_rows(reuse.rows, vectors, overlaps=not is_copied)
+        if written * vectors < _BUSY:
+            self.write_beside(written * vectors, fold)
         if not is_large and (not is_strided or reuse.windows is not None):
             return
         for loop, inside in reuse.cuts:
@@ -95,22 +106,45 @@ class Tiler(Shaper):
         apart = [part for part in self.outputs() if all(part in load.ranges for load in loads)]
         return sum(packed_bytes(load, apart) for load in loads if lanes not in load.ranges)
 
-    def tile_size(self, lanes: UOp, fold: UOp) -> int:
-        """How much of `lanes` a register tile takes: two vectors, or what pads little."""
-        width, extent = self.target.lanes_of(fold.dtype), lanes.src[0].arg
+    def tile_size(self, lanes: UOp, fold: UOp, counts: Sequence[int] = (2, 1)) -> int:
+        """How much of `lanes` a register tile takes: as many vectors as cost least for the whole
+        axis, of `counts` the first of equals; less than a vector where that holds all.
+        """
+        width, extent = self.target.lanes_of(fold.dtype), int(lanes.src[0].arg)
+        if self.target.has_mask:
+            if extent <= width:
+                return max(1 << (extent - 1).bit_length(), 4)
+            costs = {
+                count: padded_to(extent, count * width) * _PER_VECTOR[count] for count in counts
+            }
+            return width * min(counts, key=costs.__getitem__)
         step = 2 * width if padded_to(extent, 2 * width) <= 1.15 * extent else width
         while step > 4 and padded_to(extent, step) > 1.34 * extent:
             step //= 2
         return step
 
-    def write_rows(self, loops: list[UOp], vectors: int, *, is_shared: bool = True) -> None:
-        """Write out rows of as many vectors as there are accumulators for."""
+    def write_rows(
+        self, loops: list[UOp], vectors: int, *, is_shared: bool = True, overlaps: bool = False
+    ) -> int:
+        """Write out rows of as many vectors as there are accumulators for; how many."""
         most = max(int(self.target.registers * ACCUMULATORS) // vectors, 1)
         written = 1
         for loop in loops:
             rows = _best_rows(loop.src[0].arg, most // written)
-            if rows > 1 and self.split_to(loop, OptOps.UPCAST, rows, is_shared=is_shared):
+            if rows > 1 and self.write_out(loop, rows, is_shared=is_shared, overlaps=overlaps):
                 written *= rows
+        return written
+
+    def write_beside(self, vectors: int, fold: UOp) -> None:
+        """Beside a tile of so few vectors that each step of the fold waits for the one before, some
+        of another axis, whether or not they share what they read.
+        """
+        most = int(self.target.registers * ACCUMULATORS) // vectors
+        for loop in reversed(self.outputs()):
+            extent = loop.src[0].divisor
+            count = next((n for n in range(min(most, extent), 1, -1) if extent % n == 0), 1)
+            if count > 1 and self.move(OptOps.UPCAST, loop, count):
+                return
 
     def packed_bytes(self, slot: int) -> int:
         """The size of a copy of an operand as a whole."""
