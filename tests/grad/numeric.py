@@ -84,6 +84,9 @@ def _compute(node: UOp, src: list[Array]) -> Array:
         return np.flip(src[0], [axis for axis, is_flipped in enumerate(arg) if is_flipped])
     if op is Ops.REDUCE_AXIS:
         return np.asarray(_REDUCE[arg[0]](src[0], axis=arg[1], keepdims=True)).astype(kind)
+    if op is Ops.PREFIX_AXIS:
+        running = {Ops.ADD: np.add, Ops.MUL: np.multiply, Ops.MAX: np.maximum}[arg[0]]
+        return np.asarray(running.accumulate(src[0], axis=arg[1])).astype(kind)
     if op is Ops.GATHER:
         table, index = src
         inside = (index >= 0) & (index < len(table))

@@ -59,6 +59,10 @@ def reduce(op: Ops, x: UOp, *axes: int) -> UOp:
     return UOp(Ops.REDUCE_AXIS, x.dtype, (x,), (op, axes))
 
 
+def running(op: Ops, x: UOp, axis: int) -> UOp:
+    return UOp(Ops.PREFIX_AXIS, x.dtype, (x,), (op, axis))
+
+
 def matmul(a: UOp, b: UOp, *, total: DType | None = None, result: DType | None = None) -> UOp:
     """a @ b over the last axes; products in the dtype of the sides, summed in `total`."""
     *batch, m, k = a.shape

@@ -28,6 +28,7 @@ from tests.optimize.kernels import (
     reduce,
     reshape,
     run,
+    running,
     schedule,
     shaped,
     shrink,
@@ -363,6 +364,8 @@ CASES = {
         matmul(buffer(0, 32, 32, dtype=HALF), buffer(1, 32, 16, dtype=HALF), total=FLOAT),
         {0: _integers(32, 32), 1: _integers(32, 16, seed=1)},
     ),
+    "running sum": (running(Ops.ADD, buffer(0, 6, 12), 1), {0: _integers(6, 12)}),
+    "running maximum": (running(Ops.MAX, buffer(0, 12, 10), 0) * 2.0, {0: _integers(12, 10)}),
     "two sums": (
         reduce(Ops.ADD, buffer(0, 4, 16), 1) * reduce(Ops.MAX, buffer(1, 4, 8), 1),
         {0: _integers(4, 16), 1: _integers(4, 8)},

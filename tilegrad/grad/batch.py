@@ -166,6 +166,10 @@ class _Batch:
         arg = (function, tuple(axis + 1 for axis in axes))
         return UOp(Ops.REDUCE_AXIS, node.dtype, (self.done[node.src[0]],), arg)
 
+    def running(self, node: UOp) -> UOp:
+        function, axis = node.arg
+        return UOp(node.op, node.dtype, (self.done[node.src[0]],), (function, axis + 1))
+
     def gather(self, node: UOp) -> UOp:
         table, index = node.src
         if table not in self.done:
@@ -245,6 +249,7 @@ class _Batch:
 
 _RULES: dict[Ops, Callable[[_Batch, UOp], UOp]] = {
     Ops.REDUCE_AXIS: _Batch.reduce,
+    Ops.PREFIX_AXIS: _Batch.running,
     Ops.GATHER: _Batch.gather,
     Ops.SCATTER_ADD: _Batch.scatter,
     Ops.ASSIGN: _Batch.assign,

@@ -21,6 +21,7 @@ from tilegrad.base.origin import user_line
 from tilegrad.grad.backward import below, from_memory, inherit_origin, pullback
 from tilegrad.grad.loops import loop_tangents
 from tilegrad.grad.parts import with_part
+from tilegrad.grad.prefixes import prefix_derivative
 from tilegrad.grad.rules import (
     DERIVATIVES,
     NO_DERIVATIVE,
@@ -146,6 +147,12 @@ def _reduced(y: UOp, given: Sequence[Tangent]) -> Tangent:
     return (total / count.cast(wide)).cast(y.dtype)
 
 
+def _running(y: UOp, given: Sequence[Tangent]) -> Tangent:
+    (tangent,) = given
+    assert tangent is not None
+    return prefix_derivative(y, tangent, DERIVATIVES[y.arg[0]])
+
+
 def _gathered(y: UOp, given: Sequence[Tangent]) -> Tangent:
     tangent = given[0]
     return None if tangent is None else UOp(Ops.GATHER, y.dtype, (tangent, y.src[1]))
@@ -217,6 +224,7 @@ _RULES: dict[Ops, Rule] = {
     Ops.SHRINK: _moved,
     Ops.FLIP: _flipped,
     Ops.REDUCE_AXIS: _reduced,
+    Ops.PREFIX_AXIS: _running,
     Ops.GATHER: _gathered,
     Ops.SCATTER_ADD: _scattered,
     Ops.CONTIGUOUS: lambda y, given: given[0],

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes, sum_dtype
+from tilegrad.grad.prefixes import prefix_gradient
 from tilegrad.grad.sums import sum_axes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
@@ -166,6 +167,7 @@ DERIVATIVES: dict[Ops, Derivative] = {
     Ops.FLIP: _flipped,
     # whole tensors
     Ops.REDUCE_AXIS: _reduce,
+    Ops.PREFIX_AXIS: lambda y, g: (prefix_gradient(y, g, DERIVATIVES[y.arg[0]]),),
     Ops.GATHER: _gathered,
     Ops.SCATTER_ADD: lambda y, g: (g, None, UOp(Ops.GATHER, g.dtype, (g, y.src[1]))),
     Ops.CONTIGUOUS: lambda y, g: (g,),

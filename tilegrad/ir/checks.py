@@ -263,6 +263,18 @@ def _reduce(node: UOp) -> str | None:
     return None if _folds(node.arg) else f"it folds with {node.arg!r}"
 
 
+def _prefix(node: UOp) -> str | None:
+    values, ranges = _values_and_ranges(node)
+    if not values or any(value.dtype is not node.dtype for value in values):
+        return f"{dtype_text(node.dtype)} of {_types(values) or 'nothing'}"
+    if not ranges:
+        return "it runs over nothing"
+    is_pair = isinstance(node.arg, tuple) and len(node.arg) == 2 and _folds(node.arg[0])
+    if not is_pair or not 0 <= node.arg[1] <= len(values):
+        return f"{node.arg!r} of {len(values)} values"
+    return None
+
+
 def _vectorize(node: UOp) -> str | None:
     if node.dtype.lanes != len(node.src):
         return f"{len(node.src)} sources for {node.dtype.lanes} lanes"
@@ -413,6 +425,14 @@ def _reduce_axis(node: UOp) -> str | None:
     return None
 
 
+def _prefix_axis(node: UOp) -> str | None:
+    if node.src[0].dtype is not node.dtype:
+        return f"{dtype_text(node.dtype)} of {_types(node.src)}"
+    is_pair = isinstance(node.arg, tuple) and len(node.arg) == 2 and _folds(node.arg[0])
+    shape = node.src[0].shape
+    return None if is_pair and 0 <= node.arg[1] < len(shape) else f"{node.arg!r} of {shape}"
+
+
 def _gather(node: UOp) -> str | None:
     table, rows = node.src[:2]
     if rows.dtype.kind not in _INTEGERS or table.dtype is not node.dtype or not table.shape:
@@ -494,6 +514,7 @@ _TENSOR_CHECKS: dict[Ops, Check] = {
     Ops.SHRINK: _movement(_shrink),
     Ops.FLIP: _movement(_flip),
     Ops.REDUCE_AXIS: _reduce_axis,
+    Ops.PREFIX_AXIS: _prefix_axis,
     Ops.GATHER: _gather,
     Ops.SCATTER_ADD: _scatter_add,
     **dict.fromkeys((Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY), _same),
@@ -513,6 +534,7 @@ _CODE_CHECKS: dict[Ops, Check] = {
     Ops.LOAD: _load,
     Ops.STORE: _store,
     Ops.REDUCE: _reduce,
+    Ops.PREFIX: _prefix,
     Ops.VECTORIZE: _vectorize,
     Ops.GEP: _gep,
     Ops.AFTER: _after,

@@ -33,6 +33,8 @@ def shape_of(node: Any) -> Shape:
     if op is Ops.REDUCE_AXIS:
         axes = arg[1]
         return tuple(1 if axis in axes else size for axis, size in enumerate(src[0].shape))
+    if op is Ops.PREFIX_AXIS:
+        return tuple(src[0].shape)
     if op is Ops.BUFFER:
         return (arg.size,)
     if op is Ops.RAND:

@@ -151,6 +151,8 @@ class _Node:
             return _bitcast(self.sources[0], node.src[0].dtype, node.dtype)
         if op is Ops.REDUCE_AXIS:
             return self.reduce()
+        if op is Ops.PREFIX_AXIS:
+            return self.prefix()
         if op is Ops.GATHER:
             return self.gather()
         if op is Ops.SCATTER_ADD:
@@ -234,6 +236,19 @@ class _Node:
         for index, value in zip(_indices(inner), self.sources[0], strict=True):
             place = _offset((0 if axis in axes else i for axis, i in enumerate(index)), strides)
             result[place] = truncate(op.evaluate(result[place], value), node.dtype)
+        return result
+
+    def prefix(self) -> Values:
+        node = self.node
+        op, axis = node.arg
+        shape = self.shape(node)
+        strides = _strides(shape)
+        result: Values = []
+        for index, value in zip(_indices(shape), self.sources[0], strict=True):
+            before = result[_offset(index, strides) - strides[axis]] if index[axis] else None
+            result.append(
+                value if before is None else truncate(op.evaluate(before, value), node.dtype)
+            )
         return result
 
     def rows(self) -> tuple[int, int]:

@@ -219,6 +219,12 @@ class Ops(Enum):
 
     # tensor level
     REDUCE_AXIS = op(1, "Fold axes, which keep size 1: `arg` is (op, axes).", Stage.TENSOR)
+    PREFIX_AXIS = op(
+        1,
+        "Every prefix along an axis folded: element i is the fold of elements 0 to i; `arg` is "
+        "(op, axis).",
+        Stage.TENSOR,
+    )
     GATHER = op(
         2,
         "Rows of source 0 picked by the integers of source 1 along axis 0; a row outside the "
@@ -367,6 +373,13 @@ class Ops(Enum):
     )
     REDUCE = op(
         None, "(value, *ranges): the value folded over the ranges with the op `arg`.", Stage.KERNEL
+    )
+    PREFIX = op(
+        None,
+        "(*values, *ranges): what the values of all turns of the ranges before this one, and the "
+        "first `count` of this one, fold to; `arg` is (op, count). The ranges run on: a fold whose "
+        "every step is looked at.",
+        Stage.KERNEL,
     )
     VECTORIZE = op(None, "A vector of its sources, one per lane.", Stage.CODE)
     GEP = op(1, "The lanes `arg` of a vector, in that order; a scalar for one lane.", Stage.CODE)

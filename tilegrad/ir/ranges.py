@@ -14,7 +14,7 @@ from tilegrad.ir.uop import UOp
 
 __all__ = ["gated_load", "pad_range", "replace_ranges", "runs_over"]
 
-_NAMES_RANGES = (Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL, Ops.DEFINE_ACC)
+_NAMES_RANGES = (Ops.REDUCE, Ops.PREFIX, Ops.END, Ops.DEFINE_LOCAL, Ops.DEFINE_ACC)
 
 
 def runs_over(node: UOp, place: int) -> bool:
@@ -73,9 +73,10 @@ def pad_range(ast: UOp, loop: UOp, wide: UOp) -> UOp:
             gate = simplify(made.src[3] & inside) if len(made.src) == 4 else inside
             made = made.replace(src=(*made.src[:3], gate))
         elif node.op is Ops.REDUCE and loop in node.src:
-            identity = UOp.const(node.dtype, node.arg.definition.identity(node.dtype))
-            if not _is_identity(made.src[0], inside, identity):
-                made = made.replace(src=(inside.where(made.src[0], identity), *made.src[1:]))
+            made = _folding_nothing(made, inside, node.arg)
+        elif node.op is Ops.PREFIX and loop in node.src[2:]:
+            # Behind the outermost loop's last turn nothing is looked at any more.
+            made = _folding_nothing(made, inside, node.arg[0])
         done[node] = made
     return done[ast]
 
@@ -87,6 +88,15 @@ def _lives_in(store: UOp, loop: UOp) -> bool:
         and loop in store.src[0].src
         and loop not in store.src[1].ranges
     )
+
+
+def _folding_nothing(fold: UOp, inside: UOp, function: Ops) -> UOp:
+    """`fold`, to which turns outside the gate add nothing."""
+    assert function.definition.identity is not None
+    identity = UOp.const(fold.dtype, function.definition.identity(fold.dtype))
+    if _is_identity(fold.src[0], inside, identity):
+        return fold
+    return fold.replace(src=(inside.where(fold.src[0], identity), *fold.src[1:]))
 
 
 def gated_load(load: UOp, gate: UOp) -> UOp:

@@ -1,4 +1,5 @@
-"""Folds whose loop stands outside a parallel one: their accumulator is an array in memory.
+"""Folds whose loop stands outside a parallel one: their accumulator is an array in memory. So is
+that of a fold whose every step is looked at.
 
 A reduce axis that was tiled runs outside the loops over outputs, so one register cannot hold what
 it gathers. The fold is cut in two: the inner loops fold in registers, the outer one adds their
@@ -27,6 +28,8 @@ def block_folds(ast: UOp, target: Target) -> UOp:
     memory.
     """
     room = target.cache_bytes[1] // 4 if target.has_vectors else 0
+    while (running := _running_outside(ast)) is not None:
+        ast = _running_in_memory(ast, *running)
     while True:
         place = {number: rank for rank, number in enumerate(ast.arg.order)}
         found = next(
@@ -46,7 +49,7 @@ def _parts(fold: UOp, place: dict[int, int]) -> tuple[UOp, list[UOp], list[UOp],
     """(fold, its outer ranges, its inner ranges, the output ranges between), or None where a
     register will do.
     """
-    own = [part for part in fold.src[1:] if part.arg[0] in place]
+    own = [part for part in fold.src[1:] if part.arg[0] in place and part.arg[1] not in _WRITTEN]
     if not own:
         return None
     first = min(place[part.arg[0]] for part in own)
@@ -61,6 +64,67 @@ def _parts(fold: UOp, place: dict[int, int]) -> tuple[UOp, list[UOp], list[UOp],
     return fold, outer, inner, between
 
 
+def _running_outside(ast: UOp) -> tuple[UOp, list[UOp], list[UOp]] | None:
+    """A prefix, those of its loops that stand outside parallel ones, and these."""
+    place = {number: rank for rank, number in enumerate(ast.arg.order)}
+    for node in ast.toposort():
+        if node.op is not Ops.PREFIX:
+            continue
+        own = node.src[1:]
+        loops = [part for part in own if part.arg[1] in _SEQUENTIAL]
+        if not loops:
+            continue
+        first = min(place[part.arg[0]] for part in loops)
+        others = node.ranges.difference(own)
+        between = [part for part in others if place.get(part.arg[0], -1) > first]
+        inside = [place[part.arg[0]] for part in between if part.arg[1] in _SEQUENTIAL]
+        if inside:
+            outer = [part for part in loops if place[part.arg[0]] < max(inside)]
+            return node, outer, sorted(between, key=lambda part: place[part.arg[0]])
+    return None
+
+
+def _running_in_memory(ast: UOp, prefix: UOp, outer: list[UOp], between: list[UOp]) -> UOp:
+    """What the turns of the outer loops fold to is kept in scratch, an element for each of the
+    parallel turns; inner loops, and what is written out, run in registers.
+
+    before   i: { j: STORE(a, i*8 + j, PREFIX(x, i)) }
+    after    i: { j: old = i == 0 ? 0 : LOAD(scratch, j)
+                     STORE(a, i*8 + j, old + x), STORE(scratch, j, old + x) }
+    """
+    between.sort(key=lambda part: part.vmax if part.arg[1] in _WRITTEN else -1)
+    value, *own = prefix.src
+    function = prefix.arg[0]
+    inner = [part for part in own if part not in outer]
+    size = int(prod(part.vmax + 1 for part in between))
+    locals_ = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
+    lives_in = tuple(part for part in prefix.ranges if part not in own and part not in between)
+    memory = UOp(
+        Ops.DEFINE_LOCAL,
+        prefix.dtype.ptr(size, Place.SCRATCH),
+        lives_in,
+        1 + max(locals_, default=-1),
+    )
+    position = _flat(between)
+    identity = UOp.const(prefix.dtype, function.definition.identity(prefix.dtype))
+    old = _is_first(outer).where(identity, memory.load(position, dtype=prefix.dtype))
+    here = whole = value
+    if inner:
+        here = UOp(Ops.PREFIX, prefix.dtype, (value, *inner), prefix.arg)
+        whole = UOp(Ops.REDUCE, prefix.dtype, (value, *inner), function)
+    kept = memory.store(position, old.alu(function, whole))
+    ast = ast.substitute({prefix: old.alu(function, here)})
+    return ast.replace(src=(*ast.src, kept))
+
+
+def _is_first(loops: list[UOp]) -> UOp:
+    """Whether this is the first turn of all `loops`."""
+    is_first = loops[0].eq(0)
+    for part in loops[1:]:
+        is_first = is_first & part.eq(0)
+    return is_first
+
+
 def _in_memory(
     ast: UOp, room: int, fold: UOp, outer: list[UOp], inner: list[UOp], between: list[UOp]
 ) -> UOp:
@@ -69,9 +133,7 @@ def _in_memory(
     size = int(prod(part.vmax + 1 for part in between))
     partial = UOp(Ops.REDUCE, fold.dtype, (fold.src[0], *inner), fold.arg) if inner else fold.src[0]
     identity = UOp.const(fold.dtype, fold.arg.definition.identity(fold.dtype))
-    is_first = outer[0].eq(0)
-    for part in outer[1:]:
-        is_first = is_first & part.eq(0)
+    is_first = _is_first(outer)
     (store,) = ast.src if len(ast.src) == 1 else (None,)
     if (
         store is not None

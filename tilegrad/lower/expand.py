@@ -70,6 +70,8 @@ def _copies(
     # Per source: its copies, and where in a place theirs is.
     sources = [(made[source], tuple([rank[axis] for axis in needs[source]])) for source in node.src]
     op, dtype, arg = node.op, node.dtype, node.arg
+    if op is Ops.PREFIX and not set(own).isdisjoint(node.src):
+        return _prefixes(node, own, needs, made)
     return {
         place: UOp(
             op,
@@ -79,6 +81,37 @@ def _copies(
         )
         for place in itertools.product(*(range(axis.src[0].arg) for axis in own))
     }
+
+
+def _prefixes(
+    node: UOp,
+    own: tuple[UOp, ...],
+    needs: dict[UOp, tuple[UOp, ...]],
+    made: dict[UOp, dict[Place, UOp]],
+) -> dict[Place, UOp]:
+    """The copies of a prefix over written-out axes: each names the values of all, and how many of
+    them it folds.
+    """
+    function, count = node.arg
+    along = [axis for axis in node.src if axis in own and axis.op is Ops.RANGE]
+    values = [source for source in node.src if source.op is not Ops.RANGE]
+    loops = [axis for axis in node.src if axis.op is Ops.RANGE and axis not in along]
+    free = [axis for axis in own if axis not in along]
+    turns = list(itertools.product(*(range(axis.src[0].arg) for axis in along)))
+    copies: dict[Place, UOp] = {}
+    for place in itertools.product(*(range(axis.src[0].arg) for axis in free)):
+        where = dict(zip(free, place, strict=True))
+        found: list[UOp] = []
+        for turn in turns:
+            at = where | dict(zip(along, turn, strict=True))
+            found += [made[value][tuple(at[axis] for axis in needs[value])] for value in values]
+        for number, turn in enumerate(turns):
+            at = where | dict(zip(along, turn, strict=True))
+            arg = (function, number * len(values) + count)
+            copies[tuple(at[axis] for axis in own)] = UOp(
+                Ops.PREFIX, node.dtype, (*found, *loops), arg
+            )
+    return copies
 
 
 def _needed(node: UOp, needs: dict[UOp, tuple[UOp, ...]], rank: dict[UOp, int]) -> tuple[UOp, ...]:

@@ -128,7 +128,8 @@ def _width(ast: UOp, axis: UOp, target: Target) -> int:
     sizes = [
         node.dtype
         for node in ast.toposort()
-        if node.op in (Ops.LOAD, Ops.REDUCE) and axis in node.ranges | frozenset(node.src)
+        if node.op in (Ops.LOAD, Ops.REDUCE, Ops.PREFIX)
+        and axis in node.ranges | frozenset(node.src)
     ]
     stored = [
         node.src[2].dtype
@@ -216,6 +217,8 @@ def _wide(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: Target
         )
         partial = UOp(op, node.dtype.vec(width), (src[0].broadcast(width), *rest), node.arg)
         return across(partial, node.arg)
+    if op is Ops.PREFIX:
+        return _wide_prefix(node, src, lane, width)
     if op is Ops.END:
         return UOp(
             op,
@@ -230,6 +233,31 @@ def _wide(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: Target
         wide = tuple(part if part.dtype.lanes == width else part.broadcast(width) for part in src)
         return UOp(op, node.dtype.vec(width), wide, node.arg)
     raise InternalError(f"lower.lanes cannot vectorize a {op} node", node=repr(node)[:300])
+
+
+def _wide_prefix(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
+    """Each lane a prefix of its own; along the lanes, the prefixes within the vector after all that
+    the vectors before it come to.
+
+    before   PREFIX(x, i, lane)
+    after    PREFIX(last lane of p, i; without this one) + p        p: x and its prefixes by lanes
+    """
+    value, loops = src[0].broadcast(width), src[1:]
+    if lane not in node.src:
+        return UOp(Ops.PREFIX, node.dtype.vec(width), (value, *loops), node.arg)
+    function = node.arg[0]
+    rest = tuple(part for old, part in zip(node.src[1:], loops, strict=True) if old is not lane)
+    step = 1
+    while step < width:
+        before = value.gep(*(max(place - step, 0) for place in range(width)))
+        reached = UOp.stack(UOp.const(dtypes.bool, place >= step) for place in range(width))
+        value = reached.where(before.alu(function, value), value)
+        step *= 2
+    if not rest:
+        return value
+    last = value.gep(width - 1)
+    earlier = UOp(Ops.PREFIX, node.dtype, (last, *rest), (function, 0))
+    return earlier.broadcast(width).alu(function, value)
 
 
 def across(vector: UOp, op: Ops) -> UOp:
@@ -287,7 +315,7 @@ def _lane_of(scalar: UOp, vector: UOp, lane: UOp, place: int) -> UOp:
     """One lane of a value: computed for that lane alone where it can be, else picked from the
     vector.
     """
-    if all(node.op not in (Ops.AFTER, Ops.REDUCE) for node in scalar.toposort()):
+    if all(node.op not in (Ops.AFTER, Ops.REDUCE, Ops.PREFIX) for node in scalar.toposort()):
         return _at(scalar, lane, place)
     return simplify(vector.gep(place)) if vector.dtype.lanes > 1 else vector
 

@@ -3,7 +3,8 @@
 The order of a fold is fixed here and nowhere else: within an iteration the written-out values are
 folded one after the other, in a sum of products each as one MULACC; where accumulators are too few
 to keep a processor busy, several values meet each other first, so that an iteration waits for the
-one before it once. Vector accumulators meet lane by lane in a tree after the loop.
+one before it once. Vector accumulators meet lane by lane in a tree after the loop. Where every step
+of a fold is looked at, the accumulator is read as a turn begins, and the SINK keeps what sets it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ class _Context:
     def __init__(self, target: Target, is_short: bool):
         self.target, self.is_short = target, is_short
         self.count = 0
+        # What the turns of a prefix fold to after each of its values, and what keeps that.
+        self.prefixes: dict[tuple[tuple[UOp, ...], Ops], list[UOp]] = {}
+        self.assigned: list[UOp] = []
 
 
 @REDUCE.rule("fold-to-accumulator", UPat(Ops.REDUCE, name="fold"))
@@ -123,8 +127,34 @@ def _vectors(ast: UOp, target: Target) -> int:
     return max(counts.values(), default=0)
 
 
+@REDUCE.rule("prefix-to-accumulator", UPat(Ops.PREFIX, name="prefix"))
+def prefix_to_accumulator(prefix: UOp, ctx: _Context) -> UOp:
+    """before   PREFIX(x, k)
+    after    old + x        old = AFTER(acc, k), ASSIGN(acc, old + x), acc = DEFINE_ACC(0)
+
+    The prefixes of one turn that differ in how much of it they fold share the accumulator. It is
+    read as a turn begins.
+    """
+    function, count = prefix.arg
+    if (prefix.src, function) not in ctx.prefixes:
+        loops = tuple(part for part in prefix.src if part.op is Ops.RANGE)
+        values = [part for part in prefix.src if part.op is not Ops.RANGE]
+        identity = UOp.const(prefix.dtype, function.definition.identity(prefix.dtype.scalar))
+        outer = tuple(sorted(prefix.ranges.difference(loops), key=lambda part: part.arg[0]))
+        accumulator = UOp(Ops.DEFINE_ACC, prefix.dtype, (identity, *outer), ctx.count)
+        totals: list[UOp] = [accumulator.after(*loops) if loops else identity]
+        for value in values:
+            totals.append(totals[-1].alu(function, value) if loops or totals[1:] else value)
+        ctx.prefixes[prefix.src, function] = totals
+        if loops:
+            ctx.assigned.append(UOp(Ops.ASSIGN, prefix.dtype, (accumulator, totals[-1])))
+            ctx.count += 1
+    found: UOp = ctx.prefixes[prefix.src, function][count]
+    return found
+
+
 def place_accumulators(ast: UOp, target: Target) -> UOp:
-    """`ast` without REDUCE."""
-    return graph_rewrite(
-        ast, REDUCE, _Context(target, _vectors(ast, target) < _MANY), name="lower.reduce"
-    )
+    """`ast` without REDUCE and PREFIX."""
+    ctx = _Context(target, _vectors(ast, target) < _MANY)
+    ast = graph_rewrite(ast, REDUCE, ctx, name="lower.reduce")
+    return ast.replace(src=(*ast.src, *ctx.assigned)) if ctx.assigned else ast

@@ -10,7 +10,15 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.text import register
 from tilegrad.ir.uop import UOp
 
-__all__ = ["PRINT_ORDER", "Opt", "OptOps", "axes_of", "loop_order", "reduce_axes"]
+__all__ = [
+    "PRINT_ORDER",
+    "Opt",
+    "OptOps",
+    "axes_of",
+    "loop_order",
+    "reduce_axes",
+    "running_loops",
+]
 
 
 class OptOps(Enum):
@@ -72,6 +80,11 @@ def loop_order(ast: UOp) -> list[UOp]:
 def axes_of(ast: UOp) -> list[UOp]:
     """The ranges of a kernel in the printed order, by which Opts name them."""
     return sorted(loop_order(ast), key=lambda node: _RANK[node.arg[1]])
+
+
+def running_loops(ast: UOp) -> set[UOp]:
+    """The ranges that run in order, as what their turns fold to is looked at in each."""
+    return {part for node in ast.toposort() if node.op is Ops.PREFIX for part in node.src[1:]}
 
 
 def reduce_axes(ast: UOp) -> list[UOp]:

@@ -19,7 +19,14 @@ from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.dots import exact_integers
 from tilegrad.optimize.group import group
 from tilegrad.optimize.matrix import use_matrix_unit
-from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
+from tilegrad.optimize.opt import (
+    Opt,
+    OptOps,
+    axes_of,
+    loop_order,
+    reduce_axes,
+    running_loops,
+)
 from tilegrad.optimize.split import next_number, put_outside, reorder, split
 from tilegrad.optimize.stage import stage
 from tilegrad.target import Target
@@ -43,7 +50,8 @@ def start(ast: UOp, target: Target) -> UOp:
         ast = _exact_products(ast)
         return exact_integers(ast) if target.has_vectors else ast
     nodes = ast.toposort()
-    folded = {part for node in nodes if node.op in (Ops.REDUCE, Ops.END) for part in node.src[1:]}
+    named = (Ops.REDUCE, Ops.PREFIX, Ops.END)
+    folded = {part for node in nodes if node.op in named for part in node.src[1:]}
     folds = [node for node in nodes if node.op is Ops.REDUCE]
     mapping = {
         loop: loop.replace(arg=(loop.arg[0], Axis.GLOBAL))
@@ -107,7 +115,18 @@ def apply_opt(ast: UOp, opt: Opt, target: Target) -> UOp:
     moved = _MOVES[opt.op](ast, opt, target)
     if target.has_locals:
         _check_block(moved, opt, target)
+    _check_running(moved, opt)
     return moved.replace(arg=_with_opt(moved.arg, opt))
+
+
+def _check_running(ast: UOp, opt: Opt) -> None:
+    """What is looked at in each step is folded in one order, that of its ranges."""
+    place = {number: rank for rank, number in enumerate(ast.arg.order)}
+    for node in ast.toposort():
+        if node.op is Ops.PREFIX:
+            ranks = [place[part.arg[0]] for part in node.src[1:] if part.arg[0] in place]
+            if ranks != sorted(ranks):
+                raise OptError(f"{opt.op.value}: a running fold in another order", opt=opt)
 
 
 def _check_block(ast: UOp, opt: Opt, target: Target) -> None:
@@ -222,6 +241,8 @@ def _thread(ast: UOp, opt: Opt, target: Target) -> UOp:
         raise OptError("thread: the kernel is cut into chunks already", opt=opt)
     loop = _axis(ast, opt, (Axis.LOOP,))
     _require_private(ast, loop, opt)
+    if loop in running_loops(ast):
+        raise OptError(f"thread: each turn of axis {opt.axis} follows from the one before", opt=opt)
     extent = loop.src[0]
     chunks = extent.vmax if opt.arg == 0 else opt.arg
     if extent.op is not Ops.CONST or not isinstance(chunks, int) or not 2 <= chunks <= extent.arg:

@@ -11,7 +11,7 @@ from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import LONG, WORTH_THREADS, heaviest, padded_to, stores, stride
-from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
+from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes, running_loops
 from tilegrad.optimize.opts import apply_opt
 from tilegrad.target import Target
 
@@ -158,6 +158,7 @@ class Shaper:
             if node.op is Ops.END and node.src[0].op is Ops.STORE
         }
         store = stores(self.ast)[0]
+        nests |= running_loops(self.ast)
         candidates: list[tuple[float, int, UOp, int]] = []
         for place, loop in enumerate(loops):
             extent = loop.src[0].arg

@@ -103,6 +103,7 @@ def fuse(sink: UOp, target: Target, *, plain: bool, wanted: Sequence[UOp] = ()) 
     nodes = list(toposort([sink]))
     users = _users(nodes)
     fusion = Fusion(_forced(sink, nodes))
+    fusion.stored = _in_order(fusion.stored | _running_folds(nodes, users, fusion.stored), nodes)
     closed = frozenset() if plain else _closed_forms(nodes)
     costs = {} if plain else _costs(nodes, closed)
     _store_reduced(nodes, users, fusion, closed, plain=plain)
@@ -151,6 +152,43 @@ def _forced(sink: UOp, nodes: list[UOp]) -> dict[UOp, Reason]:
         if node.op is not Ops.BUFFER:
             stored.setdefault(node, Reason.REQUESTED)
     return stored
+
+
+def _running_folds(
+    nodes: list[UOp], users: dict[UOp, list[UOp]], stored: dict[UOp, Reason]
+) -> dict[UOp, Reason]:
+    """The values that store running folds: each element follows from the one before it, so they are
+    computed in order, in a kernel of that shape, at the end of the elementwise work on them.
+    """
+    found: dict[UOp, Reason] = {}
+    for node in nodes:
+        if node.op is not Ops.PREFIX_AXIS:
+            continue
+        top = node
+        while top not in stored and len(users[top]) == 1:
+            (user,) = users[top]
+            if not (_is_end(user, top) or _is_beside(user, top, stored | found)):
+                break
+            top = user
+        if top not in stored:
+            found[top] = Reason.RUNNING
+    return found
+
+
+def _is_end(user: UOp, value: UOp) -> bool:
+    """Whether `user` is nothing but where `value` is stored."""
+    if user.op is Ops.ASSIGN:
+        return user.src[1] is value
+    return user.op is Ops.CONTIGUOUS and user.arg is None
+
+
+def _is_beside(user: UOp, value: UOp, stored: Set[UOp] | dict[UOp, Reason]) -> bool:
+    """Whether `user` is elementwise work on `value`, in which no other order is asked for."""
+    if not (user.op.is_alu or user.op in (Ops.CAST, Ops.DETACH)) or user.shape != value.shape:
+        return False
+    others = [source for source in user.src if source is not value]
+    below = toposort(others, stop=lambda node: node in stored)
+    return all(node in stored or node.op is not Ops.PREFIX_AXIS for node in below)
 
 
 def _cut_large(nodes: list[UOp], stored: dict[UOp, Reason]) -> dict[UOp, Reason]:
@@ -242,7 +280,7 @@ def _store_reduced(
             here = _Above(
                 here.kernels | over.kernels,
                 here.expanded or over.expanded or _enlarges(user, node),
-                here.reduced or over.reduced or user.op is Ops.REDUCE_AXIS,
+                here.reduced or over.reduced or user.op in (Ops.REDUCE_AXIS, Ops.PREFIX_AXIS),
             )
         above[node] = here
         if node in fusion.stored or node.op is Ops.BUFFER:
@@ -352,7 +390,7 @@ def _costs(nodes: list[UOp], closed: Set[UOp], tops: Set[UOp] = frozenset()) -> 
             continue
         below = (
             0
-            if node.op is Ops.REDUCE_AXIS or node.op in _FORCED
+            if node.op in (Ops.REDUCE_AXIS, Ops.PREFIX_AXIS) or node.op in _FORCED
             else sum(costs.get(source, 0) for source in node.src)
         )
         own = flops_of(node)
@@ -504,7 +542,8 @@ def _can_join(
     if not all(shared <= other or other <= shared for other in fusion.outer.get(kernel, [])):
         return fusion.stored[value]
     work = max(elements(kernel), elements(_widest_below(value, fusion)))
-    if extent_product(parts) < _least_parallel(target) and work > _SMALL:
+    parallel = [part for part in parts if part not in builder.running]
+    if extent_product(parallel) < _least_parallel(target) and work > _SMALL:
         return Reason.NO_PARALLELISM
     return shared
 

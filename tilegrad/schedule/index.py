@@ -103,12 +103,14 @@ class KernelBuilder:
         parameter: gives the pointer parameter of a stored value or a buffer.
         is_stored: whether a value is read from memory here.
         held: values to keep in scratch, with the axes along which the outer ranges run.
+        running: the ranges that must run in order, as a fold's every step is looked at.
     """
 
     parameter: Callable[[UOp], UOp]
     is_stored: Callable[[UOp], bool]
     held: dict[UOp, Held] = field(default_factory=dict)
     number: int = 0
+    running: set[UOp] = field(default_factory=set)
     reads: dict[UOp, list[Index]] = field(default_factory=dict)
     _memo: dict[tuple[UOp, Index, UOp], UOp] = field(default_factory=dict)
     _scratch: dict[tuple[UOp, Index], UOp] = field(default_factory=dict)
@@ -192,6 +194,8 @@ class KernelBuilder:
             value = yield node.src[0], inner, valid
             loops = tuple(part for part in ranges.values() if part.op is Ops.RANGE)
             return UOp(Ops.REDUCE, node.dtype, (value, *loops), function) if loops else value
+        if op is Ops.PREFIX_AXIS:
+            return (yield from self._prefix(node, index, valid))
         if op is Ops.GATHER:
             return (yield from self._gather(node, index, valid))
         if op is Ops.RAND:
@@ -232,6 +236,19 @@ class KernelBuilder:
         return (
             inside.where(value, UOp.const(node.dtype, 0)) if inside.op is not Ops.CONST else value
         )
+
+    def _prefix(self, node: UOp, index: Index, valid: UOp) -> Steps:
+        """What is stored, element by element, is a prefix beside the output range along its axis:
+        schedule.fuse stores it before anything moves it.
+        """
+        function, axis = node.arg
+        value = yield node.src[0], index, valid
+        loop = index[axis]
+        if loop.op is Ops.CONST:
+            return value
+        assert loop.op is Ops.RANGE and valid is TRUE, "a prefix that is moved"
+        self.running.add(loop)
+        return UOp(Ops.PREFIX, node.dtype, (value, loop), (function, 1))
 
     def _gather(self, node: UOp, index: Index, valid: UOp) -> Steps:
         table, rows = node.src

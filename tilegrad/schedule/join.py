@@ -42,7 +42,8 @@ def is_update(ast: UOp) -> bool:
         store.op is Ops.STORE and len(store.src) == 3 and store.arg is None for store in ast.src
     )
     return plain and all(
-        node.op not in (Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL) for node in ast.toposort()
+        node.op not in (Ops.REDUCE, Ops.PREFIX, Ops.END, Ops.DEFINE_LOCAL)
+        for node in ast.toposort()
     )
 
 

@@ -27,6 +27,7 @@ class Reason(Enum):
     OVERLAPPING = "it is read elsewhere than where it is written"
 
     EXPANDED = "a reduced value is expanded again, and the loops share no axis"
+    RUNNING = "each element of a running fold follows from the one before it"
     REDUCED_AGAIN = "a reduced value is reduced again, and the loops share no axis"
     COSTLY = "computing it again costs more than a round trip through memory"
     NO_PARALLELISM = "the shared axes leave too little to do at once"

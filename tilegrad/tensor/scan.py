@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from tilegrad.base.dtype import as_const, sum_dtype
+from tilegrad.base.dtype import sum_dtype
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.core import compute
@@ -14,10 +14,9 @@ from tilegrad.tensor.spelling import takes_dim
 
 __all__ = ["Scan"]
 
-# Longer axes are folded in blocks of this many elements, a vector or few: the work is then
-# length * block, not its square.
+# logcumsumexp goes in blocks of this many elements: the work is then length * block and not the
+# square of the length.
 _BLOCK = 16
-_LONG = 64
 
 
 class Scan(Reduce):
@@ -68,36 +67,10 @@ class Scan(Reduce):
         place = as_axis(name, axis, self.ndim) if self.ndim or axis not in (0, -1) else None
         if place is None:
             return self
-        size = self._sizes[place]
-        # A running fold of a constant has a closed form at any length.
-        return (
-            self._running(place, op)
-            if size <= _LONG or self.uop.is_constant
-            else self._in_blocks(place, op)
-        )
-
-    def _in_blocks(self, axis: int, op: Ops) -> Self:
-        """The folds of whole blocks first, and of all blocks before each; the elements before one
-        in its block are folded where both are joined, so that nothing as long as the axis is stored
-        between.
-        """
-        assert op.definition.identity is not None
-        identity = as_const(op.definition.identity(self.dtype), self.dtype)
-        x = self.movedim(axis, -1)
-        *lead, size = x._sizes
-        blocks = -(-size // _BLOCK)
-        padded = x.pad((0, blocks * _BLOCK - size), value=identity).reshape(*lead, blocks, _BLOCK)
-        inside = padded._running(len(lead) + 1, op)
-        totals = self._like(
-            compute(Ops.REDUCE_AXIS, x.dtype, (padded.uop,), (op, (len(lead) + 1,)))
-        ).reshape(*lead, blocks)
-        before = (
-            totals._scanned("cumulative", -1, op)
-            ._window(len(lead), 0, blocks - 1)
-            .pad((1, 0), value=identity)
-        )
-        joined = inside._binary("cumulative", op, before.unsqueeze(-1))
-        return joined.reshape(*lead, blocks * _BLOCK)._window(len(lead), 0, size).movedim(-1, axis)
+        if self.uop.is_constant or any(is_zero(size) for size in self.shape):
+            # A running fold of a constant has a closed form at any length.
+            return self._running(place, op)
+        return self._like(compute(Ops.PREFIX_AXIS, self.dtype, (self.uop,), (op, place)))
 
     @takes_dim
     @composed
@@ -117,7 +90,9 @@ class Scan(Reduce):
         return self._in_float(function)
 
     def _log_prefix_sums(self) -> Self:
-        """log of the running sums of exp(self) along the last axis, in blocks as `_in_blocks`."""
+        """log of the running sums of exp(self) along the last axis: of blocks first, then of all
+        blocks before each.
+        """
         *lead, size = self._sizes
         if size > _BLOCK:
             blocks = -(-size // _BLOCK)

@@ -156,6 +156,25 @@ def only_ranges(node: UOp) -> UOp | None:
     return src[0] if node.op is Ops.REDUCE and len(src) == 1 else node.replace(src=src)
 
 
+@FOLDING.rule("prefix-of-ranges", UPat(Ops.PREFIX, name="node"))
+def prefix_of_ranges(node: UOp) -> UOp | None:
+    """As only-ranges: a prefix over ranges of which none is left folds what is there."""
+    if node.dtype.scalar is dtypes.index:
+        return None
+    src = tuple(
+        part for part in node.src if not (part.op is Ops.CONST and part.dtype is dtypes.index)
+    )
+    if any(part.op is Ops.RANGE for part in src):
+        return node.replace(src=src) if len(src) < len(node.src) else None
+    function, count = node.arg
+    if not count:
+        return UOp.const(node.dtype, function.definition.identity(node.dtype.scalar))
+    total, *rest = src[:count]
+    for value in rest:
+        total = total.alu(function, value)
+    return total
+
+
 @FOLDING.rule("exact-float-sum", UPat(Ops.ADD, dtype=dtypes.floats, name="total"))
 def exact_float_sum(total: UOp) -> UOp | None:
     """(a + 4) + 3 -> a + 7, for small whole constants only; see docs/decisions/float-constants.md."""
