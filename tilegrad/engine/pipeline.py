@@ -46,12 +46,12 @@ class CompiledKernel:
         key: under which it is kept.
         name, display: its name, plain and with the colours of its axes.
         function: the symbol in the binary.
-        sizes: blocks, and lanes of a block.
+        global_size, local_size: blocks, and lanes of a block.
         variables: names of the integers that a launch gives, in order.
         ops, mem: operations, and bytes of distinct memory that it touches, at the largest symbolic
-                 sizes.
+            sizes.
         graph: where it copies operands, the graph that it was made of, as text: a capture may have
-               them copied beforehand (engine.prepack).
+            them copied beforehand (engine.prepack).
     """
 
     key: str

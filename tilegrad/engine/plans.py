@@ -166,7 +166,7 @@ def normalise(sink: UOp) -> Graph:
     return Graph(nodes, leaves, draws, state.hexdigest())
 
 
-def plan_for(graph: Graph, sink: UOp, keep: Sequence[int] = ()) -> Plan:
+def plan_for(graph: Graph, keep: Sequence[int] = ()) -> Plan:
     """The plan of `graph`: kept in this process, on disk, or made now. Of what it stores anyway, it
     keeps what the nodes at the positions `keep` can be computed from.
     """
@@ -185,7 +185,7 @@ def plan_for(graph: Graph, sink: UOp, keep: Sequence[int] = ()) -> Plan:
         found = _recall(key)
     if found is None:
         with _no_collection():
-            found = _make(graph, sink, keep)
+            found = _make(graph, keep)
         cache.put("plans", key, json.dumps(_fields_of(found)).encode())
     with _lock:
         return _plans.setdefault(key, found)
@@ -209,7 +209,7 @@ def _device(node: UOp) -> str:
     return str(node.arg.device)
 
 
-def _make(graph: Graph, sink: UOp, keep: Sequence[int]) -> Plan:
+def _make(graph: Graph, keep: Sequence[int]) -> Plan:
     from tilegrad.ir.op import Stage
     from tilegrad.ir.spec import verify
     from tilegrad.schedule.memory import plan_memory
@@ -259,7 +259,7 @@ def _turns(schedule: Schedule, place: int) -> Turns:
     loop = item.loop
     assert loop is not None
     graph = normalise(loop.body)
-    plan = plan_for(graph, loop.body)
+    plan = plan_for(graph)
     blocks: dict[str, int] = {}
     for device, size in plan.blocks.items():
         blocks[device] = len(item.buffers)

@@ -152,7 +152,7 @@ def _run(
     inner += _held_parts(below)
     sink = UOp.sink(*dict.fromkeys([*requested, *inner]))
     graph = normalise(sink)
-    plan = plan_for(graph, sink, _needed_beside(graph, beside) if beside is not None else ())
+    plan = plan_for(graph, _needed_beside(graph, beside) if beside is not None else ())
     inputs = [buffer_of(node) for node in graph.leaves]
     writers = [node for node in sink.src if node.op is Ops.ASSIGN]
     for node in writers:
