@@ -21,6 +21,7 @@ from tilegrad.engine.known import Known, readers
 from tilegrad.engine.memory import buffer_of, leaf, overwrite
 from tilegrad.engine.plans import Graph, normalise, plan_for
 from tilegrad.engine.run import current_recording, run_plan, show_copy
+from tilegrad.ir.copies import direct_copies
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, alive, toposort
 from tilegrad.runtime.buffer import Buffer
@@ -144,10 +145,12 @@ def _run(
     overwritten = {base_of(node.src[0]) for node in nodes if node.op is Ops.ASSIGN}
     requested = [_request(node, overwritten) for node in sources]
     below = toposort(requested)
+    # A copy that lands in memory which may be written to again is not remembered.
+    unkept = {*requested, *direct_copies([*below, UOp.sink(*requested)]).values()}
     inner = [
         node
         for node in below
-        if node.op in _REMEMBERED and node.op is not Ops.AFTER and node not in requested
+        if node.op in _REMEMBERED and node.op is not Ops.AFTER and node not in unkept
     ]
     inner += _held_parts(below)
     sink = UOp.sink(*dict.fromkeys([*requested, *inner]))

@@ -13,6 +13,7 @@ import tilegrad.io
 from tilegrad.base.errors import DataError, DTypeError, ShapeError
 from tilegrad.engine.realize import readers_of
 from tilegrad.io.weights import safe_load, safe_load_metadata, safe_save
+from tilegrad.ir.op import Ops
 from tilegrad.nn.tree import walk
 from tilegrad.tensor.memory import base_of, is_view
 from tilegrad.tensor.sizes import here
@@ -201,8 +202,10 @@ def _write(pairs: list[tuple[Tensor, Tensor]]) -> None:
         value.clone() if value.uop in needing or not is_view(tensor.uop) else value
         for tensor, value in pairs
     ]
+    # What only comes from the host cannot fail, and goes to its place at once.
+    if computed := [value for value in ready if base_of(value.uop).op is not Ops.COPY]:
+        Tensor.realize(*computed)
     if ready:
-        Tensor.realize(*ready)
         Tensor.realize(*[tensor.assign(value) for (tensor, _), value in zip(pairs, ready)])
 
 

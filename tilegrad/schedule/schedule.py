@@ -2,6 +2,7 @@
 
     split      a large fold to one number becomes two                 split.py
     versions   old values needed beside newer ones are kept aside     versions.py
+    direct     copies land in the memory that they are assigned to    ir/copies.py
     fuse       which values are stored                                fuse.py
     index      each stored value becomes a kernel graph               index.py
     collapse   reductions with a closed form lose their loop          collapse.py
@@ -23,6 +24,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DeviceError
 from tilegrad.base.trace import counters
 from tilegrad.ir.args import KernelArg, KernelInfo
+from tilegrad.ir.copies import direct_copies
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
@@ -66,6 +68,7 @@ class _Scheduler:
         self.plain = plain
         self.nodes = list(toposort([sink]))
         place = {node: number for number, node in enumerate(given)}
+        self.direct = {} if plain else direct_copies(self.nodes)
         self.position = {
             node: place[was_split.get(came_from[node], came_from[node])] for node in self.nodes
         }
@@ -162,23 +165,18 @@ class _Scheduler:
 
     def _draft(self, node: UOp) -> None:
         if node.op in (Ops.COPY, Ops.CUSTOM):
-            sources = list(node.src)
-            for place, source in enumerate(sources):
-                while source.op is Ops.RESHAPE:
-                    source = source.src[0]
-                sources[place] = source
-            self.memory[node] = self._buffer_for(node)
-            reads = [self.memory[source] for source in sources]
-            draft = Draft(node, self.device[node], self.memory[node], reads, sources)
-            draft.nodes = (self.position[node],)
-            if isinstance(node.arg, KernelArg):
-                draft.ast = node.arg.ast
-            self.drafts.append(draft)
+            if node not in self.direct.values():
+                self.memory[node] = self._buffer_for(node)
+                self._draft_step(node, node)
         elif node.op is Ops.LOOP:
             self._draft_loop(node)
         elif node.op is Ops.PART:
             # Its loop makes it.
             assert node in self.memory
+        elif node in self.direct:
+            self.memory[node] = self.memory[overwritten_by(node)]
+            self._draft_step(node, self.direct[node])
+            self.drafts[-1].in_place = True
         elif node.op is Ops.ASSIGN:
             self._draft_assign(node)
         elif node.op is Ops.AFTER:
@@ -190,6 +188,20 @@ class _Scheduler:
         else:
             self.memory[node] = self._buffer_for(node)
             self._draft_kernel(node, node, self.memory[node])
+
+    def _draft_step(self, node: UOp, step: UOp) -> None:
+        """What is no kernel of ours: a copy, or a function of the user's. It makes `node`."""
+        sources = list(step.src)
+        for place, source in enumerate(sources):
+            while source.op is Ops.RESHAPE:
+                source = source.src[0]
+            sources[place] = source
+        reads = [self.memory[source] for source in sources]
+        draft = Draft(node, self.device[node], self.memory[node], reads, sources)
+        draft.nodes = (self.position[node],)
+        if isinstance(step.arg, KernelArg):
+            draft.ast = step.arg.ast
+        self.drafts.append(draft)
 
     def _draft_loop(self, node: UOp) -> None:
         """One item for all steps, that writes what the graph asks for of the loop, and its carries.
