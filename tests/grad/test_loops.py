@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tilegrad import Tensor, func, scan
+from tilegrad import GlobalCounters, Tensor, func, scan
+from tilegrad.ir import Ops, UOp
 
 Array = npt.NDArray[Any]
 
@@ -87,3 +88,69 @@ def test_hessian() -> None:
     np.testing.assert_allclose(
         square(Tensor([2.0, 3.0])).numpy(), np.diag([12.0 * 4, 12.0 * 9]), rtol=1e-5
     )
+
+
+def loops_of(*tensors: Tensor) -> list[UOp]:
+    nodes = UOp.sink(*[tensor.uop for tensor in tensors]).toposort()
+    return [node for node in nodes if node.op is Ops.LOOP]
+
+
+def test_a_matrix_has_its_gradient_after_the_loop() -> None:
+    """No step adds to a sum as large as the matrix; of many examples, where what each step leaves
+    is larger than that, one does.
+    """
+    w = Tensor.randn(8, 8, requires_grad=True).realize()
+    for examples, is_later in ((3, True), (64, False)):
+        c = Tensor.ones(examples, 8).contiguous().realize()
+        last, _ = scan(lambda c, _: ((c @ w).tanh(), None), c, length=5)
+        (found,) = last.sum().gradient(w)
+        _, backward = loops_of(found)
+        values = backward.arg.body.src
+        carried = [value.shape for value in values[: backward.arg.carries]]
+        assert ((8, 8) not in carried) is is_later
+        h: list[Array] = [np.ones((examples, 8))]
+        flow, wanted = np.ones((examples, 8)), np.zeros((8, 8))
+        for _ in range(5):
+            h.append(np.tanh(h[-1] @ w.numpy()))
+        for step in reversed(range(5)):
+            flow = flow * (1 - h[step + 1] ** 2)
+            wanted = wanted + h[step].T @ flow
+            flow = flow @ w.numpy().T
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_a_dear_sum_is_computed_once() -> None:
+    """The way back reads the products of the way there: it has those of its own gradient alone."""
+    w = Tensor.randn(32, 32, requires_grad=True).realize()
+    c, xs = Tensor.ones(2, 32).contiguous(), Tensor.ones(6, 2, 32).contiguous()
+    last, _ = scan(lambda c, x: ((c @ w).tanh() + x, None), c, xs)
+    (found,) = last.sum().gradient(c)
+    sums = [
+        sum(node.op is Ops.REDUCE_AXIS for node in loop.arg.body.toposort())
+        for loop in loops_of(found)
+    ]
+    assert sums == [1, 1]
+
+
+def test_a_step_reads_matrices_along_their_rows() -> None:
+    """h @ w.T reads w turned, and its gradient by h, which multiplies with w, reads w itself."""
+    w = Tensor.randn(8, 32).realize()
+    c = Tensor.ones(2, 32).contiguous().realize()
+    last, _ = scan(lambda c, _: ((c @ w.T).tanh().cat(c[:, :24], dim=1), None), c, length=5)
+    forward, backward = loops_of(*last.sum().gradient(c))
+    assert [source.op for source in forward.src[1:]] == [Ops.CONTIGUOUS]
+    assert forward.src[1].shape == (32, 8)
+    assert w.uop in backward.src
+    assert forward.src[1] not in backward.src
+
+
+def test_what_is_stacked_is_written_once() -> None:
+    """A sum that a later step needs is written to its row, and read there: no copy is launched."""
+    w = Tensor.randn(32, 32, requires_grad=True).realize()
+    c = Tensor.ones(2, 32).contiguous().realize()
+    last, _ = scan(lambda c, _: ((c @ w).tanh(), None), c, length=8)
+    found = last.sum().gradient(w)[0]
+    GlobalCounters.reset()
+    found.realize()
+    # Forward the product and tanh; back the flow and its product; each 8 times.
+    assert GlobalCounters.kernel_count <= 4 * 8 + 4

@@ -21,7 +21,7 @@ from tilegrad.func import (
     stack_module_state,
     vmap,
 )
-from tilegrad.grad import batch
+from tilegrad.grad import batch, lifted
 from tilegrad.ir.op import Ops, Stage
 from tilegrad.ir.uop import UOp
 
@@ -286,7 +286,12 @@ def test_steps_of_a_scan() -> None:
 def test_every_op_is_decided_upon() -> None:
     """Elementwise ops and movement by their kind, all others by a rule, but for leaves."""
     tensors = {op for op in Ops if Stage.TENSOR in op.definition.stages}
-    known = {op for op in tensors if op.is_alu or op.is_movement} | batch._SAME | set(batch._RULES)
+    known = (
+        {op for op in tensors if op.is_alu or op.is_movement}
+        | lifted._SAME
+        | {Ops.REDUCE_AXIS}
+        | set(batch._RULES)
+    )
     leaves = {Ops.CONST, Ops.BUFFER, Ops.RAND, Ops.DEFINE_VAR, Ops.BIND, Ops.SINK}
     assert tensors == known | leaves
     made = UOp(Ops.SINK, dtypes.void, (Tensor.empty(3).uop,))

@@ -19,6 +19,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import method_names, user_line
 from tilegrad.grad.backward import inherit_origin
 from tilegrad.grad.forward import stand_in
+from tilegrad.grad.lifted import Lifted
 from tilegrad.grad.loops import batched_loop
 from tilegrad.grad.parts import spread, where_written
 from tilegrad.grad.regions import Region, region_of, register_moved
@@ -31,8 +32,6 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
 
 __all__ = ["batched"]
-
-_SAME = frozenset({Ops.CAST, Ops.BITCAST, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY})
 
 
 def batched(
@@ -48,11 +47,10 @@ def batched(
     return _Batch(mapped, size, places).run(roots)
 
 
-class _Batch:
+class _Batch(Lifted):
     def __init__(self, mapped: Mapping[UOp, UOp], size: Any, places: Callable[[], UOp]):
-        self.size = size
+        super().__init__(mapped, size)
         self.places = places
-        self.done: dict[UOp, UOp] = dict(mapped)
         # Nodes that were looked at, whether they depend on a mapped one or not.
         self.seen: dict[UOp, None] = dict.fromkeys(mapped)
 
@@ -87,55 +85,18 @@ class _Batch:
 
     def node(self, node: UOp) -> UOp:
         """`node`, of whose sources at least one is mapped."""
-        op = node.op
-        if op.is_alu:
-            src = tuple(self.operand(source, node) for source in node.src)
-            return UOp(op, node.dtype, src, node.arg)
-        if op.is_movement:
-            return self.moved(node)
-        if op in _SAME:
-            return UOp(op, node.dtype, (self.done[node.src[0]],), node.arg)
-        rule = _RULES.get(op)
+        made = self.plain(node)
+        if made is not None:
+            return made
+        rule = _RULES.get(node.op)
         if rule is None:
             raise ShapeError(
-                f"vmap: {op.name} has no rule for a batch",
-                call=", ".join(method_names(node.origin)) or op.name,
+                f"vmap: {node.op.name} has no rule for a batch",
+                call=", ".join(method_names(node.origin)) or node.op.name,
                 line=user_line(node.origin),
                 remedy="call it outside the mapped function, on the whole batch",
             )
         return rule(self, node)
-
-    def whole(self, node: UOp) -> UOp:
-        """`node` with the axis, stretched if it is the same for all."""
-        found = self.done.get(node)
-        if found is not None:
-            return found
-        return expand(reshape(node, (1, *node.shape)), (self.size, *node.shape))
-
-    def operand(self, node: UOp, user: UOp) -> UOp:
-        """`node` as an operand of the elementwise `user`: a number that no example has for itself
-        fits as it is.
-        """
-        if node not in self.done and node.shape == () and not _has_memory(node):
-            return node
-        found = self.whole(node)
-        if node.shape == () and user.shape != ():
-            found = reshape(found, (self.size, *(1 for _ in user.shape)))
-            return expand(found, (self.size, *user.shape))
-        return found
-
-    def moved(self, node: UOp) -> UOp:
-        op, arg, x = node.op, node.arg, self.done[node.src[0]]
-        if op is Ops.RESHAPE:
-            return reshape(x, (self.size, *arg))
-        if op is Ops.EXPAND:
-            return expand(x, (self.size, *arg))
-        first: Any
-        if op is Ops.PERMUTE:
-            first, arg = 0, tuple(axis + 1 for axis in arg)
-        else:
-            first = {Ops.PAD: (0, 0), Ops.SHRINK: (0, self.size), Ops.FLIP: False}[op]
-        return UOp(op, x.dtype, (x,), (first, *arg))
 
     def behind(self, x: UOp, axes: int = 1) -> UOp:
         """The axis of examples moved behind `axes` others."""
@@ -160,11 +121,6 @@ class _Batch:
         return found
 
     # whole tensors
-
-    def reduce(self, node: UOp) -> UOp:
-        function, axes = node.arg
-        arg = (function, tuple(axis + 1 for axis in axes))
-        return UOp(Ops.REDUCE_AXIS, node.dtype, (self.done[node.src[0]],), arg)
 
     def running(self, node: UOp) -> UOp:
         function, axis = node.arg
@@ -248,7 +204,6 @@ class _Batch:
 
 
 _RULES: dict[Ops, Callable[[_Batch, UOp], UOp]] = {
-    Ops.REDUCE_AXIS: _Batch.reduce,
     Ops.PREFIX_AXIS: _Batch.running,
     Ops.GATHER: _Batch.gather,
     Ops.SCATTER_ADD: _Batch.scatter,
@@ -292,11 +247,6 @@ def _gradient(
 def _number(size: Any, dtype: Any) -> UOp:
     """A size as a number in a graph."""
     return UOp(Ops.CAST, dtype, (size,)) if isinstance(size, UOp) else UOp.const(dtype, size)
-
-
-def _has_memory(node: UOp) -> bool:
-    """Whether a node of no axes is more than a constant or a symbolic size."""
-    return not (node.op is Ops.CONST or (node.op is Ops.CAST and node.src[0].dtype is dtypes.index))
 
 
 def _each(

@@ -7,8 +7,10 @@ by the carries alone, and each step is computed once more on the way back.
 forward    c' , y = f(c, x, w)         for each step
 backward   gc, gx, gw' = the pullback of f at (c, x, w) of (gc', gy);  gw + gw'
 
-The gradients of the carries are carried, those of the stacks are stacked, and those of what all
-steps share are sums, carried too. The result is a LOOP, so it has a derivative in turn.
+The gradients of the carries are carried, those of the stacks are stacked. Those of what all steps
+share are sums: of products after the loop (`over_steps`), where what they are products of is
+smaller, or carried too. What the forward loop gives as a part is read and not computed again. The
+result is a LOOP, so it has a derivative in turn.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from tilegrad.base.dtype import DType, sum_dtype
+from tilegrad.grad.over_steps import sum_over_steps, worth_stacking
 from tilegrad.ir.args import LoopArg
 from tilegrad.ir.loops import Pair, loop_of, part_of, shaped, stand_in
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, toposort
 
 __all__ = ["LOOPS", "batched_loop", "loop_gradients", "loop_tangents"]
 
@@ -85,27 +88,91 @@ def loop_gradients(
         if part >= body.arg.carries
     }
     found = _pulled_back(body, back, rows, is_asked, pullback)
-    flows = [
-        *_carried_back(body, back, rows, given, found),
-        *_summed(body, found),
-        *_stacked(body, found),
-    ]
+    found, kept = _kept(body, found)
     stacks, shared = _found_again(body)
+    stacks = [*((leaf, given[part]) for part, leaf in rows.items()), *kept, *stacks]
+    carried, stacked = _carried_back(body, back, rows, given, found), _stacked(body, found)
+    later = _summed_later(body, found, stacked, stacks)
+    at_once = {number: flow for number, flow in found.items() if number not in later}
+    flows = [*carried, *_summed(body, at_once), *stacked]
+    values = [flow.value for flow in flows]
+    # Of the factors that later sums take, those that are stacked for nothing else.
+    leaves = {*back.values(), *(leaf for leaf, _ in (*stacks, *shared))}
+    bases = {_base(value) for value in values} | leaves
+    values += dict.fromkeys(
+        factor for each in later.values() for factor in each if factor not in bases
+    )
     backward = loop_of(
-        [flow.value for flow in flows],
+        values,
         [flow.carry for flow in flows if flow.carry is not None],
-        [*((leaf, given[part]) for part, leaf in rows.items()), *stacks],
+        stacks,
         shared,
         body.arg.length,
         body.device,
         is_reversed=not body.arg.is_reversed,
     )
-    place = {flow.number: part for part, flow in enumerate(flows)}
+    made = {flow.number: part_of(backward, part) for part, flow in enumerate(flows)}
+    if later:
+        known = _all_steps(backward, values, [*back.values()], stacks)
+        outside = {leaf: shaped(source, leaf.shape) for leaf, source in shared}
+        for number in later:
+            made[number] = sum_over_steps(found[number], body.arg.length, known, outside)
     return [
-        (source, part_of(backward, place[number]).cast(source.dtype))
+        (source, shaped(made[number], source.shape).cast(source.dtype))
         for number, source in enumerate(loop.src)
-        if is_asked[number] and number in place
+        if is_asked[number] and number in made
     ]
+
+
+def _kept(body: _Body, found: Mapping[int, UOp]) -> tuple[dict[int, UOp], list[Pair]]:
+    """The gradients by what the forward steps gave, where that is a part of the loop: it is read
+    and not computed once more. With the stacks that they read.
+    """
+    nodes = toposort(found.values())
+    mapping: dict[UOp, UOp] = {}
+    stacks: list[Pair] = []
+    for part in range(body.arg.carries, len(body.values)):
+        value = body.values[part]
+        if value in nodes and not (value.op.is_movement or value.op is Ops.BUFFER):
+            leaf = body.stand_in(value.dtype, value.shape)
+            mapping[value] = shaped(leaf, value.shape)
+            stacks.append((leaf, part_of(body.loop, part)))
+    if not mapping:
+        return dict(found), []
+    return dict(zip(found, UOp.sink(*found.values()).substitute(mapping).src, strict=True)), stacks
+
+
+def _summed_later(
+    body: _Body, found: Mapping[int, UOp], stacked: Sequence[_Flow], stacks: Sequence[Pair]
+) -> dict[int, list[UOp]]:
+    """The shared sources whose gradient is one sum after the loop, each with what it takes of every
+    step. What is stacked for them is at most as much as the steps read.
+    """
+    flows = {number: found[number] for number in body.shared if number in found}
+    known = {leaf for leaf, _ in stacks} | {body.own[number] for number in body.shared
+                                            if number in body.own}  # fmt: skip
+    known |= {_base(flow.value) for flow in stacked}
+    return worth_stacking(flows, known, sum(leaf.arg.size for leaf, _ in stacks))
+
+
+def _all_steps(
+    backward: UOp, values: Sequence[UOp], back: Sequence[UOp], stacks: Sequence[Pair]
+) -> dict[UOp, UOp]:
+    """What is there of all steps, with the axis of steps in front: by the value of one step."""
+    length = backward.arg.length
+    known = {leaf: shaped(source, (length, *leaf.shape)) for leaf, source in stacks}
+    for number, leaf in enumerate(back):
+        known[leaf] = shaped(part_of(backward, len(values) + number), (length, *leaf.shape))
+    for part in range(backward.arg.carries, len(values)):
+        base = _base(values[part])
+        known.setdefault(base, shaped(part_of(backward, part), (length, *base.shape)))
+    return known
+
+
+def _base(node: UOp) -> UOp:
+    while node.op is Ops.RESHAPE:
+        node = node.src[0]
+    return node
 
 
 def _pulled_back(

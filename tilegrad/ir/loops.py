@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.args import BufferArg, LoopArg
 from tilegrad.ir.op import Ops
+from tilegrad.ir.operands import read_across, turned
 from tilegrad.ir.uop import UOp, prod, toposort
 
 __all__ = ["Pair", "loop_of", "part_of", "shaped", "stand_in"]
@@ -40,6 +41,7 @@ def loop_of(
     """The LOOP whose step makes `values`, first the next ones of the carries, of what stands for
     these, for the rows of `stacks`, and for what all steps share. What no value needs is left out.
     """
+    values, shared = _laid_out(values, shared, device)
     leaves = {node for node in toposort(values) if node.op is Ops.BUFFER}
     stacks = [pair for pair in stacks if pair[0] in leaves]
     shared = [pair for pair in shared if pair[0] in leaves]
@@ -55,6 +57,31 @@ def loop_of(
         sources = [_on(device, UOp.const(dtypes.bool, False))]
     arg = LoopArg(body, length, len(carries), len(stacks), is_reversed)
     return UOp(Ops.LOOP, dtypes.void, tuple(sources), arg)
+
+
+def _laid_out(
+    values: Sequence[UOp], shared: Sequence[Pair], device: str
+) -> tuple[list[UOp], list[Pair]]:
+    """The values, and what all steps share, with further leaves for what products read across."""
+    known = dict(shared)
+    pairs, mapping = list(shared), {}
+    leaves: dict[tuple[UOp, tuple[int, ...]], UOp] = {}
+    for factor, (leaf, order, moves) in read_across(
+        values, {leaf: value.shape for leaf, value in shared}
+    ).items():
+        value = known[leaf]
+        shape = tuple(value.shape[axis] for axis in order)
+        if (leaf, order) not in leaves:
+            leaves[leaf, order] = stand_in(value.dtype, shape, device)
+            pairs.append((leaves[leaf, order], turned(value, order)))
+        back = tuple(order.index(axis) for axis in range(len(order)))
+        made = shaped(leaves[leaf, order], shape)
+        made = UOp(Ops.PERMUTE, made.dtype, (made,), back)
+        # The leaf is flat; its first reshape may be to the shape that this has.
+        for move in moves[moves[0].op is Ops.RESHAPE and moves[0].arg == made.shape :]:
+            made = UOp(move.op, move.dtype, (made,), move.arg)
+        mapping[factor] = made
+    return list(UOp.sink(*values).substitute(mapping).src), pairs
 
 
 def part_of(loop: UOp, number: int) -> UOp:

@@ -243,11 +243,9 @@ class RNN(Module):
             hidden = state[0].linear(weight_hh.T, bias_hh)
             return step(gates, hidden, state, self.nonlinearity)[0], state
         if x._sizes[0] > _MOST_WRITTEN_OUT:
-            # Turned once, so that every step reads it in its order.
-            turned = weight_hh.T.contiguous()
 
             def one(state: tuple[Tensor, ...], row: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-                state = step(row, state[0].linear(turned, bias_hh), state, self.nonlinearity)
+                state = step(row, state[0].linear(weight_hh.T, bias_hh), state, self.nonlinearity)
                 return state, state[0]
 
             state, stacked = scan(one, state, gates, reverse=is_back)

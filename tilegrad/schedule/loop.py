@@ -14,7 +14,7 @@ are carried.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilegrad.base.dtype import DType
@@ -128,24 +128,92 @@ def step_of(
         value = _moved(source, below[base])
         return _row(value, step) if number < arg.carries + arg.stacks else value
 
-    kept = [part - len(arg.body.src) for part in written if part >= len(arg.body.src)]
+    count = len(arg.body.src)
+    kept = [part - count for part in written if part >= count]
     found = {number: value_of(number) for number in sorted({*sources_of(arg, written), *kept})}
-    mapping: dict[UOp, UOp] = {}
-    for node in arg.body.toposort():
-        if node.op is Ops.BUFFER and -1 - node.arg.slot in found:
-            mapping[node] = _shaped(found[-1 - node.arg.slot], node.shape)
-    effects = []
+    own = {node: -1 - node.arg.slot for node in arg.body.toposort() if node.op is Ops.BUFFER}
+    made = {leaf: _shaped(found[n], leaf.shape) for leaf, n in own.items() if n in found}
+    targets: dict[int, UOp] = {}
+    stacks: dict[int, UOp] = {}
     for part, place in written.items():
-        is_kept = part >= len(arg.body.src)
-        value = found[part - len(arg.body.src)] if is_kept else arg.value(part).substitute(mapping)
+        value = arg.value(part)
         if part < arg.carries:
             other = spare.get(part, place)
             first = place if arg.length % 2 else other
-            target = memory.leaf(value.dtype, value.shape, first, place, other)
+            targets[part] = memory.leaf(value.dtype, value.shape, first, place, other)
         else:
-            target = _row(memory.leaf(value.dtype, arg.shape(part), place), step)
-        effects.append(UOp(Ops.ASSIGN, value.dtype, (target, value)))
+            stacks[part] = memory.leaf(value.dtype, arg.shape(part), place)
+            targets[part] = _row(stacks[part], step)
+    parts = [part for part in written if part < count]
+    assigned = _values(arg, parts, made, stacks, step)
+    effects = []
+    for part, target in targets.items():
+        if part in assigned:
+            effects.append(assigned[part])
+        else:
+            value = found[part - count] if part >= count else made[arg.value(part)]
+            effects.append(UOp(Ops.ASSIGN, value.dtype, (target, value)))
     return Loop(UOp.sink(*effects), arg.length, arg.is_reversed, tuple(memory.places))
+
+
+def _values(
+    arg: LoopArg,
+    parts: Sequence[int],
+    made: dict[UOp, UOp],
+    stacks: Mapping[int, UOp],
+    step: UOp,
+) -> dict[int, UOp]:
+    """Make the nodes of the step's `parts` over the leaves in `made`. What is in memory anyway is
+    written to the row of its stack and read there; gives the assignments that do.
+
+    before   ASSIGN(row, SUM(x)), ASSIGN(next, f(SUM(x)))
+    after    ASSIGN(row, SUM(x)), ASSIGN(next, f(row))
+    """
+    values = {arg.value(part): part for part in parts if part >= arg.carries}
+    rows = _stored_in_rows([arg.value(part) for part in parts], values)
+    assigned: dict[int, UOp] = {}
+    for node in toposort([arg.value(part) for part in parts]):
+        if node not in made:
+            src = tuple([made[source] for source in node.src])
+            made[node] = node if src == node.src else node.replace(src=src)
+        if node in rows:
+            part = rows[node]
+            value = _shaped(made[node], arg.value(part).shape)
+            assigned[part] = UOp(Ops.ASSIGN, value.dtype, (_row(stacks[part], step), value))
+            made[node] = _shaped(_row_after(stacks[part], assigned[part], step), node.shape)
+    return assigned
+
+
+def _stored_in_rows(values: Sequence[UOp], parts: Mapping[UOp, int]) -> dict[UOp, int]:
+    """Of the `parts` that a step adds to stacks, those whose value is in memory anyway as the step
+    needs it again: a sum, or what a product reads many times. The row is that memory. By the value
+    without its last reshapes.
+    """
+    users: dict[UOp, list[UOp]] = {}
+    for node in toposort(values):
+        for source in node.src:
+            users.setdefault(source, []).append(node)
+    found: dict[UOp, int] = {}
+    for value, part in parts.items():
+        base = value
+        while base.op is Ops.RESHAPE:
+            base = base.src[0]
+        is_read_often = base.op is Ops.REDUCE_AXIS or _is_factor(base, users)
+        if base.op is not Ops.BUFFER and users.get(base) and is_read_often:
+            found[base] = part
+    return found
+
+
+def _is_factor(node: UOp, users: Mapping[UOp, Sequence[UOp]]) -> bool:
+    """Whether a value is stretched, through movement alone."""
+    waiting = [node]
+    while waiting:
+        for user in users.get(waiting.pop(), ()):
+            if user.op is Ops.EXPAND and prod(user.shape) > prod(user.src[0].shape):
+                return True
+            if user.op in (Ops.RESHAPE, Ops.PERMUTE):
+                waiting.append(user)
+    return False
 
 
 def _shaped(node: UOp, shape: tuple[int, ...]) -> UOp:
@@ -157,6 +225,13 @@ def _row(stack: UOp, step: UOp) -> UOp:
     whole = tuple((0, size) for size in stack.shape[1:])
     window = UOp(Ops.SHRINK, stack.dtype, (stack,), ((step, step + 1), *whole))
     return UOp(Ops.RESHAPE, stack.dtype, (window,), stack.shape[1:])
+
+
+def _row_after(stack: UOp, assign: UOp, step: UOp) -> UOp:
+    """The step's row of a stack, once it has been written."""
+    base = stack.src[0] if stack.op is Ops.RESHAPE else stack
+    written = UOp(Ops.AFTER, base.dtype, (base, assign))
+    return _row(_shaped(written, stack.shape), step)
 
 
 def _moved(source: UOp, base: UOp) -> UOp:

@@ -15,7 +15,7 @@ from tilegrad.base.origin import mark
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.loops import Pair, loop_of, part_of, shaped, stand_in
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.tensor.checked import Indices, checked_later
 from tilegrad.tensor.core import Core, check_tensors, describe, live
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, show_shape
@@ -23,6 +23,9 @@ from tilegrad.tensor.tensor import Tensor
 from tilegrad.tensor.tracing import transforming
 
 __all__ = ["scan"]
+
+# From so many terms on, a sum is dearer to compute again than to read.
+_MANY_TERMS = 16
 
 
 def scan(
@@ -86,8 +89,9 @@ def scan(
     own = {each.leaf for each in (*carry, *rows)}
     made_there = [tensor.uop for tensor in (*last, *given, *watched)]
     values, shared = _closed(made_there, own, names, device)
+    room = sum(each.leaf.arg.size for each in (*carry, *rows))
     loop = loop_of(
-        values,
+        [*values, *_dear_sums(values, own, room)],
         [(each.leaf, tensor.uop) for each, tensor in zip(carry, first, strict=True)],
         [(each.leaf, tensor.uop) for each, tensor in zip(rows, stacks, strict=True)],
         shared,
@@ -176,6 +180,29 @@ def _closed(
                 remedy="compute what has a symbolic size outside, or pad it",
             )
     return closed, [(_base(leaf), value) for value, leaf in cuts.items()]
+
+
+def _dear_sums(values: list[UOp], own: set[UOp], room: int) -> list[UOp]:
+    """Sums of many terms in a step, together of at most `room` elements: the step gives them too,
+    so that a gradient may read them where it would have to compute them again. What no one asks for
+    is not made.
+    """
+    depends = set(own)
+    found: list[tuple[float, UOp]] = []
+    for node in toposort(values):
+        if any(source in depends for source in node.src):
+            depends.add(node)
+            if node.op is Ops.REDUCE_AXIS:
+                terms = prod(node.src[0].shape) / prod(node.shape)
+                if terms >= _MANY_TERMS:
+                    found.append((-terms, node))
+    chosen: list[UOp] = []
+    for _, node in sorted(found, key=lambda pair: pair[0]):
+        size = int(prod(node.shape))
+        if size <= room and node not in values:
+            chosen.append(node)
+            room -= size
+    return chosen
 
 
 def _base(node: UOp) -> UOp:

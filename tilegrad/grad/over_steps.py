@@ -1,0 +1,90 @@
+"""Sums over the steps of a loop: one product after it, where the steps leave the factors.
+
+What all steps share has a gradient that is a sum over the steps. Of a matrix each term is a product
+that sums over the examples of a step: as large as the matrix, and read and written in every step if
+it is added up there. The factors are much smaller, and mostly there already: the carries as the
+steps found them, the gradients of rows. So they are stacked, and one product sums over steps and
+examples at once.
+
+    before   gw' = gw + SUM(g[n, i] * h[n, j], n)     in every step
+    after    gw = SUM(g[t, n, i] * h[t, n, j], t, n)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from tilegrad.base.dtype import sum_dtype
+from tilegrad.grad.lifted import Lifted
+from tilegrad.grad.rules import reshape
+from tilegrad.grad.sums import sum_axes
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, prod, toposort
+
+__all__ = ["sum_over_steps", "worth_stacking"]
+
+# What is added up in a step is read and written.
+_TOUCHES = 2
+
+
+def _factors(flow: UOp, known: Set[UOp]) -> list[UOp]:
+    """What `flow` is a sum of, or of products of two of, with movement between: where there is a
+    choice, what is `known`.
+    """
+    found: dict[UOp, None] = {}
+
+    def visit(node: UOp, is_summed: bool, is_factor: bool) -> None:
+        if node in known:
+            found[node] = None
+        elif node.op.is_movement or node.op is Ops.CAST:
+            visit(node.src[0], is_summed, is_factor)
+        elif node.op is Ops.REDUCE_AXIS and node.arg[0] is Ops.ADD and not is_summed:
+            visit(node.src[0], True, False)
+        elif node.op is Ops.ADD and not is_factor:
+            for source in node.src:
+                visit(source, is_summed, False)
+        elif node.op is Ops.MUL and is_summed and not is_factor:
+            for source in node.src:
+                visit(source, True, True)
+        elif not node.is_constant:
+            found[node] = None
+
+    visit(flow, False, False)
+    return list(found)
+
+
+def worth_stacking(flows: Mapping[int, UOp], known: Set[UOp], room: int) -> dict[int, list[UOp]]:
+    """Those of `flows` whose factors are less to store, in every step, than the sum is to add to;
+    `known` ones are stored anyway. All together are at most as large as `room`.
+    """
+    made: dict[int, list[UOp]] = {}
+    stacked = set(known)
+    for number in sorted(flows, key=lambda number: -_size(flows[number])):
+        factors = _factors(flows[number], stacked)
+        fresh = sum(_size(factor) for factor in factors if factor not in stacked)
+        if fresh <= min(room, _TOUCHES * _size(flows[number])):
+            made[number] = factors
+            stacked |= set(factors)
+            room -= fresh
+    return made
+
+
+def sum_over_steps(
+    flow: UOp, steps: int, known: Mapping[UOp, UOp], outside: Mapping[UOp, UOp]
+) -> UOp:
+    """The sum of `flow` over the steps, in the dtype of sums: `known` has the values of all steps
+    for those of its factors that differ, and `outside` what leaves stand for that all steps share.
+    """
+    lifted = Lifted(known, steps)
+    for node in toposort([flow], stop=lambda node: node in known):
+        if node not in lifted.done and any(source in lifted.done for source in node.src):
+            made = lifted.plain(node)
+            assert made is not None
+            lifted.done[node] = made
+    whole = lifted.whole(flow).substitute(dict(outside))
+    total = sum_axes(whole.cast(sum_dtype(flow.dtype)), (0,))
+    return reshape(total, flow.shape)
+
+
+def _size(node: UOp) -> int:
+    return int(prod(node.shape))
