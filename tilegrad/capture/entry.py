@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +12,7 @@ from tilegrad.capture.checker import Checker
 from tilegrad.capture.graph import Program
 from tilegrad.capture.guards import Guards, describe
 from tilegrad.capture.inputs import Input, layout, living, settle
-from tilegrad.capture.results import Build, Form, Output
+from tilegrad.capture.results import Build, Cell, Form, Output
 from tilegrad.capture.slots import Draws
 from tilegrad.device.registry import Device
 from tilegrad.engine.memory import buffer_of, buffers, overwrite
@@ -80,6 +79,7 @@ class Entry:
     _bindings: list[Variables] = field(default_factory=list)
     _written: list[int] = field(default_factory=list)
     _symbolic: list[int] = field(default_factory=list)
+    _has_draws: bool = False
     _sharing: dict[int, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -91,6 +91,7 @@ class Entry:
         for number, each in enumerate(self.inputs):
             if slots.count(each.slot) > 1:
                 self._sharing.setdefault(each.slot, []).append(number)
+        self._has_draws = self.draws.words > 0
         self._symbolic = [n for n, each in enumerate(self.inputs) if each.form.variables]
 
     # does it serve this call?
@@ -226,24 +227,16 @@ class Entry:
         """Run the captured steps on the inputs that `match` has bound."""
         if self.leftovers:
             self._give_up_leftovers()
-        if self.draws.words:
+        if self._has_draws:
             self._draw()
         for number in self.cleared:
             tensors[number].grad = None
-        with exclusive() if self._written else nullcontext():
-            for number in self._written:
-                if not memory.is_sole(tensors[number]):
-                    self._set_aside(tensors)
-                    break
-            for number in self._written:
-                self._bound[self.inputs[number].slot].part()
-            cells = [output.take(self._slots) for output in self.outputs]
-            for output, cell in zip(self.outputs, cells, strict=True):
-                cell.buffer.part()
-                if cell is not output.current:
-                    self.program.set_buffer(output.slot, cell.buffer)
-                    output.current = cell
-            self.program.run(switches)
+        if self._written:
+            with exclusive():
+                self._open(tensors)
+                cells = self._run(switches)
+        else:
+            cells = self._run(switches)
         values = self.values
         made = [
             form.tensor(cells[output].nodes[number], values) for form, output, number in self.made
@@ -251,6 +244,28 @@ class Entry:
         for effect in self.effects:
             effect(made, tensors)
         return self.build(made, tensors)
+
+    def _open(self, tensors: tuple[Tensor, ...]) -> None:
+        """Make the memory of inputs that are written free to be."""
+        for number in self._written:
+            if not memory.is_sole(tensors[number]):
+                self._set_aside(tensors)
+                break
+        for number in self._written:
+            self._bound[self.inputs[number].slot].part()
+
+    def _run(self, switches: Config) -> list[Cell]:
+        """Run the steps; the memory of the outputs."""
+        cells = []
+        for output in self.outputs:
+            cell = output.take(self._slots)
+            cells.append(cell)
+            cell.buffer.part()
+            if cell is not output.current:
+                self.program.set_buffer(output.slot, cell.buffer)
+                output.current = cell
+        self.program.run(switches)
+        return cells
 
     def _draw(self) -> None:
         seed, offset = generator.take(self.draws.words)

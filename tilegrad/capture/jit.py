@@ -73,10 +73,11 @@ class Jit(Generic[P, R]):
         return f"<jit of {self._title}, {len(self._entries)} captured>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if _inside.get() or not config.JIT or config.CHECK or is_transforming():
+        # As one value: to ask for each switch by name takes as long as to check a tensor.
+        switches = config.current()
+        if _inside.get() or not switches.JIT or switches.CHECK or is_transforming():
             return self._function(*args, **kwargs)
         with self._lock:
-            switches = config.current()
             mode = self._mode_now(switches)
             missed: tuple[Entry, Mismatch] | None = None
             for number, (known, entry) in enumerate(self._entries):

@@ -24,7 +24,7 @@ from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Build", "Form", "Output", "builder"]
+__all__ = ["Build", "Cell", "Form", "Output", "builder"]
 
 Build = Callable[[Sequence[Tensor], Sequence[Tensor]], Any]
 """Makes a value of the tensors that a replay made, and of its inputs."""
@@ -82,7 +82,7 @@ class Form:
         return made
 
 
-class _Cell:
+class Cell:
     """A piece of memory for one output, with the nodes that tensors over it take."""
 
     __slots__ = ("_count", "_counts", "buffer", "leaf", "nodes")
@@ -118,12 +118,12 @@ class Output:
     def __init__(self, slot: int, buffer: Buffer, forms: list[Form], *, is_reused: bool):
         self.slot = slot
         self.forms = forms
-        self.pool: list[_Cell] = []
-        self.current: _Cell | None = None
+        self.pool: list[Cell] = []
+        self.current: Cell | None = None
         self._like = (buffer.device, buffer.size, buffer.dtype)
         self._is_reused = is_reused
 
-    def take(self, inputs: Container[int]) -> _Cell:
+    def take(self, inputs: Container[int]) -> Cell:
         """Memory that nobody sees; if outputs are reused, that of the last call, unless it is among
         the `inputs`.
         """
@@ -131,7 +131,7 @@ class Output:
             if cell.is_free() or (self._is_reused and id(cell.buffer) not in inputs):
                 return cell
         device, size, dtype = self._like
-        cell = _Cell(Device[device].buffer(size, dtype), self.forms)
+        cell = Cell(Device[device].buffer(size, dtype), self.forms)
         self.pool.append(cell)
         if len(self.pool) > self.MOST:
             # The oldest is left to whoever holds it.
