@@ -1,7 +1,7 @@
 """tilegrad: a deep-learning framework and tensor compiler.
 
 The public names load what they need when they are first used, so that `import tilegrad` itself
-costs next to nothing.
+costs next to nothing. docs/architecture.md is the map of the folders.
 """
 
 from __future__ import annotations

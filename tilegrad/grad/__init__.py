@@ -1,4 +1,4 @@
-"""Derivatives: from a graph to the graph of its gradients."""
+"""Stage 2: derivatives, from a graph to the graph of its gradients."""
 
 from tilegrad.grad.backward import gradients
 

@@ -5,8 +5,9 @@ takes what the back end's compiler made, `launch` takes what `load` gave, one ha
 parameter in the order of their slots, and one integer per DEFINE_VAR in the order in which they
 stand in the program.
 
-Four things are required: memory, two copies, `load` and `launch`. The rest has a default that
-says "not here"; a device that can do better derives from `Runtime` and overrides it.
+Required are memory, two copies, `load` and `launch`, and for plans with temporaries, which share
+one block, windows into memory (`view`). The rest has a default that says "not here"; a device that
+can do better derives from `Runtime` and overrides it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The user's tensor: methods that build graphs, and the ends where values come in and out."""
+"""Stage 1: the user's tensor. Its methods build graphs; here values come in and go out."""
 
 from tilegrad.tensor.tensor import Tensor
 
