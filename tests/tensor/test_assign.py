@@ -242,3 +242,17 @@ def test_writing_in_part_takes_axes_of_size_1_in_front() -> None:
     x[0] = Tensor([[[1.0, 2.0, 3.0]]])
     x[1, [0, 2]] = Tensor([[5.0, 6.0]])
     assert x.tolist() == [[1, 2, 3], [5, 0, 6]]
+
+
+def test_an_equal_graph_is_computed_anew_after_the_memory_of_the_first_was_written() -> None:
+    a = Tensor([1.0, 2.0, 3.0])
+    held = a * 2
+    above = held + 1
+    x = (a * 2).realize()
+    x[1] = 5.0
+    assert x.tolist() == [2, 5, 6]
+    # The node that `held` keeps alive was computed in memory that has another value now.
+    y = a * 2
+    y[0] = 7.0
+    assert (y.tolist(), (a * 2).tolist(), held.tolist()) == ([7, 4, 6], [2, 4, 6], [2, 4, 6])
+    assert (above.tolist(), x.tolist()) == ([3, 5, 7], [2, 5, 6])

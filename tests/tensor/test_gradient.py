@@ -118,7 +118,7 @@ def test_misuse_raises() -> None:
     with pytest.raises(DTypeError, match="requires_grad: a int32 tensor has no gradient"):
         Tensor([1], requires_grad=True)
     with pytest.raises(
-        DTypeError, match="a tensor that requires a gradient cannot be written in part"
+        DTypeError, match="a leaf that requires a gradient cannot be written in part"
     ):
         x[0] = 1
 
@@ -146,3 +146,26 @@ def test_gradients_of_integers_are_refused_where_the_loss_is_one() -> None:
     with pytest.raises(DTypeError, match="backward"):
         Tensor([1], dtype=dtypes.int).sum().gradient(Tensor([1.0]))
     numbers(1)
+
+
+def test_what_is_computed_can_be_written_in_part() -> None:
+    a = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+    x = a * 2
+    x[1] = x[0] * 5
+    assert x.sum().gradient(a)[0].tolist() == [12, 0, 2]
+    x = (a * 2).realize()
+    x[1] = 5.0
+    assert x.sum().gradient(a)[0].tolist() == [2, 0, 2]
+    x += 1
+    assert (x * x).sum().gradient(a)[0].tolist() == [12, 0, 28]
+
+
+def test_a_way_that_was_lost_is_an_error_and_not_a_missing_part() -> None:
+    a = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+    x = (a * 2).realize()
+    x += 1
+    x.realize()
+    with pytest.raises(TilegradError, match=r"backward: a computed tensor was written to"):
+        (x * a).sum().backward()
+    (x.detach() * a).sum().backward()
+    assert a.grad is not None and a.grad.tolist() == [3, 5, 7]

@@ -18,6 +18,8 @@ from tilegrad.ir.uop import UOp, toposort
 
 __all__ = ["Known", "readers"]
 
+_WRITTEN = (Ops.ASSIGN, Ops.AFTER)
+
 
 class Known:
     """A weak mapping from a node to [movement of] the BUFFER that holds its value."""
@@ -29,12 +31,12 @@ class Known:
         """The memory of `node`, if it was computed."""
         record = current_recording()
         if record is None or record.known is None:
-            return self._values.get(node)
-        found = record.known.get(node)
+            return _unless_written(node, self._values.get(node))
+        found = _unless_written(node, record.known.get(node))
         if found is None:
-            found = self._values.get(node)
+            found = _unless_written(node, self._values.get(node))
             if found is not None and not (
-                node.op in (Ops.ASSIGN, Ops.AFTER) or _is_upload(node) or self._is_past(node)
+                node.op in _WRITTEN or _is_upload(node) or self._is_past(node)
             ):
                 return None
         return found
@@ -64,6 +66,18 @@ class Known:
         if record is not None and record.known is not None:
             record.known[node] = value
         self._values[node] = value
+
+
+def _unless_written(node: UOp, found: UOp | None) -> UOp | None:
+    """`found`, unless that memory was written to and so has another value: whoever asks for this
+    one again computes it anew. That of an assignment stays: it has run.
+    """
+    if found is None or node.op in _WRITTEN:
+        return found
+    base = found
+    while base.op.is_movement:
+        base = base.src[0]
+    return None if base.op is Ops.BUFFER and is_overwritten(base) else found
 
 
 def _is_upload(node: UOp) -> bool:

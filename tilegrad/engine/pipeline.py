@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import tilegrad
 from tilegrad.base import cache
 from tilegrad.base.config import config
-from tilegrad.base.errors import CompileError, located
-from tilegrad.base.origin import Entry
+from tilegrad.base.errors import TilegradError, located
+from tilegrad.base.origin import Entry, method_names, user_lines
 from tilegrad.base.trace import counters
 from tilegrad.device.backend import Backend
 
@@ -273,7 +273,7 @@ def compile_kernels(
     origin_of: Callable[[int], tuple[Entry, ...]] = lambda place: (),
 ) -> list[CompiledKernel]:
     """Each of `items` as a binary; those that are not kept anywhere are shared with `helpers`.
-    `origin_of` gives the user's calls behind an item, for the CompileError of one that is refused.
+    `origin_of` gives the user's calls behind an item, for the error of one that fails.
     """
     keys = [kernel_key(ast, backend) for ast, backend in items]
     if helpers is not None:
@@ -289,8 +289,13 @@ def compile_kernels(
     for place, (key, (ast, backend)) in enumerate(zip(keys, items, strict=True)):
         try:
             found.append(recall_kernel(key) or compile_kernel(ast, backend))
-        except CompileError as error:
+        except TilegradError as error:
             raise located(error, origin_of(place)) from error
+        except Exception as error:
+            for name, of in (("call", method_names), ("line", user_lines)):
+                if behind := of(origin_of(place)):
+                    error.add_note(f"  {name}: {', '.join(behind)}")
+            raise
     return found
 
 

@@ -17,6 +17,7 @@ from tilegrad.base import cache
 from tilegrad.base.config import config
 from tilegrad.base.dtype import Place, Pointer
 from tilegrad.base.errors import InternalError
+from tilegrad.base.origin import method_names, user_lines
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.checks import TABLES, Check, cut, dtype_text
 from tilegrad.ir.op import Axis, Ops, Stage
@@ -266,6 +267,9 @@ def _error(
     article = "an" if name[0] in "aeiou" else "a"
     fact = f": {problem.fact}" if problem.fact else ""
     details = {"node": cut(_described(node)), **problem.details}
+    for key, found in (("call", method_names(node.origin)), ("line", user_lines(node.origin))):
+        if found:
+            details[key] = ", ".join(found)
     details["reproduce"] = f"python -m tilegrad replay {_saved(graph)} --from {after}"
     return InternalError(f"{after} left {article} {name} in a {stage.label} graph{fact}", **details)
 

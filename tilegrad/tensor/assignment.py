@@ -222,9 +222,12 @@ class Assignment(Algebra):
         >>> x = Tensor([1, 2, 3]); x[1:] = 0; x.tolist()
         [1, 0, 0]
         """
-        if self._requires_grad:
+        if self._requires_grad and self._is_leaf:
             raise DTypeError(
-                "setitem: a tensor that requires a gradient cannot be written in part", line=here()
+                "setitem: a leaf that requires a gradient cannot be written in part",
+                tensor=describe(self.uop),
+                line=here(),
+                remedy="write to a clone() of it, or to detach() for no gradient",
             )
         if not self._has_elements():
             return

@@ -12,7 +12,7 @@ from typing import Any
 
 from tilegrad.ir.uop import UOp
 
-__all__ = ["graphs"]
+__all__ = ["forgotten", "graphs"]
 
 
 class _Graphs(Mapping[UOp, UOp]):
@@ -42,3 +42,5 @@ class _Graphs(Mapping[UOp, UOp]):
 
 
 graphs = _Graphs()
+# Memory whose value was computed, and then written to: of what is there now nobody knows the graph.
+forgotten: weakref.WeakSet[UOp] = weakref.WeakSet()

@@ -219,7 +219,7 @@ class Joining(Movement):
             return _joined_list("cat", Joining.cat, self, others, dim)
         check_tensors("cat", self, *others, are_several=True)
         axis = as_axis("cat", dim, self.ndim)
-        for other in others:
+        for number, other in enumerate(others, 2):
             fits = other.ndim == self.ndim and all(
                 place == axis or same(a, b)
                 for place, (a, b) in enumerate(zip(self.shape, other.shape))
@@ -229,7 +229,7 @@ class Joining(Movement):
                     f"cat: shapes differ beside axis {axis}: {show_shape(self.shape)} and "
                     f"{show_shape(other.shape)}",
                     left=describe(self.uop),
-                    right=describe(other.uop),
+                    right=f"{describe(other.uop)}  argument {number}",
                     line=here(),
                 )
         # An empty part adds nothing, but its dtype counts.

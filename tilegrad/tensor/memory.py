@@ -19,6 +19,7 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import address_of
 from tilegrad.tensor.core import compute, live
+from tilegrad.tensor.graphs import forgotten
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, simple
 
 __all__ = [
@@ -276,6 +277,8 @@ def follow(tensor: Any) -> None:
         owners.setdefault(fresh, weakref.ref(tensor))
     tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
     tensor.uop = stored
+    if tensor._requires_grad and not tensor._is_leaf:
+        forgotten.add(fresh)
     if is_row_major(stored):
         tensor._variables = sizes_in(tensor.shape, tensor._variables)
 

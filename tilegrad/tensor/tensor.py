@@ -29,10 +29,11 @@ from typing import Any, Self
 
 from tilegrad.base.errors import ShapeError, TilegradError
 from tilegrad.grad.backward import below, gradients
+from tilegrad.grad.rules import NO_DERIVATIVE
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.core import Core, check_tensors, compute, describe, live
-from tilegrad.tensor.graphs import graphs
+from tilegrad.tensor.graphs import forgotten, graphs
 from tilegrad.tensor.interchange import Interchange
 from tilegrad.tensor.memory import base_of
 from tilegrad.tensor.random import is_training, set_training
@@ -196,6 +197,8 @@ class Tensor(Interchange, metaclass=_Kind):
                     line=here(),
                 )
             seed = gradient.cast(self.dtype).uop
+        if forgotten:
+            self._refuse_forgotten()
         parts = iter(
             gradients(self.uop, seed, [node for several in names for node in several], graphs)
         )
@@ -212,6 +215,29 @@ class Tensor(Interchange, metaclass=_Kind):
                 )
             totals.append(total)
         return totals
+
+    def _refuse_forgotten(self) -> None:
+        """Raise TilegradError if the graph of something below this tensor was lost."""
+        stack, seen = [self.uop], {self.uop}
+        while stack:
+            node = stack.pop()
+            if node in forgotten:
+                raise TilegradError(
+                    "backward: a computed tensor was written to and realized, so that the way to "
+                    "what requires a gradient is lost",
+                    memory=describe(node),
+                    line=here(),
+                    remedy="ask for gradients first, or use detach() of it if none is to flow",
+                )
+            graph = graphs.get(node)
+            if graph is not None:
+                sources: tuple[UOp, ...] = (graph,)
+            else:
+                sources = () if node.op in NO_DERIVATIVE else node.src
+            for source in sources:
+                if source not in seen:
+                    seen.add(source)
+                    stack.append(source)
 
     @staticmethod
     def train(mode: bool = True) -> TrainingMode:
