@@ -9,7 +9,9 @@ otherwise it is scratch, read back by loops of its own.
 
 from __future__ import annotations
 
-from tilegrad.base.dtype import Place, dtypes
+from collections.abc import Sequence
+
+from tilegrad.base.dtype import DType, Place, dtypes
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify, terms_of
@@ -96,15 +98,8 @@ def _running_in_memory(ast: UOp, prefix: UOp, outer: list[UOp], between: list[UO
     value, *own = prefix.src
     function = prefix.arg[0]
     inner = [part for part in own if part not in outer]
-    size = int(prod(part.vmax + 1 for part in between))
-    locals_ = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
-    lives_in = tuple(part for part in prefix.ranges if part not in own and part not in between)
-    memory = UOp(
-        Ops.DEFINE_LOCAL,
-        prefix.dtype.ptr(size, Place.SCRATCH),
-        lives_in,
-        1 + max(locals_, default=-1),
-    )
+    lives_in = [part for part in prefix.ranges if part not in own and part not in between]
+    memory = _scratch(ast, prefix.dtype, between, lives_in)
     position = _flat(between)
     identity = UOp.const(prefix.dtype, function.definition.identity(prefix.dtype))
     old = _is_first(outer).where(identity, memory.load(position, dtype=prefix.dtype))
@@ -125,60 +120,67 @@ def _is_first(loops: list[UOp]) -> UOp:
     return is_first
 
 
+def _scratch(ast: UOp, dtype: DType, parts: Sequence[UOp], lives_in: Sequence[UOp]) -> UOp:
+    """Memory for an element in each turn of `parts`, anew in each turn of `lives_in`."""
+    size = int(prod(part.vmax + 1 for part in parts))
+    numbers = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
+    pointer = dtype.ptr(size, Place.SCRATCH)
+    return UOp(Ops.DEFINE_LOCAL, pointer, tuple(lives_in), 1 + max(numbers, default=-1))
+
+
 def _in_memory(
     ast: UOp, room: int, fold: UOp, outer: list[UOp], inner: list[UOp], between: list[UOp]
 ) -> UOp:
     # The widest of what is written out is what lanes are made of: last, it lies in vectors.
     between.sort(key=lambda part: part.vmax if part.arg[1] in _WRITTEN else -1)
-    size = int(prod(part.vmax + 1 for part in between))
     partial = UOp(Ops.REDUCE, fold.dtype, (fold.src[0], *inner), fold.arg) if inner else fold.src[0]
-    identity = UOp.const(fold.dtype, fold.arg.definition.identity(fold.dtype))
-    is_first = _is_first(outer)
+    store = _only_store(ast, fold)
+    nbytes = int(prod(part.vmax + 1 for part in between)) * fold.dtype.itemsize
+    if store is not None and (_is_vector(store, between[-1]) or nbytes > room):
+        return _in_output(ast, store, fold, outer, partial)
+    return _in_scratch(ast, fold, outer, between, partial)
+
+
+def _only_store(ast: UOp, fold: UOp) -> UOp | None:
+    """The store of `fold` as it is, if the kernel has no other, and its output can hold partial
+    results without loss.
+    """
     (store,) = ast.src if len(ast.src) == 1 else (None,)
-    if (
-        store is not None
-        and store.op is Ops.STORE
-        and store.src[2] is fold
-        and store.arg is None
-        and _is_exact(store, fold)
-        and (_is_vector(store, between[-1]) or size * fold.dtype.itemsize > room)
-    ):
-        pointer, position, _, *gate = store.src
-        kept = pointer.load(position, *((identity, gate[0]) if gate else ()), dtype=fold.dtype)
-        total = is_first.where(identity, kept).alu(fold.arg, partial)
-        return ast.replace(src=(pointer.store(position, total, *gate).end(*outer),))
-    numbers = [node.arg[0] for node in ast.toposort() if node.op is Ops.RANGE]
-    locals_ = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
-    lives_in = tuple(part for part in fold.ranges if part not in between)
-    memory = UOp(
-        Ops.DEFINE_LOCAL,
-        fold.dtype.ptr(size, Place.SCRATCH),
-        lives_in,
-        1 + max(locals_, default=-1),
-    )
-    position = _flat(between)
-    total = is_first.where(identity, memory.load(position, dtype=fold.dtype)).alu(fold.arg, partial)
+    if store is None or store.op is not Ops.STORE or store.src[2] is not fold:
+        return None
+    return store if store.arg is None and _is_exact(store, fold) else None
+
+
+def _in_output(ast: UOp, store: UOp, fold: UOp, outer: list[UOp], partial: UOp) -> UOp:
+    """Each turn of the outer loops folds `partial` into what the output holds."""
+    identity = UOp.const(fold.dtype, fold.arg.definition.identity(fold.dtype))
+    pointer, position, _, *gate = store.src
+    kept = pointer.load(position, *((identity, gate[0]) if gate else ()), dtype=fold.dtype)
+    total = _is_first(outer).where(identity, kept).alu(fold.arg, partial)
+    return ast.replace(src=(pointer.store(position, total, *gate).end(*outer),))
+
+
+def _in_scratch(ast: UOp, fold: UOp, outer: list[UOp], between: list[UOp], partial: UOp) -> UOp:
+    """Each turn of the outer loops folds `partial` into scratch; a second nest over the parallel
+    loops goes on with what it holds at the end.
+    """
+    identity = UOp.const(fold.dtype, fold.arg.definition.identity(fold.dtype))
+    lives_in = [part for part in fold.ranges if part not in between]
+    memory, position = _scratch(ast, fold.dtype, between, lives_in), _flat(between)
+    kept = memory.load(position, dtype=fold.dtype)
+    total = _is_first(outer).where(identity, kept).alu(fold.arg, partial)
     filled = memory.after(memory.store(position, total).end(*outer, *between))
+    last = max(node.arg[0] for node in ast.toposort() if node.op is Ops.RANGE)
     fresh = {
-        part: part.replace(arg=(1 + max(numbers) + count, part.arg[1]))
-        for count, part in enumerate(between)
+        part: part.replace(arg=(last + count, part.arg[1]))
+        for count, part in enumerate(between, start=1)
     }
-    read = filled.load(position, dtype=fold.dtype)
     stand_in = UOp.variable("folded", 0, 0, fold.dtype)
-    above = (
-        ast.substitute({fold: stand_in})
-        .substitute(fresh)
-        .substitute(
-            {
-                stand_in: read.substitute({filled: filled}).replace(
-                    src=(filled, position.substitute(fresh))
-                )
-            }
-        )
-    )
-    order = list(ast.arg.order)
-    order += [fresh[part].arg[0] for part in between]
-    return simplify(above.replace(arg=KernelInfo(ast.arg.name, tuple(order), ast.arg.opts)))
+    above = ast.substitute({fold: stand_in}).substitute(fresh)
+    read = filled.load(position.substitute(fresh), dtype=fold.dtype)
+    order = (*ast.arg.order, *(fresh[part].arg[0] for part in between))
+    info = KernelInfo(ast.arg.name, order, ast.arg.opts)
+    return simplify(above.substitute({stand_in: read}).replace(arg=info))
 
 
 def _is_exact(store: UOp, fold: UOp) -> bool:

@@ -69,33 +69,9 @@ class Convolution(Linear):
         >>> Tensor.ones(1, 1, 3, 3).conv2d(Tensor.ones(1, 1, 2, 2)).tolist()
         [[[[4.0, 4.0], [4.0, 4.0]]]]
         """
-        check_tensors("conv2d", weight)
-        name = f"conv{weight.ndim - 2}d"
-        check_devices(name, [self, weight])
-        if weight.ndim < 3:
-            raise self._unfit("conv2d", f"the weight has {weight.ndim} axes", weight)
-        outputs, inputs, *kernel = weight._sizes
+        name = self._check_convolution(weight, bias, groups)
+        batch, (outputs, inputs, *kernel) = self.shape[0], weight._sizes
         count = len(kernel)
-        if self.ndim != weight.ndim or count < 1:
-            raise self._unfit(name, "the input needs as many axes as the weight", weight)
-        batch, channels = self.shape[0], self._sizes[1]
-        if channels != groups * inputs:
-            raise self._unfit(
-                name,
-                f"the input has {channels} channels, the weight takes {groups * inputs} "
-                f"({groups} groups of {inputs})",
-                weight,
-            )
-        if outputs % groups:
-            raise self._unfit(name, f"{outputs} outputs do not divide into {groups} groups", weight)
-        if bias is not None and (not isinstance(bias, Core) or not same(bias.numel(), outputs)):
-            check_tensors(name, bias)
-            raise ShapeError(
-                f"{name}: the bias has {bias.numel()} values for {outputs} outputs",
-                weight=describe(weight.uop),
-                bias=describe(bias.uop),
-                line=here(),
-            )
         padded = self.pad([(0, 0), (0, 0), *_padding(name, padding, count)])
         windows = padded._windows(
             name,
@@ -117,6 +93,35 @@ class Convolution(Linear):
         total = total.cast(promote(self.dtype, weight.dtype)) if dtype is None else total
         total = total.reshape(batch, outputs, *positions)
         return total if bias is None else total + bias.reshape(1, outputs, *[1] * count)
+
+    def _check_convolution(self, weight: Self, bias: Self | None, groups: int) -> str:
+        """The name for messages, of as many axes as `weight` has."""
+        check_tensors("conv2d", weight)
+        name = f"conv{weight.ndim - 2}d"
+        check_devices(name, [self, weight])
+        if weight.ndim < 3:
+            raise self._unfit("conv2d", f"the weight has {weight.ndim} axes", weight)
+        if self.ndim != weight.ndim:
+            raise self._unfit(name, "the input needs as many axes as the weight", weight)
+        outputs, inputs = weight._sizes[:2]
+        if self._sizes[1] != groups * inputs:
+            raise self._unfit(
+                name,
+                f"the input has {self._sizes[1]} channels, the weight takes {groups * inputs} "
+                f"({groups} groups of {inputs})",
+                weight,
+            )
+        if outputs % groups:
+            raise self._unfit(name, f"{outputs} outputs do not divide into {groups} groups", weight)
+        if bias is not None and (not isinstance(bias, Core) or not same(bias.numel(), outputs)):
+            check_tensors(name, bias)
+            raise ShapeError(
+                f"{name}: the bias has {bias.numel()} values for {outputs} outputs",
+                weight=describe(weight.uop),
+                bias=describe(bias.uop),
+                line=here(),
+            )
+        return name
 
     def _unfit(self, name: str, fact: str, weight: Self, form: str = _FORM) -> ShapeError:
         return ShapeError(
@@ -161,14 +166,8 @@ class Convolution(Linear):
         w = weight.reshape(groups, channels // groups, each, *kernel).transpose(1, 2)
         w = w.flip(*range(3, 3 + count)).reshape(groups * each, channels // groups, *kernel)
         x = self
-        for axis, s in enumerate(strides, start=2):
-            if s > 1:
-                # s - 1 zeros after each element but the last.
-                lead, size, after = x.shape[:axis], x._sizes[axis], x.shape[axis + 1 :]
-                spread = x.reshape(*lead, size, 1, *after).pad(
-                    [(0, s - 1) if at == axis + 1 else (0, 0) for at in range(x.ndim + 1)]
-                )
-                x = spread.reshape(*lead, size * s, *after)._window(axis, 0, size * s - s + 1)
+        for axis, step in enumerate(strides, start=2):
+            x = x._spread(axis, step)
         around = [
             (d * (k - 1) - before, d * (k - 1) - after + more)
             for k, d, (before, after), more in zip(
@@ -177,6 +176,16 @@ class Convolution(Linear):
         ]
         x = x.pad([(0, 0), (0, 0), *around])
         return x.conv2d(w, bias, groups=groups, dilation=dilations)
+
+    def _spread(self, axis: int, step: int) -> Self:
+        """step - 1 zeros after each element of an axis but the last."""
+        if step <= 1:
+            return self
+        lead, size, after = self.shape[:axis], self._sizes[axis], self.shape[axis + 1 :]
+        spread = self.reshape(*lead, size, 1, *after).pad(
+            [(0, step - 1) if at == axis + 1 else (0, 0) for at in range(self.ndim + 1)]
+        )
+        return spread.reshape(*lead, size * step, *after)._window(axis, 0, size * step - step + 1)
 
     # pooling
 
