@@ -36,7 +36,7 @@ def turn_loads(ast: UOp, target: Target) -> UOp:
     new: dict[UOp, UOp] = {}
     for rows in groups.values():
         for run in _runs(rows):
-            for part in _cut(run, rows[run[0]].dtype.lanes, target):
+            for part in _cut(run, rows[run[0]].dtype.lanes):
                 new |= _turned([rows[place] for place in part])
     return ast.substitute(new)
 
@@ -77,21 +77,22 @@ def _runs(rows: dict[int, UOp]) -> Iterator[list[int]]:
     yield run
 
 
-def _cut(run: list[int], lanes: int, target: Target) -> Iterator[list[int]]:
-    """Parts of a run that are one vector a lane: powers of two, or what a mask makes one."""
-    while len(run) >= LEAST_ROWS:
-        count = min(1 << (len(run).bit_length() - 1), lanes)
-        if target.has_mask and count < len(run) < 2 * count <= lanes:
-            count = len(run)
-        yield run[:count]
-        run = run[count:]
+def _cut(run: list[int], lanes: int) -> Iterator[list[int]]:
+    """Parts of a run that are one vector a lane; the last two may overlap, as a mask costs more."""
+    count = min(1 << (len(run).bit_length() - 1), lanes)
+    if count < LEAST_ROWS:
+        return
+    for first in range(0, len(run) - count + 1, count):
+        yield run[first : first + count]
+    if len(run) % count:
+        yield run[-count:]
 
 
 def _turned(rows: Sequence[UOp]) -> dict[UOp, UOp]:
     """The rows of a tile as they are picked from the vectors of its lanes."""
     dtype = rows[0].dtype
-    count = 1 << (len(rows) - 1).bit_length()
-    loads = [_lane(load, len(rows), count) for load in rows[0].src]
+    count = len(rows)
+    loads = [load.replace(dtype=load.dtype.vec(count)) for load in rows[0].src]
     together = dtype.lanes // count
     vectors = [
         _joined(loads[place : place + together], dtype) for place in range(0, len(loads), together)
@@ -99,16 +100,7 @@ def _turned(rows: Sequence[UOp]) -> dict[UOp, UOp]:
     for _ in range(count.bit_length() - 1):
         pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
         vectors = [_unzipped(a, b, side) for side in range(2) for a, b in pairs]
-    return dict(zip(rows, vectors, strict=False))
-
-
-def _lane(load: UOp, rows: int, count: int) -> UOp:
-    """The rows of one lane as a vector of `count`."""
-    dtype = load.dtype.vec(count)
-    if rows == count:
-        return UOp(Ops.LOAD, dtype, load.src, load.arg)
-    gate = UOp.stack(UOp.const(dtypes.bool, row < rows) for row in range(count))
-    return UOp(Ops.LOAD, dtype, (*load.src, UOp.const(dtype, 0), gate), load.arg)
+    return dict(zip(rows, vectors, strict=True))
 
 
 def _joined(parts: Sequence[UOp], dtype: DType) -> UOp:

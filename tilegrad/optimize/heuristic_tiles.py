@@ -31,6 +31,8 @@ _OFTEN = 64
 _PER_VECTOR = {1: 1.35, 2: 1.0, 3: 1.03}
 # So many accumulators hide that a step of the fold waits for the one before.
 _BUSY = 8
+# A fold of so few steps is written out.
+_SHORT = 4
 # The share of the second cache that a panel may take.
 _PANEL = 5 / 8
 
@@ -61,6 +63,7 @@ class Tiler(Shaper):
         written = self.write_rows(reuse.rows, vectors, overlaps=not is_copied)
         if written * vectors < _BUSY:
             self.write_beside(written * vectors, fold)
+        self.write_short_folds()
         if not is_large and (not is_strided or reuse.windows is not None):
             return
         for loop, inside in reuse.cuts:
@@ -75,6 +78,15 @@ class Tiler(Shaper):
             self.pack(reuse.stages, panel, least, is_whole=not is_again)
         if reuse.windows is not None:
             self.stage_window(reuse.windows, is_whole=len(reuse.rows) > 1)
+
+    def write_short_folds(self) -> None:
+        """Write out folds of few steps beside the tile's, such as the window of a pooling: their
+        elements are neighbours along the rows, and are loaded as these are.
+        """
+        folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+        short = [fold for fold in folds if prod(part.vmax + 1 for part in fold.src[1:]) <= _SHORT]
+        for loop in [part for fold in short for part in fold.src[1:]]:
+            self.move(OptOps.UNROLL, loop, 0)
 
     def is_strided(self, reuse: Reuse) -> bool:
         """Whether the operand that the lanes move lies apart along them: an element of it that is
