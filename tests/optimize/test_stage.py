@@ -9,8 +9,9 @@ import pytest
 
 from tests.schedule import plans
 from tilegrad import Device, Tensor
-from tilegrad.base.dtype import Pointer
+from tilegrad.base.dtype import Pointer, dtypes
 from tilegrad.engine.pipeline import binary_of, compile_kernel
+from tilegrad.engine.stages import to_program
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.heuristic import heuristic
@@ -276,3 +277,18 @@ def test_few_vectors_of_a_window_are_written_out() -> None:
     shaped = apply_opts(ast, [Opt(OptOps.STAGE, 0, 1)], Device["CPU"].target)
     (nest,) = [node for node in shaped.toposort() if node.op is Ops.END]
     assert [part.arg[1] for part in nest.src[1:] if part.arg[1] is not Axis.UPCAST] == [Axis.STAGE]
+
+
+def test_what_lanes_read_is_packed_by_vectors() -> None:
+    """The gradient of a first layer: few rows, and beside them no second part of the lanes."""
+    target = Device["CPU"].target
+    if not target.has_mask:
+        pytest.skip("vectors of this processor take no gate per lane")
+    x, g = Tensor.empty(512, 1, 28, 28).realize(), Tensor.empty(512, 32, 24, 24).realize()
+    w = Tensor.empty(32, 1, 5, 5).realize()
+    (found,) = x.conv2d(w).gradient(w, gradient=g)
+    _, program = to_program(kernel_of(found), target, None)
+    stores = [node for node in program if node.op is Ops.STORE]
+    packed = [node.src[2].dtype.lanes for node in stores if node.src[0].op is Ops.DEFINE_LOCAL]
+    assert packed
+    assert set(packed) == {target.lanes_of(dtypes.float32)}

@@ -62,7 +62,7 @@ class Tiler(Shaper):
         vectors = max(step // width, 1)
         written = self.write_rows(reuse.rows, vectors, overlaps=not is_copied)
         if written * vectors < _BUSY:
-            self.write_beside(written * vectors, fold)
+            self.write_beside(written * vectors, reuse)
         self.write_short_folds()
         if not is_large and (not is_strided or reuse.windows is not None):
             return
@@ -147,12 +147,14 @@ class Tiler(Shaper):
                 written *= rows
         return written
 
-    def write_beside(self, vectors: int, fold: UOp) -> None:
+    def write_beside(self, vectors: int, reuse: Reuse) -> None:
         """Beside a tile of so few vectors that each step of the fold waits for the one before, some
-        of another axis, whether or not they share what they read.
+        of another axis, whether or not they share what they read; but more of what is packed would
+        part its lanes.
         """
         most = int(self.target.registers * ACCUMULATORS) // vectors
-        for loop in reversed(self.outputs()):
+        packed = operand(self.ast, reuse.stages).ranges if reuse.stages is not None else ()
+        for loop in reversed([part for part in self.outputs() if part not in packed]):
             extent = loop.src[0].divisor
             count = next((n for n in range(min(most, extent), 1, -1) if extent % n == 0), 1)
             if count > 1 and self.move(OptOps.UPCAST, loop, count):
