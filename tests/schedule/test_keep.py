@@ -32,6 +32,10 @@ def scratch(ast: UOp | None) -> list[int]:
     return sorted(pointer.size for pointer in pointers)
 
 
+def side(rows: int = 64) -> Tensor:
+    return Tensor.empty(rows, 64)
+
+
 def scores() -> Tensor:
     return heads() @ heads().transpose(1, 2) * 0.125
 
@@ -57,11 +61,11 @@ def test_any_row_between_two_products_is_kept() -> None:
             lambda s: (s / s.square().sum(2, keepdim=True).sqrt()) @ heads()
         )(scores()),
         "largest": scores().maximum(0).transpose(1, 2) @ heads(),
-        "three": (scores().relu() @ heads()).relu() @ Tensor.empty(SIZE, 48),
+        "three": ((Tensor.empty(512, 16) @ side(16)).relu() @ side()).relu() @ side(),
         "least of sums": ((heads().unsqueeze(2) + heads().unsqueeze(1)).min(3).exp() @ heads()),
     }
     for name, result in found.items():
-        schedule = plan(result, target=replace(NEAR, cache_bytes=(8 << 10, 256 << 10, 64 << 10)))
+        schedule = plan(result, target=replace(NEAR, cache_bytes=(8 << 10, 64 << 10, 64 << 10)))
         assert len(kernels(schedule)) == 1, name
 
 
@@ -79,9 +83,11 @@ def test_what_does_not_pay_is_refused() -> None:
         return len(kernels(plan(q.scaled_dot_product_attention(k, v), target=target)))
 
     assert count(NEAR) == 1
-    # Scores that the last cache holds; keys and values that the second one does not; no vectors.
-    assert count(replace(NEAR, cache_bytes=(8 << 10, 256 << 10, 2 << 20))) == 3
-    assert count(replace(NEAR, cache_bytes=(8 << 10, 32 << 10, 256 << 10))) > 1
+    # What the second cache holds is read once by a product that has it for itself.
+    assert count(replace(NEAR, cache_bytes=(8 << 10, 1 << 20, 2 << 20)), size=64) == 2
+    # No room for rows, or for what they pass over; no vectors.
+    assert count(replace(NEAR, cache_bytes=(4 << 10, 4 << 10, 256 << 10))) == 3
+    assert count(replace(NEAR, cache_bytes=(8 << 10, 40 << 10, 256 << 10)), size=128) > 1
     assert count(replace(NEAR, vector_bytes=0)) == 3
     # Few rows for a matrix; scratch that all lanes of a block would have to share.
     assert count(NEAR, length=24) == 3

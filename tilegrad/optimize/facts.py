@@ -26,6 +26,7 @@ __all__ = [
     "parameters_of",
     "power_below",
     "power_in",
+    "steps_of",
     "stores",
     "stride",
 ]
@@ -48,13 +49,15 @@ def heaviest(folds: list[UOp]) -> UOp | None:
     """The fold that does nearly all the work, if one does."""
     if not folds:
         return None
-    work = {fold: int(prod(part.vmax + 1 for part in _loops_of_fold(fold))) for fold in folds}
+    work = {fold: steps_of(fold) for fold in folds}
     heavy = max(folds, key=work.__getitem__)
     return heavy if 8 * (sum(work.values()) - work[heavy]) <= work[heavy] else None
 
 
-def _loops_of_fold(fold: UOp) -> set[UOp]:
-    return {*fold.ranges, *(part for part in fold.src[1:] if part.op is Ops.RANGE)}
+def steps_of(fold: UOp) -> int:
+    """How many values a fold combines, over all its results."""
+    loops = {*fold.ranges, *(part for part in fold.src[1:] if part.op is Ops.RANGE)}
+    return int(prod(part.vmax + 1 for part in loops))
 
 
 def stores(ast: UOp) -> list[UOp]:

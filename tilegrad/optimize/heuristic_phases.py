@@ -9,8 +9,8 @@ packed once for all blocks.
 from __future__ import annotations
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.facts import WORTH_STAGING, stores, stride
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize.facts import WORTH_STAGING, steps_of, stores, stride
 from tilegrad.optimize.heuristic_tiles import Tiler
 from tilegrad.optimize.opt import OptOps
 from tilegrad.optimize.reuse import Reuse, find_reuse
@@ -32,7 +32,7 @@ class Phaser(Tiler):
         nests = self.nests()
         if not nests or not folds or not self.target.has_vectors:
             return False
-        steps = {fold: _steps(fold) for fold in folds}
+        steps = {fold: steps_of(fold) for fold in folds}
         heavy = [fold for fold in folds if steps[fold] > max(steps.values()) * _LIGHT]
         closed = {part for nest in nests for part in nest.src[1:]}
         for row in reversed([part for part in self.around(nests) if part not in closed]):
@@ -131,8 +131,3 @@ class Phaser(Tiler):
                 self.stage(name_of_side(self.ast, fold, place), around[-1] if around else None)
             elif side.op is not Ops.LOAD or len(side.src) == 4:
                 self.stage(name_of_side(self.ast, fold, place), row)
-
-
-def _steps(fold: UOp) -> int:
-    loops = {*fold.ranges, *(part for part in fold.src[1:] if part.op is Ops.RANGE)}
-    return int(prod(part.vmax + 1 for part in loops))

@@ -10,7 +10,15 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.facts import LONG, WORTH_THREADS, heaviest, padded_to, stores, stride
+from tilegrad.optimize.facts import (
+    LONG,
+    WORTH_THREADS,
+    heaviest,
+    padded_to,
+    steps_of,
+    stores,
+    stride,
+)
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes, running_loops
 from tilegrad.optimize.opts import apply_opt
 from tilegrad.target import Target
@@ -142,10 +150,12 @@ class Shaper:
             for part in loop_order(self.ast)
             if part.arg[1] is Axis.LOOP and part.src[0].op is Ops.CONST
         ]
-        work, wanted = self.work(), self.chunks()
+        wanted = self.chunks()
         if wanted < 2:
             return
         folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+        # Of several phases, the longest.
+        work = max(map(steps_of, folds), default=self.work())
         if (heavy := heaviest(folds)) is not None:
             # What does little of the work may be done again.
             folds = [heavy]

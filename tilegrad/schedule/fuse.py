@@ -20,7 +20,7 @@ from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.cost import elements, extent_product, flops_of, nbytes
 from tilegrad.schedule.index import Held, KernelBuilder, maximum_shape
-from tilegrad.schedule.keep import has_use_for_rows, is_worth_keeping, place_of
+from tilegrad.schedule.keep import is_worth_keeping, place_of
 from tilegrad.schedule.loop import memory_below
 from tilegrad.schedule.reason import Reason
 from tilegrad.target import Target
@@ -555,10 +555,11 @@ def _keep(
     more than the kernel's own ranges; the kernel's axes that it shares, or None where that cannot
     be or does not pay.
     """
-    if kernel not in traces or not is_worth_keeping(value, target):
+    if kernel not in traces:
         return None
     builder, outputs, _ = traces[kernel]
-    place = place_of(value, builder.reads.get(value, []), outputs)
+    uses = builder.reads.get(value, [])
+    place = place_of(value, uses, outputs)
     if place is None or extent_product(place.outer) < _least_parallel(target):
         return None
     shared = frozenset(outputs.index(part) for part in place.outer)
@@ -566,7 +567,8 @@ def _keep(
         return None
     held = fusion.held.setdefault(kernel, {})
     held[value] = Held(place.shared, len(held))
-    if has_use_for_rows(_trace(kernel, fusion).element, place, target):
+    passes = 1 + len(set(uses))
+    if is_worth_keeping(value, passes, _trace(kernel, fusion).element, place, target):
         return shared
     del held[value]
     return None

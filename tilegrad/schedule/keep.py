@@ -22,17 +22,21 @@ from tilegrad.ir.uop import UOp
 from tilegrad.schedule.cost import extent_product, nbytes
 from tilegrad.target import Target
 
-__all__ = ["Place", "has_use_for_rows", "is_worth_keeping", "place_of"]
+__all__ = ["Place", "is_worth_keeping", "place_of"]
 
 # So many rows are computed at once; what they share is packed, which takes a few times as many.
 _ROWS = 8
 _MANY_ROWS = 32
-# Shares of the second cache: what all rows pass over, and what is kept of some rows.
-_PASSED_OVER = 5 / 8
-_KEPT = 1 / 4
-# A value smaller than this share of the last cache comes back from there about as fast as it is
-# computed.
-_WORTH_KEEPING = 1 / 4
+# In second caches: what all rows pass over (the last cache gives a tile of eight rows that much in
+# time), and what is kept of some rows.
+_PASSED_OVER = 2
+_KEPT = 1 / 2
+# Cycles for a byte that comes from the second cache, the last one, or memory.
+_BYTE = (1 / 48, 1 / 20, 1 / 8)
+# What the folds lose as a share, as they pass over whole matrices, not over panels of these; and
+# cycles to pack an element, which each chunk of rows does for itself.
+_LOST = 0.07
+_PACKED = 1.5
 # From so many steps on, a fold is worth a tile of registers; and folds that have fewer than this
 # share of the largest one's need none.
 _WORTH_A_TILE = 1 << 18
@@ -69,38 +73,45 @@ def place_of(value: UOp, uses: Sequence[tuple[UOp, ...]], outputs: Sequence[UOp]
     return Place(shared, outer)
 
 
-def is_worth_keeping(value: UOp, target: Target) -> bool:
-    """Whether a round trip of `value` through memory is what takes time."""
+def is_worth_keeping(value: UOp, passes: int, element: UOp, place: Place, target: Target) -> bool:
+    """Whether a kernel that stores `element`, with `value` already kept in scratch, takes less time
+    than one that reads it from memory, which with writing it is `passes` times.
+    """
     if target.has_locals or not target.has_vectors or len(target.cache_bytes) < 2:
         return False
-    return nbytes(value) >= _WORTH_KEEPING * target.cache_bytes[-1]
-
-
-def has_use_for_rows(element: UOp, place: Place, target: Target) -> bool:
-    """Whether a kernel that stores `element`, with what it keeps in scratch already in there, uses
-    again what each few rows of one of the ranges `place.outer` pass over.
-    """
     nodes = element.toposort()
     folds = _heavy([node for node in nodes if node.op is Ops.REDUCE])
     kept = sum(_size(node) for node in nodes if node.op is Ops.DEFINE_LOCAL)
-    cache = target.cache_bytes[1]
-    if not folds or _ROWS * kept > _KEPT * cache:
+    second, last = target.cache_bytes[1], target.cache_bytes[-1]
+    if not folds or _ROWS * kept > _KEPT * second:
         return False
     if any(_has_dot_unit(fold, target) for fold in folds) or not _fill_along_memory(nodes):
         return False
+    size = nbytes(value)
+    saved = size * passes * _BYTE[(size > second) + (size > last // 2)]
     for row in place.outer:
         still = [_unmoved(fold, row, target) for fold in folds]
-        if row.src[0].op is Ops.CONST and row.vmax + 1 >= _MANY_ROWS and all(still):
-            loads = {load for found in still for load in found}
-            passed = sum(_reach(load, place.outer) for load in loads)
-            if passed <= _PASSED_OVER * cache:
-                return True
+        if row.src[0].op is not Ops.CONST or row.vmax + 1 < _MANY_ROWS or not all(still):
+            continue
+        passed = {load: _reach(load, place.outer) for found in still for load in found}
+        apart = extent_product(place.outer) // (row.vmax + 1)
+        chunks = target.threads if apart < target.threads // 2 else 1
+        steps = sum(_steps(fold) / (2 * target.lanes_of(fold.dtype)) for fold in folds)
+        packed = _PACKED * (chunks - 1) * sum(passed.values())
+        lost = _LOST * steps + packed
+        nearer = sum(count * load.dtype.itemsize for load, count in passed.items())
+        if nearer <= _PASSED_OVER * second and saved > lost:
+            return True
     return False
+
+
+def _steps(fold: UOp) -> int:
+    return extent_product({*fold.ranges, *fold.src[1:]})
 
 
 def _heavy(folds: list[UOp]) -> list[UOp]:
     """The folds that do the work, if there is enough of it."""
-    steps = {fold: extent_product({*fold.ranges, *fold.src[1:]}) for fold in folds}
+    steps = {fold: _steps(fold) for fold in folds}
     most = max(steps.values(), default=0)
     return [fold for fold in folds if steps[fold] > most * _LIGHT] if most >= _WORTH_A_TILE else []
 
@@ -131,8 +142,8 @@ def _unmoved(fold: UOp, row: UOp, target: Target) -> list[UOp]:
 
 
 def _reach(load: UOp, outer: Iterable[UOp]) -> int:
-    """Bytes that are loaded within one iteration of the ranges `outer`."""
-    return load.dtype.itemsize * extent_product(load.ranges.difference(outer))
+    """Elements that are loaded within one iteration of the ranges `outer`."""
+    return extent_product(load.ranges.difference(outer))
 
 
 def _size(memory: UOp) -> int:
