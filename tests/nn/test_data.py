@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilegrad import Tensor, nn
-from tilegrad.base.errors import ConfigError, DataError, ShapeError
+from tilegrad.base.errors import ConfigError, DataError, IndexBoundsError, ShapeError
 
 DataLoader = nn.data.DataLoader
 
@@ -98,3 +98,52 @@ def test_what_is_no_data_set() -> None:
         nn.data.TensorDataset(np.ones(2), np.ones(3))
     with pytest.raises(ShapeError, match="add up to 5, not 3"):
         nn.data.random_split(range(3), [5])
+
+
+def test_samplers() -> None:
+    """A round draws anew, by the seed and the round's number."""
+    drawn = nn.data.RandomSampler(range(50), seed=1)
+    first, second = list(drawn), list(drawn)
+    assert sorted(first) == sorted(second) == list(range(50))
+    assert first != second
+    assert list(nn.data.RandomSampler(range(50), seed=1)) == first
+    assert len(list(nn.data.RandomSampler(range(3), num_samples=8))) == 8
+    many = list(nn.data.WeightedRandomSampler([1.0, 3.0], 4000, seed=0))
+    assert abs(sum(many) / 4000 - 0.75) < 0.03
+    assert sorted(nn.data.WeightedRandomSampler([1.0, 0.0, 2.0], 2, replacement=False)) == [0, 2]
+    with pytest.raises(ConfigError, match="WeightedRandomSampler: 2 of 1 positive weights"):
+        nn.data.WeightedRandomSampler([1.0, 0.0], 2, replacement=False)
+
+
+def test_processes_share_one_order() -> None:
+    samplers = [nn.data.DistributedSampler(range(10), 3, rank, seed=5) for rank in range(3)]
+    for epoch in (0, 1):
+        parts = []
+        for sampler in samplers:
+            sampler.set_epoch(epoch)
+            parts.append(list(sampler))
+        assert {len(part) for part in parts} == {4}
+        assert set().union(*parts) == set(range(10))
+
+
+def test_batches_by_a_sampler_and_of_a_stream() -> None:
+    batches = nn.data.BatchSampler(nn.data.SequentialSampler(range(5)), 2, drop_last=True)
+    loader = nn.data.DataLoader(range(5), batch_sampler=batches)
+    assert ([batch.tolist() for batch in loader], len(loader)) == ([[0, 1], [2, 3]], 2)
+    with pytest.raises(ConfigError, match="batch_sampler stands for batch_size"):
+        nn.data.DataLoader(range(5), 2, batch_sampler=batches)
+    stream = nn.data.ChainDataset([range(3), range(2)])
+    found = [batch.tolist() for batch in nn.data.DataLoader(stream, 2, drop_last=True)]
+    assert found == [[0, 1], [2, 0]]
+    with pytest.raises(ConfigError, match="the order of an IterableDataset is its own"):
+        nn.data.DataLoader(stream, shuffle=True)
+
+
+def test_sets_of_sets() -> None:
+    both = nn.data.TensorDataset(Tensor([1, 2])) + nn.data.TensorDataset(Tensor([3]))
+    assert [int(both[place][0]) for place in (0, 2, -1)] == [1, 3, 3]
+    with pytest.raises(IndexBoundsError, match="ConcatDataset: no item 3 of 3"):
+        both[3]
+    with pytest.raises(ShapeError, match=r"StackDataset: lengths differ, or there are none: \[1"):
+        nn.data.StackDataset([1], [2, 3])
+    assert [len(part) for part in nn.data.random_split(range(11), [0.5, 0.3, 0.2])] == [6, 3, 2]

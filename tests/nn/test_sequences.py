@@ -14,6 +14,7 @@ import pytest
 
 from tilegrad import Tensor, nn
 from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.nn.utils import rnn
 
 Array = npt.NDArray[Any]
 
@@ -233,3 +234,50 @@ def test_pytorch_agrees(norm_first: bool) -> None:
         if isinstance(expected, tuple):
             expected, found = expected[0], found[0]
         np.testing.assert_allclose(found.numpy(), expected.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "lengths"),
+    [("LSTM", [5, 6]), pytest.param("RNN", [3, 2, 1], marks=pytest.mark.nightly)],
+)
+def test_packed_sequences_run_as_each_alone(kind: str, lengths: list[int]) -> None:
+    """In both directions, in any order, as a loop or written out."""
+    Tensor.manual_seed(1)
+    layer = getattr(nn, kind)(2, 3, bidirectional=True)
+    rows = [Tensor.randn(length, 2).realize() for length in lengths]
+    made, end = layer(rnn.pack_sequence(rows, enforce_sorted=False))
+    ends = list(end) if kind == "LSTM" else [end]
+    for place, (ours, row) in enumerate(zip(rnn.unpack_sequence(made), rows, strict=True)):
+        output, last = layer(row)
+        np.testing.assert_allclose(ours.numpy(), output.numpy(), atol=1e-5)
+        for all_ends, one in zip(ends, list(last) if kind == "LSTM" else [last], strict=True):
+            np.testing.assert_allclose(all_ends[:, place].numpy(), one.numpy(), atol=1e-5)
+
+
+def test_what_stands_beyond_a_length_has_no_part() -> None:
+    """Neither in values nor in gradients, whatever it is."""
+    layer: Any = nn.RNN(2, 3)
+    found = []
+    for beyond in (0.0, 100.0):
+        x = np.full((6, 2, 2), beyond, np.float32)
+        x[:5, 0], x[:2, 1] = numbers(5, 2, seed=1), numbers(2, 2, seed=2)
+        packed = rnn.pack_padded_sequence(Tensor(x), [5, 2])
+        made, _ = layer(packed)
+        found.append(made.data.square().sum().gradient(layer.weight_hh_l0)[0].numpy())
+    assert np.abs(found[0]).max() > 0
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_what_cannot_be_packed() -> None:
+    x = Tensor.zeros(4, 2, 3)
+    with pytest.raises(ShapeError, match=r"lengths \[2, 3\] do not fall"):
+        rnn.pack_padded_sequence(x, [2, 3])
+    with pytest.raises(ShapeError, match=r"lengths \[5, 1\] of 2 sequences of 4 steps"):
+        rnn.pack_padded_sequence(x, [5, 1])
+    packed = rnn.pack_padded_sequence(x, [3, 2])
+    assert packed.batch_sizes.tolist() == [2, 2, 1]
+    with pytest.raises(ShapeError, match="total_length 2, the longest has 3"):
+        rnn.pad_packed_sequence(packed, total_length=2)
+    padded, lengths = rnn.pad_packed_sequence(packed, padding_value=-1.0, total_length=5)
+    assert (padded.shape, lengths.tolist()) == ((5, 2, 3), [3, 2])
+    assert padded[:, 1, 0].tolist() == [0.0, 0.0, -1.0, -1.0, -1.0]

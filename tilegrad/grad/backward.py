@@ -17,6 +17,7 @@ from tilegrad.grad.loops import LOOPS, loop_gradients
 from tilegrad.grad.regions import Region, has_regions, moved, region_of, waiting_copy
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, device_of, filled
 from tilegrad.grad.sums import sum_axes
+from tilegrad.grad.watched import seen
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort, toposort_over
 
@@ -69,6 +70,8 @@ def pullback(
         gradient = flow.get(node)
         if node not in through:
             continue
+        if gradient is not None:
+            gradient = flow[node] = seen(node, gradient, through)
         if node in found:
             regions.reach(found[node], gradient, flow, through)
             continue

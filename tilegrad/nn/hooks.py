@@ -1,5 +1,5 @@
-"""Functions that run before or after a module's call: to look at what goes in and comes out, or to
-change it.
+"""Functions that run before or after a module's call, or with its gradients: to look at what goes
+in and comes out, or to change it.
 """
 
 from __future__ import annotations
@@ -8,32 +8,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from tilegrad.nn.backward_hooks import call_watched
+from tilegrad.tensor.watching import RemovableHandle
+
 __all__ = ["Hooks", "RemovableHandle", "hooked"]
-
-
-class RemovableHandle:
-    """What registering a hook gives: `remove()` takes the hook out again, once or more often. As a
-    context it does so at the end of the block.
-
-    >>> layer, seen = nn.Linear(2, 3), []
-    >>> with layer.register_forward_hook(lambda module, args, output: seen.append(output.shape)):
-    ...     y = layer(Tensor.ones(1, 2))
-    >>> y = layer(Tensor.ones(1, 2)); seen
-    [(1, 3)]
-    """
-
-    def __init__(self, hooks: dict[int, Any], key: int):
-        self._hooks, self._key = hooks, key
-
-    def remove(self) -> None:
-        """Take the hook out."""
-        self._hooks.pop(self._key, None)
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.remove()
 
 
 class Hooks:
@@ -42,13 +20,32 @@ class Hooks:
     def __init__(self) -> None:
         self._before: dict[int, tuple[Callable[..., Any], bool]] = {}
         self._after: dict[int, tuple[Callable[..., Any], bool]] = {}
+        self._backward_before: dict[int, tuple[Callable[..., Any], bool]] = {}
+        self._backward: dict[int, tuple[Callable[..., Any], bool]] = {}
         self._made = 0
 
     def add(
         self, function: Callable[..., Any], is_before: bool, prepend: bool, with_kwargs: bool
     ) -> RemovableHandle:
         """Take in a hook, at the end, or in front with `prepend`."""
-        held = self._before if is_before else self._after
+        return self._held(
+            self._before if is_before else self._after, function, prepend, with_kwargs
+        )
+
+    def add_backward(
+        self, function: Callable[..., Any], is_before: bool, prepend: bool
+    ) -> RemovableHandle:
+        """Take in a hook on gradients, at the end, or in front with `prepend`."""
+        held = self._backward_before if is_before else self._backward
+        return self._held(held, function, prepend, False)
+
+    def _held(
+        self,
+        held: dict[int, tuple[Callable[..., Any], bool]],
+        function: Callable[..., Any],
+        prepend: bool,
+        with_kwargs: bool,
+    ) -> RemovableHandle:
         others = dict(held)
         self._made += 1
         if prepend:
@@ -67,7 +64,14 @@ class Hooks:
                 args, options = new
             elif new is not None:
                 args = new if isinstance(new, tuple) else (new,)
-        output = call(*args, **options)
+        if self._backward or self._backward_before:
+            before, after = (
+                [function for function, _ in held.values()]
+                for held in (self._backward_before, self._backward)
+            )
+            output = call_watched(call, module, args, options, before, after)
+        else:
+            output = call(*args, **options)
         for function, with_kwargs in list(self._after.values()):
             given = (args, options) if with_kwargs else (args,)
             new = function(module, *given, output)

@@ -130,6 +130,44 @@ class Module:
         self._hooks = self._hooks or Hooks()
         return self._hooks.add(hook, False, prepend, with_kwargs)
 
+    def register_full_backward_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call hook(module, grad_input, grad_output) whenever gradients flow through a call of this
+        module: tuples of the gradients of its positional float tensors and of its outputs, None
+        where none flows. What it gives, unless None, takes the place of the gradient of an only
+        input.
+
+        Hooks run as the graph of the gradient is made: gradients are lazy tensors. The module is
+        called on copies of its inputs.
+
+        >>> layer, seen = nn.Linear(2, 3), []
+        >>> def hook(module, grad_input, grad_output):
+        ...     seen.append(grad_output[0].shape)
+        ...     return (grad_input[0].zeros_like(),)
+        >>> handle = layer.register_full_backward_hook(hook)
+        >>> x = Tensor([[1.0, 2.0]])
+        >>> layer(x).sum().gradient(x)[0].tolist(), seen
+        ([[0.0, 0.0]], [(1, 3)])
+        """
+        self._hooks = self._hooks or Hooks()
+        return self._hooks.add_backward(hook, False, prepend)
+
+    def register_full_backward_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call hook(module, grad_output) before the gradient goes into a call of this module. What
+        it gives, unless None, takes the place of the gradient of an only output.
+
+        >>> layer = nn.Identity()
+        >>> handle = layer.register_full_backward_pre_hook(lambda module, grads: (grads[0] * 3,))
+        >>> x = Tensor([1.0])
+        >>> layer(x).sum().gradient(x)[0].item()
+        3.0
+        """
+        self._hooks = self._hooks or Hooks()
+        return self._hooks.add_backward(hook, True, prepend)
+
     # modes
 
     @property

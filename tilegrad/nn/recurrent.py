@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn.checks import check_size, positive
 from tilegrad.nn.module import Module
+from tilegrad.nn.utils.rnn import PackedSequence
 from tilegrad.tensor.core import describe
 from tilegrad.tensor.loops import scan
 from tilegrad.tensor.sizes import here, show_shape
@@ -134,7 +135,8 @@ class RNN(Module):
     `batch_first`, or (T, input_size), to the states of the last layer, (T, N, D * hidden_size), and
     the last states, (D * num_layers, N, hidden_size); D is 2 if `bidirectional`, else 1.
 
-    In training, `dropout` of the elements between two layers are 0.
+    In training, `dropout` of the elements between two layers are 0. A `PackedSequence` gives one,
+    and the states with which each sequence ended.
 
     Raises ShapeError for an input or state of another shape.
 
@@ -178,7 +180,9 @@ class RNN(Module):
     def _suffixes(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"][: 2 if self.bidirectional else 1]
 
-    def __call__(self, x: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
+    def __call__(self, x: Any, hx: Any = None) -> tuple[Any, Any]:
+        if isinstance(x, PackedSequence):
+            return self._packed(x, hx)
         name = type(self).__name__
         if x.ndim not in (2, 3):
             raise ShapeError(
@@ -192,7 +196,36 @@ class RNN(Module):
             x = x.unsqueeze(1)
         elif self.batch_first:
             x = x.transpose(0, 1)
-        first = self._first_states(x, hx, is_single)
+        x, ends = self._layers(x, self._first_states(x, hx, is_single), None)
+        if is_single:
+            x, ends = x.squeeze(1), [end.squeeze(1) for end in ends]
+        elif self.batch_first:
+            x = x.transpose(0, 1)
+        return x, ends[0] if len(ends) == 1 else tuple(ends)
+
+    def _packed(self, packed: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
+        """Over padded sequences, longest first; a state stays where its sequence has ended."""
+        x = packed.padded()
+        check_size(type(self).__name__, "features", x, -1, self.input_size)
+        order, back = packed.sorted_indices, packed.unsorted_indices
+        given = hx
+        if hx is not None and order is not None:
+            states = [hx] if isinstance(hx, Tensor) else list(hx)
+            given = [state.index_select(1, order) for state in states]
+        lengths = Tensor(packed.lengths, dtype="int32", device=x.device)
+        step = Tensor.arange(x._sizes[0], device=x.device).unsqueeze(1)
+        is_there = (step < lengths).unsqueeze(-1)
+        made, ends = self._layers(x, self._first_states(x, given, False), is_there)
+        if back is not None:
+            ends = [end.index_select(1, back) for end in ends]
+        return packed.packed_like(made), ends[0] if len(ends) == 1 else tuple(ends)
+
+    def _layers(
+        self, x: Tensor, first: list[Tensor], is_there: Tensor | None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The states of the last layer, (T, N, D * hidden), and the last states of all; `is_there`
+        (T, N, 1) tells which steps sequences have.
+        """
         last: list[tuple[Tensor, ...]] = []
         for layer in range(self.num_layers):
             if layer and self.dropout and self.training:
@@ -201,16 +234,11 @@ class RNN(Module):
             ways = []
             for back, suffix in enumerate(self._suffixes(layer)):
                 states = tuple(part[len(last)] for part in first)
-                outputs, state = self._run(x, suffix, states, bool(back))
+                outputs, state = self._run(x, suffix, states, bool(back), is_there)
                 ways.append(outputs)
                 last.append(state)
             x = ways[0] if len(ways) == 1 else ways[0].cat(ways[1], dim=-1)
-        ends = [Tensor.stack(*parts) for parts in zip(*last, strict=True)]
-        if is_single:
-            x, ends = x.squeeze(1), [end.squeeze(1) for end in ends]
-        elif self.batch_first:
-            x = x.transpose(0, 1)
-        return x, ends[0] if len(ends) == 1 else tuple(ends)
+        return x, [Tensor.stack(*parts) for parts in zip(*last, strict=True)]
 
     def _first_states(self, x: Tensor, hx: Any, is_single: bool) -> list[Tensor]:
         count = self.num_layers * (2 if self.bidirectional else 1)
@@ -231,31 +259,36 @@ class RNN(Module):
         return given
 
     def _run(
-        self, x: Tensor, suffix: str, state: tuple[Tensor, ...], is_back: bool
+        self,
+        x: Tensor,
+        suffix: str,
+        state: tuple[Tensor, ...],
+        is_back: bool,
+        is_there: Tensor | None,
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """All steps of one layer in one direction: the states (T, N, hidden), and the last."""
         weight_ih, weight_hh = (getattr(self, f"weight_{part}{suffix}") for part in ("ih", "hh"))
         bias_ih, bias_hh = (getattr(self, f"bias_{part}{suffix}", None) for part in ("ih", "hh"))
         gates = x.linear(weight_ih.T, bias_ih)
-        step = _STEP[self.kind]
-        if not gates._has_elements():
-            # One step of all times at once has the shape, and hangs on the weights.
+        rows = gates if is_there is None else (gates, is_there)
+
+        def one(state: tuple[Tensor, ...], row: Any) -> tuple[tuple[Tensor, ...], Tensor]:
+            gate, is_open = (row, None) if is_there is None else row
             hidden = state[0].linear(weight_hh.T, bias_hh)
-            return step(gates, hidden, state, self.nonlinearity)[0], state
+            made = _STEP[self.kind](gate, hidden, state, self.nonlinearity)
+            if is_open is not None:
+                made = tuple(is_open.where(new, old) for new, old in zip(made, state))
+            return made, made[0]
+
         if x._sizes[0] > _MOST_WRITTEN_OUT:
-
-            def one(state: tuple[Tensor, ...], row: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-                state = step(row, state[0].linear(weight_hh.T, bias_hh), state, self.nonlinearity)
-                return state, state[0]
-
-            state, stacked = scan(one, state, gates, reverse=is_back)
+            state, stacked = scan(one, state, rows, reverse=is_back)
             return stacked, state
         steps = range(x._sizes[0])
         outputs = []
         for t in reversed(steps) if is_back else steps:
-            hidden = state[0].linear(weight_hh.T, bias_hh)
-            state = step(gates[t], hidden, state, self.nonlinearity)
-            outputs.append(state[0])
+            row = gates[t] if is_there is None else (gates[t], is_there[t])
+            state, output = one(state, row)
+            outputs.append(output)
         return Tensor.stack(*(reversed(outputs) if is_back else outputs)), state
 
 

@@ -22,14 +22,14 @@ from tilegrad.tensor import dlpack, host, memory
 from tilegrad.tensor.core import as_dtype
 from tilegrad.tensor.device import canonical
 from tilegrad.tensor.sizes import as_sizes, here
-from tilegrad.tensor.updating import Updating
+from tilegrad.tensor.watching import Watching
 
 __all__ = ["Interchange", "strided"]
 
 _WRITABLE = 1
 
 
-class Interchange(Updating):
+class Interchange(Watching):
     """Memory of others, and memory for others."""
 
     __slots__ = ()

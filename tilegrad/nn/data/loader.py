@@ -1,14 +1,13 @@
-"""Data in batches: data sets, and a loader that draws, joins and prefetches.
+"""Data in batches: a loader that draws, joins and prefetches.
 
-A data set is anything with `len` and `[index]`. The loader gives batches of tensors; workers fetch
-ahead, in threads, or in processes that are spawned, never forked. The order of batches does not
-depend on the workers.
+A data set is anything with `len` and `[index]`, or an `IterableDataset`. The loader gives batches
+of tensors; workers fetch ahead, in threads, or in processes that are spawned, never forked. The
+order of batches does not depend on the workers.
 """
 
 from __future__ import annotations
 
 import collections
-import itertools
 import sys
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -17,100 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from tilegrad.base.errors import ConfigError, DataError, ShapeError
-from tilegrad.tensor.random import generator
+from tilegrad.base.errors import ConfigError, DataError
+from tilegrad.nn.data.samplers import BatchSampler, stream
+from tilegrad.nn.data.sets import IterableDataset
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["DataLoader", "Dataset", "Subset", "TensorDataset", "collate", "random_split"]
-
-
-class Dataset:
-    """A data set by index: a subclass gives `__len__` and `__getitem__`.
-
-    >>> class Squares(nn.data.Dataset):
-    ...     def __len__(self):
-    ...         return 3
-    ...
-    ...     def __getitem__(self, index):
-    ...         return index**2
-    >>> [Squares()[i] for i in range(3)]
-    [0, 1, 4]
-    """
-
-    def __getitem__(self, index: int) -> Any:
-        raise NotImplementedError
-
-    def __len__(self) -> int:
-        raise NotImplementedError
-
-
-class TensorDataset(Dataset):
-    """Rows of arrays or tensors of equal length: item i is the tuple of their rows i.
-
-    Tensors are read to the host once.
-
-    Raises ShapeError unless the lengths agree.
-
-    >>> nn.data.TensorDataset(Tensor([1, 2]), Tensor([3, 4]))[1]
-    (array(2, dtype=int32), array(4, dtype=int32))
-    """
-
-    def __init__(self, *arrays: Any):
-        self.arrays = [
-            each.numpy() if isinstance(each, Tensor) else np.asarray(each) for each in arrays
-        ]
-        lengths = [len(each) for each in self.arrays]
-        if not lengths or len(set(lengths)) > 1:
-            raise ShapeError(
-                f"TensorDataset: lengths differ, or there are none: {lengths}", line=here()
-            )
-
-    def __getitem__(self, index: int) -> tuple[Any, ...]:
-        return tuple(np.asarray(each[index]) for each in self.arrays)
-
-    def __len__(self) -> int:
-        return len(self.arrays[0])
-
-
-class Subset(Dataset):
-    """The items `indices` of another data set.
-
-    >>> len(nn.data.Subset(range(10), [3, 4]))
-    2
-    """
-
-    def __init__(self, dataset: Any, indices: Sequence[int]):
-        self.dataset, self.indices = dataset, list(indices)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.dataset[self.indices[index]]
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-
-def random_split(dataset: Any, lengths: Sequence[int], seed: int | None = None) -> list[Subset]:
-    """Parts of `lengths`, drawn without repetition: by `seed`, else by `Tensor.manual_seed`'s.
-
-    Raises ShapeError unless the lengths add up.
-
-    >>> [len(part) for part in nn.data.random_split(list(range(10)), [7, 3])]
-    [7, 3]
-    """
-    if sum(lengths) != len(dataset):
-        raise ShapeError(
-            f"random_split: lengths {list(lengths)} add up to {sum(lengths)}, not {len(dataset)}",
-            line=here(),
-        )
-    order = _random(seed).permutation(len(dataset)).tolist()
-    ends = np.cumsum([0, *lengths]).tolist()
-    return [Subset(dataset, order[a:b]) for a, b in itertools.pairwise(ends)]
-
-
-def _random(seed: int | None) -> np.random.Generator:
-    """A stream of `seed`, or one that the stream of tensors' random numbers begins."""
-    return np.random.default_rng(list(generator.take(2)) if seed is None else seed)
+__all__ = ["DataLoader", "collate", "default_collate"]
 
 
 def collate(items: Sequence[Any]) -> Any:
@@ -131,6 +43,9 @@ def collate(items: Sequence[Any]) -> Any:
     arrays = [item.numpy() if isinstance(item, Tensor) else np.asarray(item) for item in items]
     joined = np.stack(arrays)
     return joined.astype(np.float32) if isinstance(first, float) else joined
+
+
+default_collate = collate
 
 
 def _tensors(batch: Any, device: str | None) -> Any:
@@ -180,8 +95,11 @@ class DataLoader:
             program needs `if __name__ == "__main__":`.
         prefetch: batches that each worker is ahead.
         collate_fn: joins a list of items.
+        sampler: gives the indices in order, in place of `shuffle`.
+        batch_sampler: gives lists of indices, in place of all that makes batches.
         tensors: give tensors on `device`; without it what `collate_fn` gives.
         progress: write a line to stderr as batches go by.
+        pin_memory, persistent_workers: taken for other libraries' sake, and do nothing.
 
     An exception in a worker is raised in the loop, with the worker's traceback in its notes.
 
@@ -205,6 +123,9 @@ class DataLoader:
         tensors: bool = True,
         device: str | None = None,
         progress: bool = False,
+        batch_sampler: Iterable[Sequence[int]] | None = None,
+        pin_memory: bool = False,
+        persistent_workers: bool = False,
     ):
         numbers = {"batch_size": (batch_size, 1), "prefetch": (prefetch, 1)}
         for name, (value, least) in {**numbers, "num_workers": (num_workers, 0)}.items():
@@ -214,7 +135,18 @@ class DataLoader:
                 )
         if shuffle and sampler is not None:
             raise ConfigError("DataLoader: shuffle and sampler are both given", line=here())
-        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        is_plain = batch_size == 1 and not shuffle and sampler is None and not drop_last
+        if batch_sampler is not None and not is_plain:
+            raise ConfigError(
+                "DataLoader: batch_sampler stands for batch_size, shuffle, sampler and drop_last",
+                line=here(),
+            )
+        self._is_stream = isinstance(dataset, IterableDataset)
+        if self._is_stream and (shuffle or sampler is not None or batch_sampler is not None):
+            raise ConfigError("DataLoader: the order of an IterableDataset is its own", line=here())
+        if not self._is_stream and not (
+            hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+        ):
             raise DataError(
                 f"DataLoader: a {type(dataset).__name__} is no data set",
                 rule="it has a length, and items by index",
@@ -224,19 +156,25 @@ class DataLoader:
         self.drop_last, self.num_workers, self.prefetch = drop_last, num_workers, prefetch
         self.collate_fn, self.sampler, self.seed = collate_fn, sampler, seed
         self.spawn, self.tensors, self.device, self.progress = spawn, tensors, device, progress
+        self.batch_sampler = batch_sampler
         self.epoch = 0
 
     def __len__(self) -> int:
+        if self.batch_sampler is not None:
+            given: Any = self.batch_sampler
+            return len(given)
         count = len(self.dataset if self.sampler is None else list(self.sampler))
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
     def _batches(self) -> list[list[int]]:
+        if self.batch_sampler is not None:
+            return [list(batch) for batch in self.batch_sampler]
         order: list[int]
         if self.sampler is not None:
             order = list(self.sampler)
         elif self.shuffle:
             seed: Any = None if self.seed is None else [self.seed, self.epoch]
-            order = _random(seed).permutation(len(self.dataset)).tolist()
+            order = stream(seed).permutation(len(self.dataset)).tolist()
         else:
             order = list(range(len(self.dataset)))
         size = self.batch_size
@@ -244,6 +182,11 @@ class DataLoader:
         return batches[:-1] if self.drop_last and batches and len(batches[-1]) < size else batches
 
     def __iter__(self) -> Iterator[Any]:
+        if self._is_stream:
+            for items in BatchSampler(self.dataset, self.batch_size, self.drop_last):
+                batch = self.collate_fn(items)
+                yield _tensors(batch, self.device) if self.tensors else batch
+            return
         batches = self._batches()
         self.epoch += 1
         found = self._fetched(batches) if self.num_workers else self._plain(batches)

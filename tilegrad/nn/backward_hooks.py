@@ -1,0 +1,123 @@
+"""Functions that see the gradients of a module's outputs and inputs, and may change them.
+
+The module is called on copies of its float inputs, so that their gradients are those that flow out
+of this module alone. Gradients are lazy tensors; hooks run while the graph of a gradient is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from functools import partial
+from typing import Any
+
+from tilegrad.base.errors import TilegradError
+from tilegrad.grad.regions import leaf
+from tilegrad.grad.watched import watch
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor
+from tilegrad.tensor.watching import Place
+
+__all__ = ["call_watched"]
+
+
+class _Pass:
+    """One backward pass through one call of a module: which gradients have come by."""
+
+    def __init__(
+        self,
+        module: Any,
+        before: Sequence[Callable[..., Any]],
+        after: Sequence[Callable[..., Any]],
+        inputs: Sequence[Place],
+        outputs: Sequence[Place],
+    ):
+        self.module, self.before, self.after = module, before, after
+        self.inputs, self.outputs = inputs, outputs
+        self.begin()
+
+    def begin(self) -> None:
+        self.given: list[Any] = [None] * len(self.outputs)
+        self.made: list[Any] = [None] * len(self.inputs)
+
+    def reach_output(self, number: int, gradient: UOp, through: Set[UOp]) -> UOp | None:
+        """Note the gradient of an output; with the last of them run the hooks before."""
+        place = self.outputs[number]
+        self.given[number] = place.gradient(gradient)
+        if not self._is_complete(self.given, self.outputs, through):
+            return None
+        given = self.given
+        for hook in self.before:
+            self._replace("a pre-hook", hook(self.module, tuple(given)), given)
+        if not any(each.is_in(through) for each in self.inputs):
+            # No gradient goes on.
+            self._run_after()
+        return place.replacing(given[number])
+
+    def reach_input(self, number: int, gradient: UOp, through: Set[UOp]) -> UOp | None:
+        """Note the gradient of an input; with the last of them run the hooks."""
+        place = self.inputs[number]
+        self.made[number] = place.gradient(gradient)
+        if not self._is_complete(self.made, self.inputs, through):
+            return None
+        made = self._run_after()
+        return place.replacing(made[number])
+
+    def _is_complete(self, found: Sequence[Any], places: Sequence[Place], through: Any) -> bool:
+        return all(
+            part is not None or not place.is_in(through) for part, place in zip(found, places)
+        )
+
+    def _run_after(self) -> list[Any]:
+        made, given = self.made, tuple(self.given)
+        for hook in self.after:
+            self._replace("a hook", hook(self.module, tuple(made), given), made)
+        self.begin()
+        return made
+
+    def _replace(self, name: str, new: Any, held: list[Any]) -> None:
+        """Let what a hook gave take the place of what is `held`."""
+        if new is None:
+            return
+        new = new if isinstance(new, (tuple, list)) else (new,)
+        if len(held) != 1 or len(new) != 1:
+            raise TilegradError(
+                f"{type(self.module).__name__}: {name} gave {len(new)} gradients for {len(held)}",
+                rule="of one tensor alone a hook may replace the gradient",
+                line=here(),
+            )
+        held[:] = list(new)
+
+
+def call_watched(
+    call: Callable[..., Any],
+    module: Any,
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    before: Sequence[Callable[..., Any]],
+    after: Sequence[Callable[..., Any]],
+) -> Any:
+    """What `call` gives, with hooks on the gradients of its tensors."""
+    inputs: list[Tensor] = []
+
+    def own(value: Any) -> Any:
+        if not (isinstance(value, Tensor) and value.dtype.is_float):
+            return value
+        inputs.append(
+            Tensor._of(leaf(value.uop), value.device, value._variables, value._requires_grad)
+        )
+        return inputs[-1]
+
+    given = tuple(own(value) for value in args)
+    output = call(*given, **options)
+    outputs = [
+        part
+        for part in (output if isinstance(output, (tuple, list)) else [output])
+        if isinstance(part, Tensor) and part.dtype.is_float
+    ]
+    state = _Pass(module, before, after, [Place(x) for x in inputs], [Place(y) for y in outputs])
+    for number, part in enumerate(outputs):
+        watch(part.uop, partial(state.reach_output, number))
+    for number, part in enumerate(inputs):
+        watch(part.uop, partial(state.reach_input, number))
+    return output
