@@ -276,8 +276,9 @@ def _pick(vector: UOp, lanes: range) -> UOp:
 
 def _is_private(pointer: UOp, lane: UOp) -> bool:
     """Whether the memory lives inside `lane`, so that each lane has its own."""
-    base = pointer.src[0] if pointer.op is Ops.AFTER else pointer
-    return base.op is Ops.DEFINE_LOCAL and lane in base.src
+    while pointer.op is Ops.AFTER:
+        pointer = pointer.src[0]
+    return pointer.op is Ops.DEFINE_LOCAL and lane in pointer.src
 
 
 def _at(node: UOp, lane: UOp, place: int) -> UOp:

@@ -241,6 +241,7 @@ class _Above:
 
     kernels: frozenset[UOp] = frozenset()
     expanded: bool = False
+    repeated: bool = False
     reduced: bool = False
 
 
@@ -279,7 +280,8 @@ def _store_reduced(
                 over = above[user]
             here = _Above(
                 here.kernels | over.kernels,
-                here.expanded or over.expanded or _enlarges(user, node),
+                here.expanded or over.expanded or user.op is Ops.GATHER or _enlarges(user, node),
+                here.repeated or over.repeated or _enlarges(user, node),
                 here.reduced or over.reduced or user.op in (Ops.REDUCE_AXIS, Ops.PREFIX_AXIS),
             )
         above[node] = here
@@ -292,7 +294,7 @@ def _store_reduced(
                 chosen[node] = Reason.REDUCED_AGAIN
             elif len(here.kernels) > 1:
                 chosen[node] = Reason.SHARED
-        elif here.expanded and costs.get(node, 0) >= _COSTLY and _is_end_of_work(node, users[node]):
+        elif here.repeated and costs.get(node, 0) >= _COSTLY and _is_end_of_work(node, users[node]):
             chosen[node] = Reason.COSTLY
     fusion.stored = dict(
         sorted({**fusion.stored, **chosen}.items(), key=lambda item: order[item[0]])
@@ -346,10 +348,10 @@ def _multiplies(fold: UOp) -> int:
 
 
 def _enlarges(user: UOp, node: UOp) -> bool:
-    """Whether `user` needs elements of `node` more than once."""
-    if user.op is Ops.GATHER:
-        return True
-    return user.op is Ops.EXPAND and elements(user) > elements(node)
+    """Whether `user` needs elements of `node` more than once: not where few rows of many are
+    picked.
+    """
+    return user.op in (Ops.EXPAND, Ops.GATHER) and elements(user) > elements(node)
 
 
 def _is_end_of_work(node: UOp, users: list[UOp]) -> bool:

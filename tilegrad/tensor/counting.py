@@ -67,8 +67,9 @@ class Counting(Selecting):
         if not wanted._has_elements() or not size:
             return wanted.zeros_like(dtype=dtypes.int32)
         dtype = promote(self.dtype, wanted.dtype)
-        rows = self.detach().cast(dtype)._order_keys(descending=False).reshape(-1, size)
-        keys = wanted.detach().cast(dtype)._order_keys(descending=False)
+        rows = self.detach().cast(dtype)._order_keys(descending=False).contiguous()
+        keys = wanted.detach().cast(dtype)._order_keys(descending=False).contiguous()
+        rows = rows.reshape(-1, size)
         keys = keys.reshape(rows.shape[0], -1)
         found = rows._insertion_places(keys, is_right=right or side == "right")
         return found.reshape(wanted.shape)

@@ -37,6 +37,10 @@ _DIGITS = 256
 # Comparisons up to which all pairs of a row are compared.
 _PAIRS = 1 << 22
 _SHORT = 64
+# So many comparisons take longer than the kernels of another round of a selection. Among more than
+# can be compared, a round of blocks of fewer elements leaves too much.
+_WORTH_A_ROUND = 1 << 20
+_LEAST_BLOCK = 8
 # Elements of a part of a row, at least: on targets with blocks a lane walks a part.
 _PART = 1 << 14
 _PART_OF_A_LANE = 1 << 9
@@ -82,7 +86,7 @@ class Sorting(Custom):
         if 0 in sizes or sizes[axis] == 1:
             return self.zeros_like(dtype=dtypes.int32)
         rows = self.detach().movedim(axis, -1)
-        keys = rows._order_keys(descending=descending).reshape(-1, sizes[axis])
+        keys = rows._order_keys(descending=descending).contiguous().reshape(-1, sizes[axis])
         return keys._order_of_rows().reshape(rows.shape).movedim(-1, axis)
 
     @composed
@@ -136,7 +140,7 @@ class Sorting(Custom):
             keys = x.ne(x).where(dtype.max, keys)
         else:
             keys = x.bitcast(dtype) ^ sign if x.dtype.kind == "int" else x
-        return (~keys if descending else keys).contiguous()
+        return ~keys if descending else keys
 
     # orders of rows of keys
 
@@ -212,12 +216,16 @@ class Sorting(Custom):
     def _first_of_rows(self, count: int) -> Self:
         """The places of the `count` smallest keys of each row, in order."""
         rows, size = self._sizes
-        if rows * size * size <= _PAIRS:
-            return self._by_counting(count)
-        block = 1 << max(3, int(math.log2(math.sqrt(size / count))))
+        block = 1 << int(math.log2(math.sqrt(size / count)))
         blocks = -(-size // block)
-        if 4 * count * block > size:
-            return self._order_of_rows().shrink(((0, rows), (0, count)))
+        pairs = rows * size * size
+        if pairs <= 4 * _PAIRS:
+            # Another round leaves those of the blocks, and of what the best of them hold.
+            left = rows * (blocks**2 + (count * block) ** 2)
+            if pairs - left <= _WORTH_A_ROUND:
+                return self.contiguous()._by_counting(count)
+        elif block < _LEAST_BLOCK or 4 * count * block > size:
+            return self.contiguous()._order_of_rows().shrink(((0, rows), (0, count)))
         # No fill is among the first: equal keys count in their order, and it stands at the end.
         around = ((0, 0), (0, blocks * block - size))
         table = self.pad(around, value=self.dtype.max).reshape(rows, blocks, block)
