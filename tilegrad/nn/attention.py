@@ -85,17 +85,7 @@ class MultiheadAttention(Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        name = "MultiheadAttention"
-        if not query.ndim == key.ndim == value.ndim or query.ndim not in (2, 3):
-            raise ShapeError(
-                f"{name}: queries, keys and values have {query.ndim}, {key.ndim} and {value.ndim} "
-                "axes; 2 or 3 each are needed",
-                query=describe(query.uop),
-                line=here(),
-            )
-        sizes = (self.embed_dim, self.kdim, self.vdim)
-        for tensor, size in zip((query, key, value), sizes, strict=True):
-            check_size(name, "features", tensor, -1, size)
+        self._check(query, key, value)
         is_single = query.ndim == 2
         parts = [query, key, value]
         if is_single:
@@ -103,19 +93,7 @@ class MultiheadAttention(Module):
         elif not self.batch_first:
             parts = [part.transpose(0, 1) for part in parts]
         q, k, v = (self._heads(part, place) for place, part in enumerate(parts))
-        # A number for masked scores that keeps a row without any key NaN, as in PyTorch.
-        scores = (q * (1 / math.sqrt(self.embed_dim // self.num_heads))) @ k.transpose(-2, -1)
-        length, others = scores.shape[-2:]
-        if is_causal and attn_mask is None:
-            rows = Tensor.arange(length, device=q.device).unsqueeze(1)
-            attn_mask = Tensor.arange(others, device=q.device) > rows
-        if attn_mask is not None:
-            if attn_mask.ndim == 3:
-                attn_mask = attn_mask.reshape(-1, self.num_heads, *attn_mask.shape[1:])
-            scores = _masked(scores, attn_mask)
-        if key_padding_mask is not None:
-            scores = _masked(scores, key_padding_mask.reshape(-1, 1, 1, others))
-        weights = scores.softmax(-1)
+        weights = self._scores(q, k, key_padding_mask, attn_mask, is_causal).softmax(-1)
         kept = weights
         if self.dropout and self.training:
             with Tensor.train():
@@ -128,6 +106,43 @@ class MultiheadAttention(Module):
         if is_single:
             return result.squeeze(0), None if shown is None else shown.squeeze(0)
         return result if self.batch_first else result.transpose(0, 1), shown
+
+    def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        name = "MultiheadAttention"
+        if not query.ndim == key.ndim == value.ndim or query.ndim not in (2, 3):
+            raise ShapeError(
+                f"{name}: queries, keys and values have {query.ndim}, {key.ndim} and {value.ndim} "
+                "axes; 2 or 3 each are needed",
+                query=describe(query.uop),
+                line=here(),
+            )
+        sizes = (self.embed_dim, self.kdim, self.vdim)
+        for tensor, size in zip((query, key, value), sizes, strict=True):
+            check_size(name, "features", tensor, -1, size)
+
+    def _scores(
+        self,
+        q: Tensor,
+        k: Tensor,
+        key_padding_mask: Tensor | None,
+        attn_mask: Tensor | None,
+        is_causal: bool,
+    ) -> Tensor:
+        """How well each query fits each key; -inf where a mask hides the key, so that a row without
+        any key becomes NaN, as in PyTorch.
+        """
+        scores = (q * (1 / math.sqrt(self.embed_dim // self.num_heads))) @ k.transpose(-2, -1)
+        length, others = scores.shape[-2:]
+        if is_causal and attn_mask is None:
+            rows = Tensor.arange(length, device=q.device).unsqueeze(1)
+            attn_mask = Tensor.arange(others, device=q.device) > rows
+        if attn_mask is not None:
+            if attn_mask.ndim == 3:
+                attn_mask = attn_mask.reshape(-1, self.num_heads, *attn_mask.shape[1:])
+            scores = _masked(scores, attn_mask)
+        if key_padding_mask is not None:
+            scores = _masked(scores, key_padding_mask.reshape(-1, 1, 1, others))
+        return scores
 
     def _heads(self, x: Tensor, place: int) -> Tensor:
         """(N, L, size) as (N, heads, L, size of a head), by matrix number `place`."""

@@ -36,7 +36,6 @@ from tilegrad.tensor.sizes import (
     as_int,
     as_size,
     here,
-    is_one,
     is_zero,
     merge,
     multiply,
@@ -45,7 +44,7 @@ from tilegrad.tensor.sizes import (
     simple,
 )  # fmt: skip
 
-__all__ = ["Indexing"]
+__all__ = ["Indexing", "has_tensor", "index_dtype"]
 
 
 class Indexing(Creation):
@@ -175,8 +174,19 @@ class Indexing(Creation):
         outside = next((each for each in part.values if not -limit <= each < limit), None)
         if outside is not None:
             raise self._outside(outside, axis)
-        kind = _index_dtype((2 * limit,))
+        kind = index_dtype((2 * limit,))
         return [type(self)(part.values, device=self.device, dtype=kind).reshape(part.shape)]
+
+    def _by_axis_fits(self, mask: Self) -> None:
+        """Raise IndexBoundsError unless the first axes have the sizes of `mask`."""
+        if mask.ndim > self.ndim:
+            raise IndexBoundsError(
+                f"getitem: {mask.ndim} indices for {self.ndim} axes",
+                tensor=describe(self.uop),
+                line=here(),
+            )
+        known = _Known([True] * int(math.prod(mask._sizes)), mask._sizes)
+        self._by_axis(known, 0)
 
     def _outside(self, index: int, axis: int) -> IndexBoundsError:
         return IndexBoundsError(
@@ -285,7 +295,7 @@ class Indexing(Creation):
         """Where indices into axes of `sizes` point in these axes joined, and whether each is inside
         its own.
         """
-        wide = _index_dtype(sizes)
+        wide = index_dtype(sizes)
         position: Self | None = None
         inside: Self | None = None
         for index, size in zip(indices, sizes):
@@ -347,7 +357,7 @@ class Indexing(Creation):
         """The flat positions in this tensor of the elements that `index` names along `axis`."""
         sizes = self._sizes
         index = checked(name, index, sizes[axis], axis)
-        wide = _index_dtype(sizes)
+        wide = index_dtype(sizes)
         if index.dtype.itemsize < 4 or wide is dtypes.int64:
             index = index.cast(wide)
         if index.dtype.kind == "int":
@@ -428,121 +438,6 @@ class Indexing(Creation):
         """
         return self[index]
 
-    # writing
-
-    @composed
-    def _written(self, key: Any, value: Any) -> Self:
-        """This tensor with `value` at the places that `key` names, for keys with integer tensors or
-        a mask.
-        """
-        given: Any = self._as_tensor(value)
-        new = self._of(given.uop, given.device, given._variables).cast(self.dtype)
-        check_devices("setitem", [self, new])
-        if isinstance(key, Core) and key.dtype is dtypes.bool and not new.ndim:
-            test: Any = key
-            self._by_axis_fits(test)
-            chosen: Self = test.reshape(*test.shape, *[1] * (self.ndim - test.ndim)).where(
-                new, self
-            )
-            return chosen
-        # Once, as masks are computed.
-        places, inside = self._places_named(self._completed(key))
-        # Axes of size 1 in front of the picked ones are no matter.
-        while new.ndim > places.ndim and is_one(new.shape[0]):
-            new = new.reshape(new.shape[1:])
-        values = new.expand(places.shape).flatten()
-        if not places._has_elements():
-            return self
-        target: Any = inside.where(places, -1).flatten()
-        base: Any = self.flatten()
-        written: Self = base._folded_into(target, values, None).reshape(self.shape)
-        return written
-
-    def _places_named(self, keys: Sequence[Any]) -> tuple[Self, Self]:
-        """The flat positions in this tensor of the elements that complete `keys` pick, and whether
-        each lies inside: sums over axes, so that nothing is read but the indices.
-        """
-        sizes = self._sizes
-        wide = _index_dtype(sizes)
-        # The axes of the result but for those of indices; None for a new one.
-        vectors: list[Self | None] = []
-        tensors: list[int] = []
-        indices: list[tuple[Self, int, int, int]] = []
-        total: Any = self._like(UOp.const(wide, 0))
-        axis = 0
-        for part in keys:
-            if part is None:
-                vectors.append(None)
-                continue
-            size, step = sizes[axis], math.prod(sizes[axis + 1 :])
-            if isinstance(part, slice):
-                start, stop, stride = self._slice_numbers(part, size)
-                total = total + start * step
-                count = len(range(start, stop, stride))
-                vectors.append(self._places(count).cast(wide) * (stride * step))
-            elif isinstance(part, Core):
-                tensors.append(len(vectors))
-                vectors.append(None)
-                index = self._of(part.uop, part.device, part._variables)
-                indices.append((index, size, step, axis))
-            elif isinstance(part, UOp):
-                place, variables = as_size("setitem", part)
-                total = total + self._holding(variables)._size_number(place) * step
-            else:
-                if not -size <= part < size:
-                    raise self._outside(part, axis)
-                total = total + part % size * step
-            axis += 1
-        check_devices("setitem", [self, *[index for index, *_ in indices]])
-        first = indices[0][0]
-        nodes = first._meet("setitem", *[index for index, *_ in indices[1:]], unify=False)
-        shape = max((node.shape for node in nodes), key=len)
-        is_together = tensors == list(range(tensors[0], tensors[0] + len(tensors)))
-        front = tensors[0] if is_together else 0
-        rest = [vector for place, vector in enumerate(vectors) if place not in tensors]
-        ndim = len(rest) + len(shape)
-        lead = (1,) * front
-        inside: Any = None
-        for (index, size, step, axis), node in zip(indices, nodes):
-            looked = checked("setitem", index._like(node), size, axis)
-            at, is_in = looked._flat_position([looked], [size])
-            at = at.reshape(*lead, *node.shape, *[1] * (len(rest) - front))
-            is_in = is_in.reshape(at.shape)
-            total = total + at.cast(wide) * step
-            inside = is_in if inside is None else inside & is_in
-        whole: list[Any] = [*lead, *shape, *[1] * (len(rest) - front)]
-        for place, vector in enumerate(rest):
-            if vector is not None:
-                axis = place if place < front else place + len(shape)
-                whole[axis] = vector.shape[0]
-                total = total + vector.reshape([-1 if at == axis else 1 for at in range(ndim)])
-        return total.expand(whole), inside.expand(whole)
-
-    def _slice_numbers(self, part: slice, size: int) -> tuple[int, int, int]:
-        for bound in (part.start, part.stop, part.step):
-            if isinstance(bound, UOp):
-                raise ShapeError(
-                    "setitem: a symbolic slice beside an integer tensor",
-                    rule="number bounds, or a write in two steps",
-                    line=here(),
-                )
-            if bound is not None:
-                as_int("setitem", "a slice bound", bound)
-        if part.step is not None and as_int("setitem", "a step", part.step) == 0:
-            raise IndexBoundsError("setitem: slice step is 0", line=here())
-        return part.indices(size)
-
-    def _by_axis_fits(self, mask: Self) -> None:
-        """Raise IndexBoundsError unless the first axes have the sizes of `mask`."""
-        if mask.ndim > self.ndim:
-            raise IndexBoundsError(
-                f"getitem: {mask.ndim} indices for {self.ndim} axes",
-                tensor=describe(self.uop),
-                line=here(),
-            )
-        known = _Known([True] * int(math.prod(mask._sizes)), mask._sizes)
-        self._by_axis(known, 0)
-
 
 class _Known:
     """A list or an array as an index: its values in row-major order, integers or all of them bools,
@@ -572,7 +467,7 @@ def _axes_of(part: Any) -> int:
     return part.ndim if isinstance(part, (Core, _Known)) and part.dtype is dtypes.bool else 1
 
 
-def _index_dtype(sizes: Sequence[Any]) -> DType:
+def index_dtype(sizes: Sequence[Any]) -> DType:
     """int32, unless positions may be larger."""
     most = math.prod(size if isinstance(size, int) else size.vmax for size in sizes)
     return dtypes.int32 if most < 1 << 31 else dtypes.int64

@@ -15,14 +15,14 @@ from tilegrad.base.dtype import DType, promote, sum_dtype
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.core import check_devices, describe
-from tilegrad.tensor.index import Indexing
 from tilegrad.tensor.path import contraction_path
 from tilegrad.tensor.sizes import here, is_one, same, show_shape
+from tilegrad.tensor.written import Writing
 
 __all__ = ["Linear"]
 
 
-class Linear(Indexing):
+class Linear(Writing):
     """Linear algebra."""
 
     __slots__ = ()

@@ -72,22 +72,8 @@ def ctc_loss(
             zero_infinity,
         )
         return loss.reshape(())
-    if log_probs.ndim != 3:
-        raise ShapeError(
-            f"ctc_loss: the log-probabilities have shape {show_shape(log_probs.shape)}",
-            rule="(T, N, C), or (T, C)",
-            input=describe(log_probs.uop),
-            line=here(),
-        )
-    steps, count, classes = log_probs._sizes
-    if not 0 <= blank < classes:
-        raise ConfigError(f"ctc_loss: blank {blank} is none of {classes} classes", line=here())
-    if targets.dtype.is_float:
-        raise DTypeError(
-            f"ctc_loss: labels must be integers, not {targets.dtype.name}",
-            targets=describe(targets.uop),
-            line=here(),
-        )
+    _check_operands(log_probs, targets, blank)
+    steps, count, _ = log_probs._sizes
     _check_lengths("input_lengths", input_lengths, steps)
     rows = _in_rows(targets.cast(dtypes.int32), target_lengths, count)
     _check_lengths("target_lengths", target_lengths, rows._sizes[1])
@@ -100,6 +86,25 @@ def ctc_loss(
     if reduction == "mean":
         loss = loss / sizes.maximum(1).cast(loss.dtype)
     return reduced("ctc_loss", loss, reduction)
+
+
+def _check_operands(log_probs: Tensor, targets: Tensor, blank: int) -> None:
+    if log_probs.ndim != 3:
+        raise ShapeError(
+            f"ctc_loss: the log-probabilities have shape {show_shape(log_probs.shape)}",
+            rule="(T, N, C), or (T, C)",
+            input=describe(log_probs.uop),
+            line=here(),
+        )
+    classes = log_probs._sizes[2]
+    if not 0 <= blank < classes:
+        raise ConfigError(f"ctc_loss: blank {blank} is none of {classes} classes", line=here())
+    if targets.dtype.is_float:
+        raise DTypeError(
+            f"ctc_loss: labels must be integers, not {targets.dtype.name}",
+            targets=describe(targets.uop),
+            line=here(),
+        )
 
 
 def _log_likelihood(
