@@ -30,9 +30,11 @@ _ON_MEMORY = 4
 _FUNCTION = 16
 _FUNCTIONS = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS})
 # What it costs to copy an element to scratch, in multiply-adds.
-_COPIED = 16
-# What it costs, as a share, that chunks are too few for a slow core to hold up none.
-_UNEVEN = 0.5
+_COPIED = 24
+# What it costs, as a share, that chunks are half as many as would let no slow core hold up others.
+_UNEVEN = 1 / 8
+# So many chunks are wanted for each core.
+_PER_CORE = 4
 # The operations of a chunk, as long as it is no more than one of a few.
 _WORTH_CHUNK = 4 * WORTH_THREADS
 # What it costs that two chunks store to one line of memory, over the bytes that a chunk stores in a
@@ -174,19 +176,26 @@ class Shaper:
             extent = loop.src[0].arg
             if loop in nests or extent < 2 or any(loop not in fold.ranges for fold in folds):
                 continue
-            chunks = _chunks(extent, wanted)
-            size = -(-extent // chunks)
             # What a copy does not move with the loop is copied again in each chunk.
             again = sum(each for copy, each in copies.items() if loop not in copy.ranges)
-            balance = min(chunks, wanted) / wanted
-            cost = (1 + _COPIED * again * (chunks - 1) / work) * (1 + _UNEVEN * (1 - balance))
-            # Chunks that store short runs share the lines of memory where these meet.
-            run = abs(stride(store.src[1], loop) or 0) * size * store.src[2].dtype.itemsize
-            cost *= 1 + _SHARED_LINE / run if 0 < run < _SHORT else 1
-            candidates.append((cost * padded_to(extent, size) / extent, place, loop, chunks))
+            for chunks in {_chunks(extent, each) for each in (wanted, max(wanted // 2, 2))}:
+                size = -(-extent // chunks)
+                cost = (1 + _COPIED * again * (chunks - 1) / work) * self.unevenness(chunks, wanted)
+                # Chunks that store short runs share the lines of memory where these meet.
+                run = abs(stride(store.src[1], loop) or 0) * size * store.src[2].dtype.itemsize
+                cost *= 1 + _SHARED_LINE / run if 0 < run < _SHORT else 1
+                candidates.append((cost * padded_to(extent, size) / extent, place, loop, chunks))
         for _, _, loop, chunks in sorted(candidates, key=lambda each: each[:2]):
             if self.move(OptOps.THREAD, loop, chunks):
                 return
+
+    def unevenness(self, chunks: int, wanted: int) -> float:
+        """What it costs that cores end at different times: the last round of chunks may not be one
+        for each, and of few chunks each takes long.
+        """
+        cores = max(self.target.threads // _PER_CORE, 1)
+        few = max(wanted / chunks, 1.0) - 1.0
+        return padded_to(chunks, min(cores, wanted)) / chunks * (1 + _UNEVEN * few)
 
     def chunks(self) -> int:
         """How many chunks a launch is worth; 1 where threads are not."""
