@@ -31,7 +31,7 @@ __all__ = ["Program"]
 # Copies of operands that are made anew so often, as a share of the replays, are not worth it, once
 # there were some replays.
 _OFTEN = 1 / 2
-_SOME = 8
+_SOME = 16
 
 
 class _Batch:
