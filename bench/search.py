@@ -2,6 +2,7 @@
 
     python bench/search.py                   40 kernels, about ten minutes
     python bench/search.py --count 4 --seconds 3 --print
+    python bench/search.py --threads 1 --seed 7 --print    other kernels, where cores are busy
 
 The kernels are drawn from a seed: matmuls, convolutions, reductions, elementwise chains and
 transposes, of even and odd sizes. Each is searched for a given time; then the default and what was
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import random
 import statistics
 import time
@@ -196,10 +198,14 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=40, help="kernels")
     parser.add_argument("--width", type=int, default=8, help="as in BEAM=width")
     parser.add_argument("--seconds", type=float, default=9, help="of search for each kernel")
+    parser.add_argument("--seed", type=int, default=SEED, help="of other kernels")
+    parser.add_argument("--threads", type=int, default=0, help="of a launch; 0: one per core")
     parser.add_argument("--print", action="store_true", help="only print, keep nothing")
     options = parser.parse_args()
+    # For the children, in which all kernels run.
+    os.environ["TILEGRAD_THREADS"] = str(options.threads)
     rows = []
-    for case in cases(options.count):
+    for case in cases(options.count, options.seed):
         row = measure(case, options.width, options.seconds)
         rows.append(row)
         text = row.get("error") or f"{row['default_us']:10.1f} us  {row['timed']:4d} timed"
@@ -210,7 +216,8 @@ def main() -> None:
         print(f"\n{row['ratio']:.2f}  {row['kernel']}\n  {row['default_opts']}\n  {row['opts']}")
     if not options.print:
         figures = {
-            "seed": SEED,
+            "seed": options.seed,
+            "threads": options.threads,
             "width": options.width,
             "seconds": options.seconds,
             "geometric_mean": round(mean(rows), 3),

@@ -12,10 +12,10 @@ import pytest
 from tests.optimize.test_stage import SEED, WIDE, kernel_of, run
 from tilegrad import Tensor
 from tilegrad.base.errors import OptError
-from tilegrad.ir.op import Ops
+from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opt import Opt, OptOps, loop_order
 from tilegrad.optimize.opts import apply_opts
 from tilegrad.target import Target, cuda_target
 
@@ -107,3 +107,28 @@ def test_refused(opts: list[Opt], target: Target, text: str) -> None:
     ast, _, _ = product()
     with pytest.raises(OptError, match=text):
         apply_opts(ast, opts, target)
+
+
+@pytest.mark.parametrize("order", [(2, 1, 0), (2, 0, 1), (1, 2, 0), (0, 2, 1)])
+def test_any_order_of_odd_axes(order: tuple[int, ...]) -> None:
+    a = SEED.standard_normal((11, 23, 37), np.float32)
+    ast = kernel_of(Tensor.empty(11, 23, 37).permute(order).contiguous())
+    shaped = apply_opts(ast, heuristic(ast, WIDE), WIDE)
+    assert {node.op for node in shaped.toposort() if len(node.src) == 4} == set()
+    np.testing.assert_array_equal(Tensor(a).permute(order).contiguous().numpy(), a.transpose(order))
+
+
+def test_loops_over_tiles_nest_by_what_they_fetch() -> None:
+    """With every turn of the loop along 176, tiles go on in memory where they were."""
+    ast = kernel_of(Tensor.empty(32, 176, 336).permute(2, 1, 0).contiguous())
+    opts = heuristic(ast, WIDE)
+    shaped = apply_opts(ast, [opt for opt in opts if opt.op is not THREAD], WIDE)
+    outside = [part.src[0].arg for part in loop_order(shaped) if part.arg[1] is Axis.LOOP]
+    assert outside[0] != 176 and sorted(outside) == [2, 21, 176]
+
+
+@pytest.mark.parametrize("length", [17, 100, 121, 200, 700])
+def test_a_fold_over_a_row_of_any_length(length: int) -> None:
+    a = SEED.standard_normal((9, length), np.float32)
+    np.testing.assert_allclose(Tensor(a).sum(1).numpy(), a.sum(1, np.float64), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(Tensor(a).max(1).numpy(), a.max(1))

@@ -1,7 +1,7 @@
 """The moves that may be made next: every legal Opt on a kernel, of the amounts that make sense.
 
 Amounts are divisors: small ones, whole vectors, and the whole axis. What does not divide takes two
-moves, PADTO and the split, so those pairs are offered as one step beside the single Opts.
+moves, PADTO or OVERLAP and the split, so those pairs are offered as a step beside the single Opts.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def actions(ast: UOp, target: Target) -> list[Opt]:
 
 
 def steps(ast: UOp, target: Target) -> list[tuple[Opt, ...]]:
-    """What one step of a search may add: `actions`, and splits of axes that must be padded first,
-    legal or not.
+    """What one step of a search may add: `actions`, and splits of axes that must be padded first or
+    end with a part that overlaps, legal or not.
     """
     found: list[tuple[Opt, ...]] = [(opt,) for opt in dict.fromkeys(_possible(ast, target))]
     width = _width(ast, target)
@@ -55,8 +55,11 @@ def steps(ast: UOp, target: Target) -> list[tuple[Opt, ...]]:
                 pad = Opt(OptOps.PADTO, place, amount)
                 if axis.arg[1] is Axis.REDUCE:
                     found.append((pad, Opt(OptOps.UNROLL, folds.index(axis), amount)))
-                else:
-                    found.append((pad, Opt(OptOps.UPCAST, place, amount)))
+                    continue
+                found.append((pad, Opt(OptOps.UPCAST, place, amount)))
+                if axis.arg[1] is Axis.LOOP and amount < extent.arg and not target.has_locals:
+                    parts = Opt(OptOps.OVERLAP, place, amount)
+                    found.append((parts, Opt(OptOps.UPCAST, place + 1, 0)))
     return found
 
 
@@ -147,8 +150,10 @@ def _possible(ast: UOp, target: Target) -> Iterator[Opt]:
             for amount in _amounts(extent, _TILES):
                 yield Opt(OptOps.TILE, place, amount)
         if kind is Axis.LOOP and target.threads:
-            for chunks in _amounts(extent, _CHUNKS) + ([0] if 1 < extent.vmax <= 32 else []):
-                yield Opt(OptOps.THREAD, place, chunks)
+            if extent.op is Ops.CONST:
+                counts = [count for count in _CHUNKS if count < extent.arg]
+                for chunks in counts + ([0] if 1 < extent.arg <= 32 else []):
+                    yield Opt(OptOps.THREAD, place, chunks)
         if kind in (*_GRID, Axis.REDUCE):
             # Loops of nests that follow one another cannot change places.
             for other, beside in enumerate(axes_of(ast)[:place]):

@@ -29,6 +29,10 @@ _WORTH_ROWS = 1 << 18
 _MOST_UNROLL = 4
 # A row of this share of its vectors is taken as one.
 _WORTH_MASKING = 0.6
+# A fold over so many vectors needs no loop; of a longer one, this share of the vectors of an
+# iteration must not be padding.
+_WHOLE_FOLD = 13
+_WORTH_PADDING = 0.9
 # A short loop over the rows of a window is written out as a whole.
 _MOST_WRITTEN = 16
 # How many vectors of results a fold gathers; from so many operations on, parts of them are left to
@@ -104,6 +108,8 @@ class Streamer(Tiler):
             rows = self.rows(fold) if extent >= width and is_alone else []
             vectors = 1 if rows else 4 if len(fold.src) == 2 else 2
             amount = _lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
+            if vectors == 4 and amount <= width < extent and self.target.has_mask:
+                amount = _fold_amount(extent, width)
             if amount > 1:
                 self.split_to(loop, OptOps.UNROLL, amount, is_shared=False)
             for axis, count in rows:
@@ -234,6 +240,18 @@ def _widest(ast: UOp) -> DType:
     dtypes_used = [node.dtype for node in ast.toposort() if node.op in (Ops.LOAD, Ops.REDUCE)]
     dtypes_used += [node.src[2].dtype for node in stores(ast)]
     return max(dtypes_used, key=lambda dtype: dtype.itemsize)
+
+
+def _fold_amount(extent: int, width: int) -> int:
+    """Elements of a fold per iteration, of which only the last vector has a mask: all of them, or
+    as many vectors as pad little.
+    """
+    whole = padded_to(extent, width)
+    if whole <= _WHOLE_FOLD * width:
+        return whole
+    amounts = (count * width for count in (4, 2))
+    fits = (each for each in amounts if extent >= _WORTH_PADDING * padded_to(extent, each))
+    return next(fits, width)
 
 
 def _lane_amount(extent: int, width: int, vectors: int, *, has_mask: bool) -> int:

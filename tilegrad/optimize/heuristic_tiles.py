@@ -33,6 +33,8 @@ _PER_VECTOR = {1: 1.35, 2: 1.0, 3: 1.03}
 _BUSY = 8
 # A fold of so few steps is written out.
 _SHORT = 4
+# What each row costs that a tile has less than the best number, and that rows are padding at all.
+_FEWER, _PADDED = 0.035, 1.05
 # The share of the second cache that a panel may take.
 _PANEL = 5 / 8
 
@@ -269,14 +271,16 @@ class Tiler(Shaper):
 
 
 def _best_rows(extent: int, most: int) -> int:
-    """Rows of a register tile: a divisor if there is a good one, else what pads least."""
+    """Rows of a register tile: a divisor if there is a good one, else what pads least; the fewer,
+    the more often the lanes are loaded.
+    """
     if extent <= most:
         return extent
-    for rows in ROWS:
-        if rows <= most and extent % rows == 0:
-            return rows
-    return min(
-        (rows for rows in ROWS if rows <= most),
-        key=lambda rows: (padded_to(extent, rows), -rows),
-        default=1,
-    )
+    costs = {
+        rows: padded_to(extent, rows)
+        * (1 + _FEWER * max(ROWS[0] - rows, 0))
+        * (_PADDED if extent % rows else 1)
+        for rows in ROWS
+        if rows <= most
+    }
+    return min(costs, key=costs.__getitem__, default=1)

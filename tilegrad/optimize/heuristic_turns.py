@@ -1,24 +1,32 @@
 """Tiles that are turned in registers: what is stored along one axis is loaded along another.
 
-Which of the two loops over tiles runs inside decides what memory sees: a tile's rows in the memory
-along which that loop goes follow those of the tile before, the other's begin anew each time, as far
-apart as its stride says.
+The order of the loops over tiles decides what memory sees. A row of a tile is a part of a line of
+the cache, and each row may lie on a page of its own. What a loop returns to before the caches have
+lost it costs nothing, so of several orders that one is taken which fetches fewest lines and pages.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilegrad.base.dtype import Pointer
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp
-from tilegrad.optimize.facts import padded_to, power_in, stores, stride
-from tilegrad.optimize.opt import OptOps, axes_of
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.facts import padded_to, power_in, stride
 from tilegrad.optimize.shaper import Shaper
 
 __all__ = ["turn"]
 
 # The least side of a tile.
 _LEAST = 4
-# An axis that is longer by more than this, as whole vectors, is cut into halves of them.
-_MUCH_LONGER = 1.15
+# What an element costs in tiles that are half as wide as a vector, or a quarter.
+_HALF, _QUARTER = 1.1, 1.8
+# Bytes and number of what is kept, and the cycles to fetch one: lines of the nearest cache beside
+# what else is there, and pages whose addresses are known. From beyond the second cache, also pages
+# whose next lines are fetched ahead.
+_LEVELS = ((64, 512, 4), (4096, 72, 25))
+_AHEAD = (4096, 32, 25)
 
 
 def turn(shaper: Shaper, loop: UOp, width: int) -> bool:
@@ -26,29 +34,101 @@ def turn(shaper: Shaper, loop: UOp, width: int) -> bool:
     where there is none.
     """
     loads = [node for node in shaper.ast.toposort() if node.op is Ops.LOAD]
-    index = stores(shaper.ast)[0].src[1]
     for other in shaper.outputs():
         if other is loop or not any(
             stride(load.src[1], other) == 1 and stride(load.src[1], loop) not in (0, 1)
             for load in loads
         ):
             continue
+        sides = {part: _side(part, width) for part in (other, loop)}
         before = shaper.ast
-        far = max(abs(stride(load.src[1], loop) or 0) for load in loads)
-        axes = axes_of(shaper.ast)
-        if far > abs(stride(index, other) or 0) and axes.index(other) < axes.index(loop):
-            shaper.move(OptOps.SWAP, loop, axes.index(other))
-        if all(_written(shaper, part, width) for part in (other, loop)):
-            return True
+        if all(sides.values()):
+            shaper.put_first(_best_order(shaper, sides))
+            if all(shaper.overlap_to(part, side) for part, side in sides.items()):
+                return True
         shaper.ast = before
     return False
 
 
-def _written(shaper: Shaper, loop: UOp, width: int) -> bool:
-    """Write out as much of `loop` as one side of a tile has."""
+def _side(loop: UOp, width: int) -> int:
+    """How much of `loop` one side of a tile has; 0 where that would be too little."""
     extent = loop.src[0]
-    divisor = power_in(extent, width)
-    if extent.op is not Ops.CONST or divisor == width or extent.arg < width:
-        return divisor >= _LEAST and shaper.move(OptOps.UPCAST, loop, divisor)
-    side = width if padded_to(extent.arg, width) <= _MUCH_LONGER * extent.arg else width // 2
-    return side >= _LEAST and shaper.overlap_to(loop, side)
+    if extent.op is not Ops.CONST:
+        divisor = power_in(extent, width)
+        return divisor if divisor >= _LEAST else 0
+    costs = {
+        side: padded_to(extent.arg, side) * cost
+        for side, cost in ((width, 1.0), (width // 2, _HALF), (width // 4, _QUARTER))
+        if _LEAST <= side <= extent.arg
+    }
+    return min(costs, key=costs.__getitem__, default=0)
+
+
+@dataclass(frozen=True)
+class _Access:
+    """What a load or store touches: bytes per step of each loop, the bytes of an element."""
+
+    steps: Mapping[UOp, int]
+    size: int
+
+    def units(self, spans: Mapping[UOp, int], unit: int) -> float:
+        """How many lines or pages of `unit` bytes it touches over so many steps of each loop."""
+        count, length = 1, self.size
+        for part in sorted(spans, key=lambda part: self.steps[part]):
+            step = self.steps[part]
+            if step <= max(length, unit):
+                length += step * (spans[part] - 1)
+            else:
+                count *= spans[part]
+        aligned = length % unit == 0 and all(
+            step % unit == 0 for step in self.steps.values() if step > length
+        )
+        return count * (length / unit if aligned else (length + unit - self.size) / unit)
+
+
+def _best_order(shaper: Shaper, sides: Mapping[UOp, int]) -> list[UOp]:
+    """The order of the output loops, outermost first, in which tiles of `sides` fetch least."""
+    loops = shaper.outputs()
+    accesses: list[_Access] = []
+    for node in shaper.ast.toposort():
+        if node.op not in (Ops.LOAD, Ops.STORE) or not isinstance(node.src[0].dtype, Pointer):
+            continue
+        size = node.src[0].dtype.base.itemsize
+        steps = {part: stride(node.src[1], part) for part in loops}
+        if None in steps.values():
+            return loops
+        accesses.append(
+            _Access({part: abs(step or 0) * size for part, step in steps.items()}, size)
+        )
+    far = {part: max(each.steps[part] for each in accesses) * sides.get(part, 1) for part in loops}
+    outer = sorted(loops, key=lambda part: -far[part])
+    orders = [loops, *([*(each for each in outer if each is not last), last] for last in loops)]
+    whole = {part: int(part.vmax) + 1 for part in loops}
+    caches = shaper.target.cache_bytes
+    is_far = sum(each.units(whole, 1) for each in accesses) > caches[min(1, len(caches) - 1)]
+    levels = (*_LEVELS, _AHEAD) if is_far else _LEVELS
+    return min(orders, key=lambda order: _fetched(order, accesses, sides, levels))
+
+
+def _fetched(
+    order: Sequence[UOp],
+    accesses: Sequence[_Access],
+    sides: Mapping[UOp, int],
+    levels: Sequence[tuple[int, int, int]],
+) -> float:
+    """The cycles that fetching takes if loops run in `order`."""
+    tile = {part: max(sides.get(part, 1), 1) for part in order}
+    cycles = 0.0
+    for unit, room, each in levels:
+        spans = dict(tile)
+        depth = len(order)
+        while depth:
+            depth -= 1
+            is_kept = sum(access.units(spans, unit) for access in accesses) <= room
+            if not is_kept:
+                depth += 1
+                break
+            spans[order[depth]] = int(order[depth].vmax) + 1
+        times = prod(-(-(int(part.vmax) + 1) // tile[part]) for part in order[:depth])
+        cycles += each * int(times) * sum(access.units(spans, unit) for access in accesses)
+    return cycles
