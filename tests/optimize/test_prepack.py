@@ -46,7 +46,7 @@ def test_packed_beforehand(m: int, k: int, n: int, is_turned: bool) -> None:
     opts = heuristic(ast, BACKEND.target, {2})
     plain = run(ast, opts, (m, n), a, b)
     if found is None:
-        assert not is_turned, "a matrix that lies apart is always packed"
+        assert not any(opt.op is STAGE and opt.arg == 2 for opt in opts)
         return
     (operand,) = found.operands
     assert operand.slot == 2 and operand.size >= k * n
@@ -84,7 +84,7 @@ def test_a_convolution_takes_packed_weights_and_packs_its_windows() -> None:
 
 def test_lanes_are_those_of_the_packed_operand() -> None:
     """Few rows are not lanes, where many weights are ready to be."""
-    ast, *_ = product(8, 512, 512, is_turned=True)
+    ast, *_ = product(16, 64, 512, is_turned=True)
     for given, staged in ((set(), 1), ({2}, 2)):
         opts = heuristic(ast, WIDE, given)
         assert [opt.arg for opt in opts if opt.op is STAGE] == [staged]

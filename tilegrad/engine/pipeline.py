@@ -50,8 +50,8 @@ class CompiledKernel:
         variables: names of the integers that a launch gives, in order.
         ops, mem: operations, and bytes of distinct memory that it touches, at the largest symbolic
             sizes.
-        graph: where it copies operands, the graph that it was made of, as text: a capture may have
-            them copied beforehand (engine.prepack).
+        graph: where it has a tile of two axes, the graph that it was made of, as text: a capture
+            may have operands copied beforehand (engine.prepack).
     """
 
     key: str
@@ -241,7 +241,7 @@ def finish_kernel(
         variable_names(program),
         ops,
         mem,
-        graph if shaped.copies else "",
+        graph if shaped.is_tiled else "",
     )
     return Made(kernel, binary)
 

@@ -36,9 +36,10 @@ class Shaped:
         return function_name(self.names[0])
 
     @property
-    def copies(self) -> bool:
-        """Whether operands are copied before they are used."""
-        return any(opt.op is OptOps.STAGE for opt in self.ast.arg.opts)
+    def is_tiled(self) -> bool:
+        """Whether it has a tile of two axes, whose operands are copied or could be."""
+        names = [opt.op for opt in self.ast.arg.opts]
+        return OptOps.STAGE in names or names.count(OptOps.UPCAST) > 1
 
 
 def accesses(ast: UOp) -> list[str]:

@@ -13,13 +13,14 @@ from collections.abc import Collection
 
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.optimize.along import find_along
 from tilegrad.optimize.facts import heaviest
 from tilegrad.optimize.heuristic_dots import use_dots
 from tilegrad.optimize.heuristic_phases import Phaser
 from tilegrad.optimize.heuristic_simt import heuristic as heuristic_simt
 from tilegrad.optimize.heuristic_streams import Streamer
 from tilegrad.optimize.opt import Opt
-from tilegrad.optimize.reuse import find_reuse
+from tilegrad.optimize.reuse import Reuse, find_reuse
 from tilegrad.target import Target
 
 __all__ = ["heuristic"]
@@ -45,12 +46,19 @@ class _Heuristic(Streamer, Phaser):
             self.thread()
             return
         heavy = heaviest(folds)
-        reuse = None
-        if heavy is not None:
-            reuse = find_reuse(self.ast, heavy, self.target, self.given)
+        reuse = find_reuse(self.ast, heavy, self.target, self.given) if heavy is not None else None
         if reuse is not None and heavy is not None:
-            if not use_dots(self, reuse.lanes, reuse.rows, heavy):
-                self.tile(reuse, heavy)
+            self.reuse(reuse, heavy)
         else:
             self.stream(folds)
         self.thread()
+
+    def reuse(self, reuse: Reuse, heavy: UOp) -> None:
+        """The tile of a fold that uses data again: its lanes are those of an output, or the fold's
+        own.
+        """
+        along = find_along(self.ast, heavy, self.target)
+        if along is not None and along.worth > reuse.worth:
+            self.tile_along(along)
+        elif not use_dots(self, reuse.lanes, reuse.rows, heavy):
+            self.tile(reuse, heavy)

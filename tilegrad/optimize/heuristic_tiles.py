@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.along import Along
 from tilegrad.optimize.facts import (
     ACCUMULATORS,
     ROWS,
@@ -89,6 +90,13 @@ class Tiler(Shaper):
         short = [fold for fold in folds if prod(part.vmax + 1 for part in fold.src[1:]) <= _SHORT]
         for loop in [part for fold in short for part in fold.src[1:]]:
             self.move(OptOps.UNROLL, loop, 0)
+
+    def tile_along(self, along: Along) -> None:
+        """A register tile whose lanes lie along the fold."""
+        if self.split_to(along.lanes, OptOps.UNROLL, along.width, is_shared=False):
+            for loop, count in along.rows:
+                if count > 1:
+                    self.write_out(loop, count, overlaps=True)
 
     def is_strided(self, reuse: Reuse) -> bool:
         """Whether the operand that the lanes move lies apart along them: an element of it that is

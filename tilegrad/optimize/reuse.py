@@ -52,6 +52,7 @@ class Reuse:
         stages: the parameter that the lanes move, if it can be packed.
         windows: a padded parameter of which overlapping parts are read, if it is not `stages`.
         cuts: loops to run outside of all, and how much of each stays inside.
+        worth: an estimate of the share of the best possible.
     """
 
     lanes: UOp
@@ -59,6 +60,7 @@ class Reuse:
     stages: int | None
     windows: int | None
     cuts: list[tuple[UOp, int]]
+    worth: float = 0.0
 
 
 def find_reuse(
@@ -84,7 +86,8 @@ def find_reuse(
             best = rated
     if best is None:
         return None
-    reuse = best[1]
+    worth, reuse = best
+    reuse.worth = worth
     if len(reuse.rows) == 1:
         _, stays = facts.sides(reuse.lanes)
         reuse.cuts = _cuts(fold, stays, reuse.rows[0], facts.outputs, target)

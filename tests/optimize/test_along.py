@@ -1,0 +1,60 @@
+"""Tiles along the fold: rows of both operands as they lie, and lanes that are summed at the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.optimize.test_stage import SEED, STAGE, UNROLL, WIDE, kernel_of, run
+from tilegrad import Context, Device, Tensor
+from tilegrad.optimize.heuristic import heuristic
+
+
+def sides(m: int, k: int, n: int) -> tuple[Any, Any]:
+    return SEED.standard_normal((m, k), np.float32), SEED.standard_normal((n, k), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(4, 256, 96), (5, 130, 33), (13, 515, 40), (24, 512, 64), (70, 192, 10)]
+)
+def test_few_rows_of_one_side(m: int, k: int, n: int) -> None:
+    a, b = sides(m, k, n)
+    ast = kernel_of(Tensor(a).realize() @ Tensor(b).realize().T)
+    opts = heuristic(ast, WIDE)
+    assert any(opt.op is UNROLL for opt in opts) and not any(opt.op is STAGE for opt in opts)
+    expected = a.astype(np.float64) @ b.T
+    np.testing.assert_allclose(run(ast, opts, (m, n), a, b), expected, rtol=1e-4, atol=1e-3)
+
+
+def test_other_folds_of_products() -> None:
+    """It is the way the operands lie that counts, not what is done to them."""
+    a, b = sides(6, 192, 80)
+    x, y = Tensor(a).realize(), Tensor(b).realize()
+    for result, expected in (
+        ((x.unsqueeze(1) * y).max(-1), (a[:, None] * b).max(-1)),
+        ((x.unsqueeze(1) + y).max(-1), (a[:, None] + b).max(-1)),
+    ):
+        ast = kernel_of(result)
+        opts = heuristic(ast, WIDE)
+        assert any(opt.op is UNROLL for opt in opts)
+        np.testing.assert_allclose(run(ast, opts, (6, 80), a, b), expected, rtol=1e-6)
+
+
+def test_many_rows_or_few_steps_are_packed() -> None:
+    for m, k, n in ((128, 512, 128), (16, 64, 512)):
+        a, b = sides(m, k, n)
+        opts = heuristic(kernel_of(Tensor(a).realize() @ Tensor(b).realize().T), WIDE)
+        assert any(opt.op is STAGE for opt in opts)
+
+
+def test_processors_without_masks() -> None:
+    a, b = sides(7, 203, 34)
+    expected = a.astype(np.float64) @ b.T
+    if Device.DEFAULT != "CPU":
+        pytest.skip("a processor's vectors")
+    for name in ("avx2", "scalar"):
+        with Context(CPU_TARGET=name):
+            found = (Tensor(a).realize() @ Tensor(b).realize().T).numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
