@@ -198,7 +198,7 @@ def test_surprises_of_capturing_are_right_or_an_error() -> None:
 
     # State of Python that changes with every call.
     with pytest.raises(CaptureError, match="calls changes from call to call"):
-        _ = [counted(x).item() for _ in range(4)]
+        _ = [counted(x).item() for _ in range(8)]
     # A result is not overwritten by the next call.
     twice = jit(lambda x: (x * 2).realize())
     kept = [twice(Tensor([float(n)]).realize()) for n in range(5)]

@@ -116,3 +116,34 @@ def test_a_size_that_may_be_zero() -> None:
     for size in (0, 1):
         part = x.shrink(((0, n.bind(size)),))
         assert part.sum().item() == 5.0 * size
+
+
+BESIDE = {
+    "chunk": (lambda x: x.chunk(3, -1)[1], lambda x: x[:, 1:2]),
+    "split": (lambda x: x.split([1, 2], 1)[1], lambda x: x[:, 1:]),
+    "unbind": (lambda x: x.unbind(1)[2], lambda x: x[:, 2]),
+    "cumsum": (lambda x: x.cumsum(1), lambda x: x.cumsum(1)),
+    "repeat_interleave": (lambda x: x.repeat_interleave(2, 1), lambda x: x.repeat(2, 1)),
+    "reshape": (
+        lambda x: x.repeat(1, 2).reshape(x.shape[0], 2, -1),
+        lambda x: np.tile(x, (1, 2)).reshape(len(x), 2, 3),
+    ),
+    "conv2d": (
+        lambda x: x.reshape(x.shape[0], 3, 1).conv2d(Tensor.ones(2, 3, 1)),
+        lambda x: np.repeat(x.sum(1).reshape(-1, 1, 1), 2, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_only_the_axis_that_is_counted_needs_a_number(name: str) -> None:
+    ours, theirs = BESIDE[name]
+    for length in (4, 7):
+        close(ours(cut(length)), theirs(X[:length]), rtol=1e-5)
+
+
+def test_what_needs_numbers_says_of_which_axis() -> None:
+    with pytest.raises(ShapeError, match=r"axis 0 of \(length, 3\) must have a size that is a num"):
+        cut(5).chunk(2)
+    with pytest.raises(ShapeError, match=r"\(length, 3\) has \(length \* 3\) elements"):
+        cut(5).reshape(4, 2)

@@ -134,7 +134,7 @@ class Arranging(Picking):
         choose = itertools.combinations_with_replacement if with_replacement else (
             itertools.combinations
         )  # fmt: skip
-        rows = list(choose(range(self._sizes[0]), r))
+        rows = list(choose(range(self._length(0)), r))
         if not rows or not r:
             return self._window(0, 0, 0).reshape(0, r) if r else self._window(0, 0, 0)
         kind: Any = type(self)
@@ -149,7 +149,7 @@ class Arranging(Picking):
         >>> Tensor([2, 3]).vander(3).tolist()
         [[4, 2, 1], [9, 3, 1]]
         """
-        count = self._sizes[-1] if N is None else N
+        count = self._length(-1) if N is None else N
         column = self.unsqueeze(-1)
         if count < 1:
             return column._window(self.ndim, 0, 0)
@@ -170,7 +170,7 @@ class Arranging(Picking):
         [1.5, 4.0]
         """
         axis = as_axis("cumulative_trapezoid", dim, self.ndim)
-        size = self._sizes[axis]
+        size = self._length(axis)
         y = self._floating()
         both = y.narrow(axis, 1, size - 1) + y.narrow(axis, 0, size - 1)
         if x is None:
@@ -239,7 +239,7 @@ class Arranging(Picking):
                 tensor=describe(self.uop),
                 line=here(),
             )
-        rows, columns = type(self).triu_indices(self._sizes[0], self._sizes[0], 1).unbind()
+        rows, columns = type(self).triu_indices(self._length(0), self._length(0), 1).unbind()
         return (self[rows] - self[columns]).norm(p, -1)
 
     # windows of signals

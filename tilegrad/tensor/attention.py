@@ -48,7 +48,7 @@ class Attention(Random):
                 "scaled_dot_product_attention: is_causal and attn_mask are both given", line=here()
             )
         if enable_gqa:
-            repeats = self._sizes[-3] // key._sizes[-3]
+            repeats = self._length(-3) // key._length(-3)
             key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
         size = self.shape[-1]
         by = (

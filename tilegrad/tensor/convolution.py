@@ -104,10 +104,10 @@ class Convolution(Linear):
         if self.ndim != weight.ndim:
             raise self._unfit(name, "the input needs as many axes as the weight", weight)
         outputs, inputs = weight._sizes[:2]
-        if self._sizes[1] != groups * inputs:
+        if self._length(1) != groups * inputs:
             raise self._unfit(
                 name,
-                f"the input has {self._sizes[1]} channels, the weight takes {groups * inputs} "
+                f"the input has {self._length(1)} channels, the weight takes {groups * inputs} "
                 f"({groups} groups of {inputs})",
                 weight,
             )
@@ -154,7 +154,7 @@ class Convolution(Linear):
         count = len(kernel)
         if self.ndim != weight.ndim or count < 1:
             raise self._unfit(name, "the input needs as many axes as the weight", weight, _TURNED)
-        if self._sizes[1] != channels or groups < 1 or channels % groups:
+        if self._length(1) != channels or groups < 1 or channels % groups:
             fact = f"{self.shape[1]} channels, the weight takes {channels}, in {groups} groups"
             raise self._unfit(name, f"the input has {fact}", weight, _TURNED)
         strides, dilations = (
@@ -181,7 +181,7 @@ class Convolution(Linear):
         """step - 1 zeros after each element of an axis but the last."""
         if step <= 1:
             return self
-        lead, size, after = self.shape[:axis], self._sizes[axis], self.shape[axis + 1 :]
+        lead, size, after = self.shape[:axis], self._length(axis), self.shape[axis + 1 :]
         spread = self.reshape(*lead, size, 1, *after).pad(
             [(0, step - 1) if at == axis + 1 else (0, 0) for at in range(self.ndim + 1)]
         )
@@ -364,7 +364,7 @@ class Convolution(Linear):
         return x
 
     def _adaptive_along(self, name: str, axis: int, count: int, *, is_max: bool) -> Self:
-        size = self._sizes[axis]
+        size = self._length(axis)
         if not size:
             raise ShapeError(
                 f"{name}: windows of an axis without elements",

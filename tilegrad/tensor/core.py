@@ -320,9 +320,27 @@ class Core:
             if not isinstance(size, int):
                 raise ShapeError(
                     f"this op needs sizes that are numbers, not {show_shape(self.shape)}",
+                    tensor=describe(self.uop),
                     line=here(),
+                    remedy="pad it to a fixed size, and cut the result",
                 )
         return self.uop.shape
+
+    def _length(self, axis: int) -> int:
+        """The size of one axis, whatever those of the others are.
+
+        Raises ShapeError for a symbolic one.
+        """
+        size = self.uop.shape[axis]
+        if not isinstance(size, int):
+            raise ShapeError(
+                f"axis {axis % self.ndim} of {show_shape(self.shape)} must have a size that is a "
+                "number",
+                tensor=describe(self.uop),
+                line=here(),
+                remedy="use another axis, or pad it to a fixed size and cut the result",
+            )
+        return size
 
     # how operands meet
 

@@ -236,7 +236,7 @@ class Indexing(Creation):
         if stride == 1:
             return x
         around = [
-            (0, count * stride - x._sizes[axis]) if other == axis else (0, 0)
+            (0, count * stride - x._length(axis)) if other == axis else (0, 0)
             for other in range(x.ndim)
         ]
         lead, after = x.shape[:axis], x.shape[axis + 1 :]

@@ -166,10 +166,10 @@ class Joining(Movement):
             )
         x = self
         for axis, (before, after) in enumerate(amounts):
-            size = x._sizes[axis]
+            size = x._length(axis)
             low, high = as_int("pad", "an amount", before), as_int("pad", "an amount", after)
             x = x._window(axis, max(-low, 0), size - max(-high, 0))
-            low, high, size = max(low, 0), max(high, 0), x._sizes[axis]
+            low, high, size = max(low, 0), max(high, 0), x._length(axis)
             most = {"reflect": size - 1, "circular": size, "replicate": math.inf if size else 0}[
                 mode
             ]
@@ -303,7 +303,7 @@ class Joining(Movement):
         [[1], [2, 3]]
         """
         axis = as_axis("split", dim, self.ndim)
-        size = self._sizes[axis]
+        size = self._length(axis)
         if isinstance(sizes, int):
             if sizes <= 0:
                 raise ShapeError(f"split: pieces of {sizes} elements", line=here())
@@ -327,7 +327,7 @@ class Joining(Movement):
         axis = as_axis("chunk", dim, self.ndim)
         if chunks <= 0:
             raise ShapeError(f"chunk: {chunks} pieces", line=here())
-        return self.split(max(1, -(-self._sizes[axis] // chunks)), axis)
+        return self.split(max(1, -(-self._length(axis) // chunks)), axis)
 
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:
         """The slices along axis `dim`, without it.
@@ -338,7 +338,7 @@ class Joining(Movement):
         axis = as_axis("unbind", dim, self.ndim)
         rest = (*self.shape[:axis], *self.shape[axis + 1 :])
         return tuple(
-            self._window(axis, at, at + 1).reshape(rest) for at in range(self._sizes[axis])
+            self._window(axis, at, at + 1).reshape(rest) for at in range(self._length(axis))
         )
 
     # repetition
@@ -388,7 +388,7 @@ class Joining(Movement):
             raise ShapeError(f"roll: {len(steps)} shifts for {len(axes)} axes", line=here())
         x = self
         for step, axis in zip(steps, axes):
-            size = x._sizes[axis]
+            size = x._length(axis)
             if size and step % size:
                 twice = x.repeat([2 if place == axis else 1 for place in range(x.ndim)])
                 x = twice._window(axis, size - step % size, 2 * size - step % size)
@@ -427,13 +427,13 @@ class Joining(Movement):
         rest = [axis for axis in range(self.ndim) if axis not in (rows, columns)]
         x = self.permute(*rest, rows, columns)
         first, second = x.ndim - 2, x.ndim - 1
-        height, width = x._sizes[first], x._sizes[second]
+        height, width = x._length(first), x._length(second)
         x = (
             x._window(second, min(offset, width), width)
             if offset > 0
             else x._window(first, min(-offset, height), height)
         )
-        length = min(x._sizes[first], x._sizes[second])
+        length = min(x._length(first), x._length(second))
         x = x._window(first, 0, length)._window(second, 0, length)
         lead = x.shape[:first]
         # Rows one longer than the matrix is wide: the diagonal is then a column.

@@ -131,7 +131,7 @@ class Layouts(Statistics):
         [[1, 0], [0, 2]]
         """
         before, after = max(-offset, 0), max(offset, 0)
-        size = self._sizes[-1] + before + after
+        size = self._length(-1) + before + after
         place = self._places(size)
         is_there = (place.reshape(1, size) - place.reshape(size, 1)).eq(offset)
         rows = self.pad((before, after)).unsqueeze(-1)
@@ -171,7 +171,7 @@ class Layouts(Statistics):
         [3, 2, 2]
         """
         axis = as_axis("tensor_split", dim, self.ndim)
-        size = self._sizes[axis]
+        size = self._length(axis)
         if isinstance(indices_or_sections, int):
             count = indices_or_sections
             if count < 1:
@@ -225,7 +225,7 @@ class Layouts(Statistics):
             max(mine, theirs) if place != axis else theirs
             for place, (mine, theirs) in enumerate(zip(self._sizes, indices._sizes))
         ]
-        whole = [n if place != axis else self._sizes[axis] for place, n in enumerate(shape)]
+        whole = [n if place != axis else self._length(axis) for place, n in enumerate(shape)]
         return self.expand(whole).gather(axis, indices.expand(shape))
 
     def argwhere(self) -> Self:
@@ -307,7 +307,7 @@ class Layouts(Statistics):
         [[8, 2], [9, 4]]
         """
         axis = as_axis("select_scatter", dim, self.ndim)
-        place = self.select(axis, index) is not None and index % self._sizes[axis]
+        place = self.select(axis, index) is not None and index % self._length(axis)
         return self.slice_scatter(src.unsqueeze(axis), axis, place, place + 1)
 
     @composed
@@ -321,7 +321,7 @@ class Layouts(Statistics):
         [1, 8, 9]
         """
         axis = as_axis("slice_scatter", dim, self.ndim)
-        places = range(self._sizes[axis])[start:end:step]
+        places = range(self._length(axis))[start:end:step]
         index = type(self)(list(places), device=self.device, dtype=dtypes.int32)
         return self.index_copy(axis, index, src)
 

@@ -177,7 +177,7 @@ class Loss(Convolution):
                     line=here(),
                     rule="classes without axis 1, or probabilities of the same shape",
                 )
-            smooth = target * (1 - label_smoothing) + label_smoothing / self._sizes[axis]
+            smooth = target * (1 - label_smoothing) + label_smoothing / self._length(axis)
             weights = (
                 1
                 if weight is None

@@ -277,7 +277,9 @@ def follow(tensor: Any) -> None:
         owners.setdefault(fresh, weakref.ref(tensor))
     tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
     tensor.uop = stored
-    if tensor._requires_grad and not tensor._is_leaf:
+    owner = owners.get(fresh)
+    # A view is followed like what it looks at, which may be a leaf.
+    if tensor._requires_grad and not tensor._is_leaf and owner is not None and owner() is tensor:
         forgotten.add(fresh)
     if is_row_major(stored):
         tensor._variables = sizes_in(tensor.shape, tensor._variables)

@@ -33,6 +33,7 @@ from tilegrad.tensor.sizes import (
     same,
     same_shape,
     show_shape,
+    show_size,
     simple,
 )  # fmt: skip
 
@@ -89,7 +90,7 @@ class Movement(Casts):
         )
         total = multiply(self.shape)
         if unknown:
-            rest = divide(total, multiply(sizes))
+            rest = divide(self.shape, sizes)
             if rest is None:
                 raise self._cannot_reshape(wanted)
             sizes = (*sizes[: unknown[0]], rest, *sizes[unknown[0] + 1 :])
@@ -101,9 +102,9 @@ class Movement(Casts):
     def _cannot_reshape(self, wanted: Sequence[Any]) -> ShapeError:
         known = [size for size in wanted if not (isinstance(size, int) and size == -1)]
         return ShapeError(
-            f"reshape: {show_shape(self.shape)} has {multiply(self.shape)} elements, "
+            f"reshape: {show_shape(self.shape)} has {show_size(multiply(self.shape))} elements, "
             f"{show_shape(wanted)} has "
-            f"{'a multiple of ' if len(known) < len(wanted) else ''}{multiply(known)}",
+            f"{'a multiple of ' if len(known) < len(wanted) else ''}{show_size(multiply(known))}",
             tensor=describe(self.uop),
             line=here(),
             rule="the number of elements stays the same",

@@ -166,7 +166,7 @@ class Picking(Numbers):
         (1, 3)
         """
         axis = as_axis("mode", dim, self.ndim)
-        size = self._sizes[axis]
+        size = self._length(axis)
         if not size:
             raise ShapeError("mode: there is no element", tensor=describe(self.uop), line=here())
         values, places = self.sort(axis)

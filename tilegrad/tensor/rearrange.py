@@ -72,7 +72,7 @@ class Rearranging(Nodes):
             if len(missing) > 1:
                 raise wrong(f"the sizes of {', '.join(map(repr, missing))} are not known")
             if missing:
-                rest = divide(size, part)
+                rest = divide([size], [part])
                 if rest is None:
                     raise wrong(f"an axis of {show_shape((size,))[1:-2]} has no parts of {part}")
                 known[missing[0]] = rest

@@ -21,7 +21,7 @@ __all__ = [
     "NO_VARIABLES", "Variables", "as_axes", "as_axis", "as_int", "as_size", "as_sizes",
     "ceil_divide", "divide",
     "flat_arguments", "here", "is_one", "is_zero", "merge", "multiply", "same",
-    "same_shape", "show_shape", "simple",
+    "same_shape", "show_shape", "show_size", "simple",
 ]  # fmt: skip
 
 Variables = Mapping[UOp, int]
@@ -157,8 +157,33 @@ def multiply(sizes: Iterable[sint]) -> sint:
     return simple(total)
 
 
-def divide(total: sint, part: sint) -> sint | None:
-    """`total / part`, or None unless it is whole for every value of the variables."""
+def _factors(sizes: Iterable[sint]) -> list[sint]:
+    """What is multiplied in a product of sizes: numbers, and nodes that are no products."""
+    found: list[sint] = []
+    stack = list(sizes)[::-1]
+    while stack:
+        size = stack.pop()
+        if isinstance(size, UOp) and size.op is Ops.MUL:
+            stack += size.src[::-1]
+        else:
+            found.append(simple(size))
+    return found
+
+
+def divide(total: Iterable[sint], parts: Iterable[sint]) -> sint | None:
+    """The product of `total` over that of `parts`, or None unless it is whole for every value of
+    the variables.
+    """
+    left, right = _factors(total), []
+    for factor in _factors(parts):
+        if isinstance(factor, UOp) and any(factor is other for other in left):
+            left.remove(factor)
+        else:
+            right.append(factor)
+    return _quotient(multiply(left), multiply(right))
+
+
+def _quotient(total: sint, part: sint) -> sint | None:
     if isinstance(total, int) and isinstance(part, int):
         return total // part if part and total % part == 0 else None
     whole = simple(total) if isinstance(total, int) else total

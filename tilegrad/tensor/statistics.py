@@ -103,7 +103,7 @@ class Statistics(Special):
         2
         """
         axis = as_axis("kthvalue", dim, self.ndim)
-        size = self._sizes[axis]
+        size = self._length(axis)
         if not 1 <= k <= size:
             raise ShapeError(
                 f"kthvalue: k is {k}, of {size} elements",
@@ -128,7 +128,7 @@ class Statistics(Special):
         if dim is None:
             return self.flatten().median(0).values
         axis = as_axis("median", dim, self.ndim)
-        size = self._sizes[axis]
+        size = self._length(axis)
         if not size:
             raise ShapeError("median: there is no element", tensor=describe(self.uop), line=here())
         found = self.kthvalue((size + 1) // 2, axis, keepdim)
@@ -159,7 +159,7 @@ class Statistics(Special):
             flat = self.flatten().quantile(q, 0, False, interpolation)
             return flat.reshape(*flat.shape, *[1] * self.ndim) if keepdim else flat
         axis = as_axis("quantile", dim, self.ndim)
-        size, shares = self._sizes[axis], _shares(q)
+        size, shares = self._length(axis), _shares(q)
         if not self.dtype.is_float:
             raise DTypeError(
                 f"quantile: floats are needed, not {self.dtype.name}",
@@ -226,7 +226,7 @@ class Statistics(Special):
                 tensor=describe(self.uop),
                 line=here(),
             )
-        rows = x if x.ndim == 2 else x.reshape(1, x._sizes[0] if x.ndim else 1)
+        rows = x if x.ndim == 2 else x.reshape(1, x._length(0) if x.ndim else 1)
         centred = rows - rows.mean(1, keepdim=True)
         count = rows._sizes[1] - correction
         scale = 1 / count if count > 0 else math.nan
@@ -261,7 +261,7 @@ class Statistics(Special):
         parts: list[Self] = [part for part in (prepend, self, append) if part is not None]
         x = parts[0].cat(*parts[1:], dim=axis) if len(parts) > 1 else self
         for _ in range(n):
-            size = x._sizes[axis]
+            size = x._length(axis)
             if size < 2:
                 return x.narrow(axis, 0, 0)
             after, before = x.narrow(axis, 1, size - 1), x.narrow(axis, 0, size - 1)
@@ -276,7 +276,7 @@ class Statistics(Special):
         4.0
         """
         axis = as_axis("trapezoid", dim, self.ndim)
-        size = self._sizes[axis]
+        size = self._length(axis)
         y = self._floating()
         both = y.narrow(axis, 1, size - 1) + y.narrow(axis, 0, size - 1)
         if x is None:

@@ -39,7 +39,8 @@ class Windows(Joining):
         """
         count = len(kernel)
         first = self.ndim - count
-        for axis, (size, k, s, d) in enumerate(zip(self._sizes[first:], kernel, stride, dilation)):
+        sizes = [self._length(axis) for axis in range(first, self.ndim)]
+        for axis, (size, k, s, d) in enumerate(zip(sizes, kernel, stride, dilation)):
             if k <= 0 or s <= 0 or d <= 0:
                 raise ShapeError(
                     f"{name}: kernel {k}, stride {s} and dilation {d} must be positive", line=here()
@@ -63,7 +64,7 @@ class Windows(Joining):
     def _one_window(self, axis: int, k: int, s: int, d: int) -> Self:
         """Axis `axis` of size n as two at the end: (k, positions)."""
         x = self.movedim(axis, -1)
-        *lead, n = x._sizes
+        lead, n = x.shape[:-1], x._length(-1)
         last = len(lead)
         positions = (n - d * (k - 1) - 1) // s + 1
         if d == 1 and k <= s and positions * s <= n:

@@ -87,7 +87,7 @@ def instance_norm(
         wide, axes = input.cast(sum_dtype(input.dtype)), tuple(range(2, input.ndim))
         move(running_mean, wide.mean(axes).mean(0), momentum)
         move(running_var, wide.var(axes).mean(0), momentum)
-    return group_norm(input, input._sizes[1], weight, bias, eps)
+    return group_norm(input, input._length(1), weight, bias, eps)
 
 
 def group_norm(
@@ -106,13 +106,13 @@ def group_norm(
     (3, 4, 5)
     """
     check_tensors("group_norm", input)
-    if input.ndim < 2 or num_groups < 1 or input._sizes[1] % num_groups:
+    if input.ndim < 2 or num_groups < 1 or input._length(1) % num_groups:
         raise ShapeError(
             f"group_norm: {show_shape(input.shape)} has no {num_groups} groups of channels",
             input=describe(input.uop),
             line=here(),
         )
-    size = math.prod(input._sizes[1:]) // num_groups
+    size = math.prod(input._length(axis) for axis in range(1, input.ndim)) // num_groups
     grouped = input.reshape(input.shape[0], num_groups, size).layernorm(-1, eps)
     result, rest = grouped.reshape(input.shape), (1, -1, *[1] * (input.ndim - 2))
     result = result if weight is None else result * weight.reshape(rest)
