@@ -23,7 +23,8 @@ from tilegrad.engine.run import Launch, recording
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule.schedule import Schedule, _Scheduler
+from tilegrad.schedule import schedule as stage
+from tilegrad.schedule.schedule import Schedule
 
 ROOT = Path(__file__).parents[2]
 
@@ -301,13 +302,13 @@ def test_the_last_line_sums_up() -> None:
 
 def test_kernels_of_one_form_are_finished_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six layers over other buffers: one kernel graph, and the passes of one."""
-    finish, calls = _Scheduler._finish, []
+    finish, calls = stage.finish, []
 
-    def counted(self: _Scheduler, raw: UOp, outputs: list[UOp]) -> tuple[UOp, list[int]]:
+    def counted(raw: UOp, outputs: list[UOp], *, plain: bool) -> tuple[UOp, list[int]]:
         calls.append(raw)
-        return finish(self, raw, outputs)
+        return finish(raw, outputs, plain=plain)
 
-    monkeypatch.setattr(_Scheduler, "_finish", counted)
+    monkeypatch.setattr(stage, "finish", counted)
     x = Tensor.empty(8, 8)
     for _ in range(6):
         x = (x @ Tensor.empty(8, 8)).relu().contiguous()

@@ -1,16 +1,19 @@
 """This stage's pass list: split, versions, fuse, index, collapse, order, plan memory.
 
-    split      a large fold to one number becomes two                 split.py
-    versions   old values needed beside newer ones are kept aside     versions.py
-    direct     copies land in the memory that they are assigned to    ir/copies.py
-    fuse       which values are stored                                fuse.py
-    index      each stored value becomes a kernel graph               index.py
-    collapse   reductions with a closed form lose their loop          collapse.py
-    axes       equal loops are shared, neighbouring ones merged       axes.py
-    loop       what a loop's step is, and which memory it finds       loop.py
-    order      readers of an old value run before it is overwritten   order.py
-    join       updates of equal shape become one kernel               join.py
-    memory     lifetimes give temporary buffers shared memory         memory.py
+    split      a large fold to one number becomes two                   split.py
+    versions   old values needed beside newer ones are kept aside       versions.py
+    direct     copies land in the memory that they are assigned to      ir/copies.py
+    fuse       which values are stored, and which a kernel keeps        fuse.py, keep.py
+    index      each stored value becomes a kernel graph                 index.py
+    finish     each kernel's last passes:                               finish.py
+      collapse   reductions with a closed form lose their loop          collapse.py
+      axes       equal loops are shared, neighbouring ones merged       axes.py
+      phases     folds of which every nth term counts take no others    phases.py
+      pieces     equal pieces side by side are computed each by itself  pieces.py
+    loop       what a loop's step is, and which memory it finds         loop.py
+    order      readers of an old value run before it is overwritten     order.py
+    join       updates of equal shape become one kernel                 join.py
+    memory     lifetimes give temporary buffers shared memory           memory.py
 
 The graph comes in normalised: its BUFFERs and draws are numbered by first visit, so that a Schedule
 holds numbers only and can be kept and run again with other memory.
@@ -18,25 +21,22 @@ holds numbers only and can be kept and run again with other memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DeviceError
 from tilegrad.base.trace import counters
-from tilegrad.ir.args import KernelArg, KernelInfo
+from tilegrad.ir.args import KernelArg
 from tilegrad.ir.copies import direct_copies
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
-from tilegrad.schedule.axes import merge_neighbours, share_loops, split_divided
-from tilegrad.schedule.collapse import collapse
+from tilegrad.schedule.finish import finish, renumbered
 from tilegrad.schedule.fuse import Fusion, fuse
 from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
 from tilegrad.schedule.items import BufferSpec, Item, Schedule
 from tilegrad.schedule.loop import carries_of, memory_below, sources_of, step_of
 from tilegrad.schedule.order import Draft, join_drafts, order_drafts
-from tilegrad.schedule.phases import split_phases
-from tilegrad.schedule.pieces import split_pieces
 from tilegrad.schedule.random import random_variables
 from tilegrad.schedule.reason import Edge, Reason
 from tilegrad.schedule.split import split_folds
@@ -349,11 +349,11 @@ class _Scheduler:
         raw = UOp.sink(simplify(store))
         used = [node.arg for node in raw.toposort() if node.op is Ops.DEFINE_GLOBAL]
         buffers = list(dict.fromkeys([target, *used]))
-        form = _renumbered(raw, {buffer: slot for slot, buffer in enumerate(buffers)})
+        form = renumbered(raw, {buffer: slot for slot, buffer in enumerate(buffers)})
         form, draws = self._with_own_draws(form)
         key = form, tuple(outputs)
         if key not in self.finished:
-            self.finished[key] = self._finish(form, outputs)
+            self.finished[key] = finish(form, outputs, plain=self.plain)
         ast, slots = self.finished[key]
         reads = [buffers[slot] for slot in slots]
         needs = [value for value in builder.reads if value.op is not Ops.BUFFER]
@@ -375,34 +375,6 @@ class _Scheduler:
         for own, number in enumerate(draws):
             mapping |= zip(random_variables(number), random_variables(own), strict=True)
         return ast.substitute(mapping), draws
-
-    def _finish(self, raw: UOp, outputs: list[UOp]) -> tuple[UOp, list[int]]:
-        """Collapse, put the ranges in order, give the parameters their slots; which parameters of
-        `raw` are read, in the order of those.
-        """
-        ast = collapse(raw)
-        before = [part for part in raw.toposort() if part.op is Ops.RANGE]
-        if not self.plain:
-            ast, outputs = split_divided(*split_phases(share_loops(ast), outputs))
-            ast, outputs = split_pieces(ast, outputs)
-        ast = _with_repeats(ast, outputs)
-        alive = [part for part in ast.toposort() if part.op is Ops.RANGE]
-        ast, out_order = merge_neighbours(ast, [part for part in outputs if part in alive])
-        inner = _inner_ranges(ast, out_order)
-        merged: list[UOp] = []
-        for group in _groups(ast, inner):
-            ast, ordered = merge_neighbours(ast, group)
-            merged += ordered
-        order = [*out_order, *merged]
-        gone = tuple(
-            part.vmax + 1 for part in before if part not in alive and part.arg[1] is Axis.REDUCE
-        )
-        used = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_GLOBAL]
-        slots = list(dict.fromkeys([0, *used]))
-        ast = ast.replace(
-            arg=KernelInfo(_label(ast, order, gone), tuple(part.arg[0] for part in order))
-        )
-        return _renumbered(ast, {old: slot for slot, old in enumerate(slots)}), slots[1:]
 
     def _edges(self, order: Sequence[Draft]) -> list[Edge]:
         """For each pair of kernels joined by a stored value, why they are two."""
@@ -428,80 +400,6 @@ def _may_meet(read: UOp, written: UOp) -> bool:
     """Whether an element may be read in one iteration and written in another."""
     apart = read.vmax < written.vmin or written.vmax < read.vmin
     return read is not written and not apart
-
-
-def _renumbered(ast: UOp, slots: Mapping[int, int]) -> UOp:
-    """`ast` with its parameters numbered anew."""
-    return ast.substitute(
-        {
-            node: node.replace(arg=slots[node.arg])
-            for node in ast.toposort()
-            if node.op is Ops.DEFINE_GLOBAL
-        }
-    )
-
-
-def _with_repeats(ast: UOp, outputs: list[UOp]) -> UOp:
-    """Stores that add the same to the same place in each turn of a loop, of which nothing is left
-    then, add all of it at once.
-    """
-    gone = set(outputs) - set(ast.toposort())
-    extents = [part.src[0] for part in outputs if part in gone]
-    if not extents:
-        return ast
-    stores = [store for store in ast.src if store.op is Ops.STORE and store.arg is Ops.ADD]
-    times: dict[UOp, UOp] = {}
-    for store in stores:
-        pointer, place, value, *gate = store.src
-        for extent in extents:
-            value = value * extent.cast(value.dtype)
-        times[store] = store.replace(src=(pointer, place, simplify(value), *gate))
-    return ast.substitute(times)
-
-
-def _inner_ranges(ast: UOp, outputs: Iterable[UOp]) -> list[UOp]:
-    taken = set(outputs)
-    return [part for part in ast.toposort() if part.op is Ops.RANGE and part not in taken]
-
-
-def _groups(ast: UOp, inner: list[UOp]) -> list[list[UOp]]:
-    """The inner ranges, those of one fold or nest together, in the order of use."""
-    groups: list[list[UOp]] = []
-    seen: set[UOp] = set()
-    for node in ast.toposort():
-        if node.op in (Ops.REDUCE, Ops.END):
-            own = [part for part in node.src[1:] if part.op is Ops.RANGE and part not in seen]
-            seen.update(own)
-            if own:
-                # A nest stands before the folds in it.
-                inside = _loops_inside(node)
-                places = (place for place, group in enumerate(groups) if inside & {*group})
-                groups.insert(next(places, len(groups)), own)
-    rest = [part for part in inner if part not in seen]
-    return [*groups, rest] if rest else groups
-
-
-def _loops_inside(nest: UOp) -> set[UOp]:
-    """The loops of folds and nests that stand inside those of `nest`."""
-    own = {part for part in nest.src[1:] if part.op is Ops.RANGE}
-    if nest.op is not Ops.END:
-        return set()
-    return {
-        part
-        for node in nest.toposort()
-        if node.op in (Ops.REDUCE, Ops.END) and node is not nest and own & node.ranges
-        for part in node.src[1:]
-    }
-
-
-def _label(ast: UOp, order: Sequence[UOp], gone: tuple[int, ...]) -> str:
-    """The letter of the kernel's name, and the extents of reductions that collapsed: `r`, `E`, `C`
-    or `r:15`.
-    """
-    stored = ast.src[0].src[2]
-    is_fold = bool(gone) or any(part.arg[1] is Axis.REDUCE for part in order)
-    letter = "r" if is_fold else "C" if stored.op is Ops.LOAD else "E"
-    return letter + "".join(f":{extent}" for extent in gone)
 
 
 def make_schedule(
