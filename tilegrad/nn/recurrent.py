@@ -280,6 +280,10 @@ class RNN(Module):
                 made = tuple(is_open.where(new, old) for new, old in zip(made, state))
             return made, made[0]
 
+        if not gates._has_elements():
+            # One step of all times at once has the shape, and hangs on the weights.
+            hidden = state[0].linear(weight_hh.T, bias_hh)
+            return _STEP[self.kind](gates, hidden, state, self.nonlinearity)[0], state
         if x._sizes[0] > _MOST_WRITTEN_OUT:
             state, stacked = scan(one, state, rows, reverse=is_back)
             return stacked, state
