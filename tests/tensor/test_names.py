@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -132,3 +135,11 @@ def test_rearrange(formula: str, sizes: dict[str, int], expected: Any) -> None:
 def test_formulas_that_say_nothing_raise(formula: str, sizes: dict[str, int], message: str) -> None:
     with pytest.raises(ShapeError, match=f"rearrange: {message}"):
         Tensor.zeros(2, 4, 5).rearrange(formula, **sizes)
+
+
+def test_the_page_of_the_class_names_all_files_that_it_is_made_of() -> None:
+    files = [kind.__module__.rpartition(".")[2] for kind in Tensor.__mro__[1:-1]]
+    page = str(inspect.getdoc(sys.modules[Tensor.__module__]))
+    assert [
+        file for file in files if not re.search(rf"^    .*\b{file}\b", page, re.MULTILINE)
+    ] == []

@@ -1,17 +1,27 @@
 """The user's tensor: a handle around a graph, lazy until someone asks for values.
 
-The methods that build graphs come from the files beside this one, each adding a subject to the
-class before it:
+The methods come from the files beside this one, each adding a subject to the class before it:
 
-    core, casts, movement, windows    the handle; the same values under other types and indices
-    elementwise, functions            one result for each element
-    reduce, scan                      folded axes
-    creation, index                   new tensors, picked elements
-    linear, convolution, loss         compositions
-    random, attention
-    statistics, layouts, products     what is composed of these, by PyTorch's names;
-    numbers, picking, arranging,      places that tensors name, systems by factors,
-    algebra, updating                 forms that write
+    core, incoming, casts             the handle; what a user gives; other dtypes
+    movement, joining, windows        the same values at other places
+    arithmetic, elementwise,          one result for each element
+    functions, activations
+    reduce, scan                      folded axes; running folds
+    creation, index, written          new tensors; elements that a key picks, and writing to them
+    linear, convolution, loss,        sums of products, and what is made of them
+    attention
+    random, distributions             numbers drawn
+    realized                          where values come out
+    custom, factorise, linalg         kernels written by hand; matrices by their factors
+    sort, scatter, select, counting   order; rows by index; choices by value; places in an order
+    fft, spectra                      Fourier transforms
+    nodes                             one op by its name
+    rearrange, resample, digest       axes by a formula; images of another size; hashes of bytes
+    special, statistics, layouts,     the rest of what NumPy and PyTorch have, composed of these
+    products, numbers, picking,
+    arranging, algebra
+    assignment, updating              what writes
+    watching, interchange             hooks on gradients; other libraries' arrays
 
 Here are the ends: what comes in from the host, `realize` and what it gives, assignment, and
 gradients.
