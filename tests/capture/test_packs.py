@@ -13,6 +13,7 @@ import pytest
 
 from tilegrad import GlobalCounters, Tensor, jit, nn
 from tilegrad.base.errors import OutOfMemoryError
+from tilegrad.capture import packs
 from tilegrad.io import safe_load, safe_save
 from tilegrad.nn.state import get_parameters, load_state_dict
 from tilegrad.runtime.buffer import LRUAllocator
@@ -218,6 +219,16 @@ def test_where_there_is_no_memory_kernels_pack(monkeypatch: pytest.MonkeyPatch) 
     check(infer(GIVEN), weights())
     assert not program(infer).packs
     check(infer(GIVEN), weights())
+
+
+def test_copies_take_a_part_of_the_machine_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, other = stored(weights()), stored(weights(1))
+    infer = jit(lambda x: (x @ weight.T).realize() + (x @ other.T).realize())
+    taken = sum(each.buffer.nbytes for found in packs._copies.values() for each in found.values())
+    monkeypatch.setattr(packs, "machine_bytes", lambda: 12 * weights().nbytes + 8 * taken)
+    for _ in range(3):
+        check(infer(GIVEN), weights() + weights(1))
+    assert len(program(infer).packs) == 1
 
 
 def test_memory_that_others_may_write() -> None:

@@ -218,7 +218,7 @@ class Program:
     @property
     def packed_bytes(self) -> int:
         """What copies of operands take; captures may share them."""
-        return sum(pack.nbytes for pack in self.packs)
+        return sum(pack.operand.nbytes for pack in self.packs)
 
     def _pack(self) -> None:
         """Make the copies anew whose memory is another, or was written."""

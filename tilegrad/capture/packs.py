@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from tilegrad.capture.step import Step, is_native
+from tilegrad.device.cpu_native import machine_bytes
 from tilegrad.device.registry import Device
 from tilegrad.engine.prepack import Operand, prepack
 from tilegrad.engine.run import Launch, run_step
@@ -31,6 +32,8 @@ class Copy:
         self.version = -1
 
 
+# All copies together may take so much of the machine's memory.
+_MOST = 1 / 8
 _copies: weakref.WeakKeyDictionary[Buffer, weakref.WeakValueDictionary[str, Copy]]
 _copies = weakref.WeakKeyDictionary()
 
@@ -45,10 +48,6 @@ class Pack:
     slot: int
     copy: Copy | None = None
     _of: weakref.ref[Buffer] | None = None
-
-    @property
-    def nbytes(self) -> int:
-        return self.operand.size * self.operand.dtype.nbytes
 
     def bind(self, source: Buffer) -> Buffer:
         """The memory of the copy of `source`."""
@@ -79,25 +78,36 @@ class Pack:
 def pack_steps(
     steps: Sequence[Step], steady: Collection[int], first: int
 ) -> tuple[list[Step], list[Pack]]:
-    """The steps with those of the slots `steady` packed beforehand for which that pays; the copies
-    have slots from `first` on.
+    """The steps with those of the slots `steady` packed beforehand for which that pays, as long as
+    there is room; the copies have slots from `first` on.
     """
     packs: dict[tuple[str, int, str], Pack] = {}
     packed: list[Step] = []
+    room = _room()
     for step in steps:
         given = frozenset(place for place, slot in enumerate(step.slots) if slot in steady)
         found = None
         if given and is_native(step) and step.kernel is not None:
             found = prepack(step.device, step.kernel, given)
-        if found is None:
+        slots = list(step.slots)
+        wanted = {
+            (step.device, slots[operand.slot], operand.kernel.key): operand
+            for operand in (found.operands if found is not None else ())
+        }
+        nbytes = sum(each.nbytes for name, each in wanted.items() if name not in packs)
+        if found is None or nbytes > room:
             packed.append(step)
             continue
-        slots = list(step.slots)
-        for operand in found.operands:
-            source = slots[operand.slot]
-            name = (step.device, source, operand.kernel.key)
+        room -= nbytes
+        for name, operand in wanted.items():
             if name not in packs:
-                packs[name] = Pack(step.device, operand, source, first + len(packs))
+                packs[name] = Pack(step.device, operand, name[1], first + len(packs))
             slots[operand.slot] = packs[name].slot
         packed.append(replace(step, kernel=found.kernel, slots=tuple(slots)))
     return packed, list(packs.values())
+
+
+def _room() -> int:
+    """How many bytes copies may take beside those that there are."""
+    taken = sum(copy.buffer.nbytes for shared in _copies.values() for copy in shared.values())
+    return int(machine_bytes() * _MOST) - taken

@@ -49,7 +49,7 @@ from tilegrad.base.errors import ConfigError, DeviceError
 from tilegrad.device.cpu_native_ir import MAX_WORKERS, System, source, symbols
 from tilegrad.runtime import elf
 
-__all__ = ["NODE", "NativePool", "core_count", "native", "this_system"]
+__all__ = ["NODE", "NativePool", "core_count", "machine_bytes", "native", "this_system"]
 
 NODE = struct.Struct("<QQq")
 """A node of a graph in memory: addresses of kernel and arguments, number of chunks."""
@@ -85,6 +85,14 @@ def core_count() -> int:
     except (OSError, ValueError):  # not Linux, or no limit
         pass
     return count
+
+
+def machine_bytes() -> int:
+    """The memory of this machine, as far as it tells."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 8 << 30
 
 
 def _pin(value: object) -> None:

@@ -43,6 +43,10 @@ class Operand:
     dtype: DType
     size: int
 
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.nbytes
+
 
 @dataclass(frozen=True)
 class Prepacked:

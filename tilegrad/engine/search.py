@@ -27,7 +27,7 @@ from tilegrad.base.config import config
 from tilegrad.base.errors import OptError
 from tilegrad.base.trace import counters
 from tilegrad.device.backend import Backend
-from tilegrad.device.cpu_native import core_count
+from tilegrad.device.cpu_native import core_count, machine_bytes
 from tilegrad.device.registry import Device
 from tilegrad.device.trial import parameters_of
 from tilegrad.engine.children import Child, ChildError, Children
@@ -76,7 +76,7 @@ class InChildren(Measure):
 
     def __init__(self, ast: UOp, backend: Backend, default: Sequence[object], children: Children):
         nbytes = sum(each.size * each.dtype.itemsize for each in parameters_of(ast))
-        if nbytes > _memory() // 8:
+        if nbytes > machine_bytes() // 8:
             raise ChildError(f"search: buffers of {nbytes} bytes are too large to try kernels on")
         self._children = children
         opening = {"do": "open", "ast": str(ast), "device": backend.name, "seed": _SEED}
@@ -170,14 +170,6 @@ class InChildren(Measure):
     def close(self) -> None:
         """End the process that ran candidates; those that compile are kept."""
         self._runner.kill()
-
-
-def _memory() -> int:
-    """Bytes of this machine, as far as it tells."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return 8 << 30
 
 
 def _refused(opts: Opts, reason: str) -> None:
