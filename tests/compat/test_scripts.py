@@ -6,12 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from tilegrad import nn
+from tilegrad.compat.layers import BatchNorm, Embedding
 from tilegrad.compat.tinygrad import run
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.py"))
+# Whole trainings of several seconds.
+LONG = ("conv_training_jit", "gan_two_optimizers", "small_gpt", "state_and_resume")
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(path, id=path.stem, marks=pytest.mark.nightly if path.stem in LONG else ())
+        for path in SCRIPTS
+    ],
+)
 def test_a_script_runs(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = run(str(script))
@@ -20,3 +30,12 @@ def test_a_script_runs(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_there_are_enough() -> None:
     assert len(SCRIPTS) >= 40
+
+
+def test_layers_in_a_list_hold_their_weights() -> None:
+    """Also those that differ from ours by the order of their arguments."""
+    layers = [nn.Linear(2, 2, bias=False), BatchNorm(2), Embedding(3, 2)]
+    names = [name for name in nn.state.get_state_dict(layers) if "tracked" not in name]
+    assert names == [
+        "0.weight", "1.weight", "1.bias", "1.running_mean", "1.running_var", "2.weight",
+    ]  # fmt: skip

@@ -236,9 +236,10 @@ def test_pytorch_agrees(norm_first: bool) -> None:
         np.testing.assert_allclose(found.numpy(), expected.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "lengths"),
-    [("LSTM", [5, 6]), pytest.param("RNN", [3, 2, 1], marks=pytest.mark.nightly)],
+    [("LSTM", [5, 6]), ("RNN", [3, 2, 1])],
 )
 def test_packed_sequences_run_as_each_alone(kind: str, lengths: list[int]) -> None:
     """In both directions, in any order, as a loop or written out."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import cProfile
 import functools
 import gzip
 import hashlib
 import itertools
 import operator
 import os
+import pstats
 import re
 import sys
 import tempfile
@@ -25,10 +27,10 @@ from tilegrad.base.errors import DataError
 from tilegrad.io.atomic import atomic_write
 
 __all__ = [
-    "CI", "OSX", "WIN", "Timing", "all_int", "all_same", "ansilen", "ansistrip", "argfix",
-    "argsort", "ceildiv", "colored", "dedup", "fetch", "flatten", "fully_flatten", "get_child",
-    "make_tuple", "merge_dicts", "partition", "prod", "round_up", "strip_parens", "temp",
-    "time_to_str", "unwrap",
+    "CI", "OSX", "WIN", "Profiling", "Timing", "all_int", "all_same", "ansilen", "ansistrip",
+    "argfix", "argsort", "ceildiv", "colored", "dedup", "fetch", "flatten", "fully_flatten",
+    "get_child", "make_tuple", "merge_dicts", "partition", "prod", "round_up", "strip_parens",
+    "temp", "time_to_str", "unwrap",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -202,6 +204,36 @@ class Timing(contextlib.ContextDecorator):
         if self.enabled:
             more = self.on_exit(self.et) if self.on_exit else ""
             print(f"{self.prefix}{self.et * 1e-6:6.2f} ms{more}")
+
+
+class Profiling(contextlib.ContextDecorator):
+    """Print where Python's time went in a block: the `frac` of functions that took the most, by
+    `sort`; with `fn` into that file, for tools that read profiles.
+    """
+
+    def __init__(
+        self,
+        enabled: bool = True,
+        sort: str = "cumtime",
+        frac: float = 0.2,
+        fn: str | None = None,
+        ts: float = 1,
+    ):
+        self.enabled, self.sort, self.frac, self.fn, self.ts = enabled, sort, frac, fn, ts
+        self.pr = cProfile.Profile()
+
+    def __enter__(self) -> Self:
+        if self.enabled:
+            self.pr.enable()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if not self.enabled:
+            return
+        self.pr.disable()
+        if self.fn:
+            self.pr.dump_stats(self.fn)
+        pstats.Stats(self.pr, stream=sys.stdout).sort_stats(self.sort).print_stats(self.frac)
 
 
 # files

@@ -4,19 +4,33 @@ tinygrad; and its data sets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from tilegrad import nn
-from tilegrad.base.errors import ConfigError
-from tilegrad.nn import optim
+from tilegrad.base.errors import ConfigError, DataError
+from tilegrad.nn import optim, state
 from tilegrad.nn.layers import Sizes
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "LAMB", "LARS", "SGD", "Adam", "AdamW", "BatchNorm", "ConvTranspose1d", "ConvTranspose2d",
-    "Embedding", "Muon", "OptimizerGroup", "mnist",
+    "LAMB",
+    "LARS",
+    "SGD",
+    "Adam",
+    "AdamW",
+    "BatchNorm",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "Embedding",
+    "Muon",
+    "OptimizerGroup",
+    "load_state_dict",
+    "mnist",
+    "safe_load_metadata",
 ]  # fmt: skip
 
 
@@ -228,3 +242,27 @@ def mnist(device: str | None = None, fashion: bool = False) -> tuple[Tensor, ...
     images = [Tensor(x[:, None], device=device) for x in (found.x_train, found.x_test)]
     labels = [Tensor(y.astype("uint8"), device=device) for y in (found.y_train, found.y_test)]
     return images[0], labels[0], images[1], labels[1]
+
+
+class MissingNames(DataError, KeyError):
+    """What tinygrad calls a KeyError."""
+
+    __str__ = DataError.__str__
+
+
+def load_state_dict(
+    model: object, state_dict: Mapping[str, Any], *args: Any, **options: Any
+) -> Any:
+    """`nn.state.load_state_dict`, which raises a KeyError for names that are missing."""
+    try:
+        return state.load_state_dict(model, state_dict, *args, **options)
+    except DataError as error:
+        raise MissingNames(str(error)) from error
+
+
+def safe_load_metadata(t: Any) -> tuple[Tensor, int, dict[str, Any]]:
+    """The bytes of a safetensors file, where those of its tensors begin, and its header."""
+    data = t if isinstance(t, Tensor) else Tensor(Path(t))
+    size = int.from_bytes(data[:8].data().tobytes(), "little")
+    header = json.loads(data[8 : 8 + size].data().tobytes())
+    return data, 8 + size, header

@@ -78,6 +78,8 @@ MODULES: dict[str, dict[str, str]] = {
     },
     "tinygrad.nn.state": {
         "": "tilegrad.nn.state",
+        "load_state_dict": "tilegrad.compat.layers",
+        "safe_load_metadata": "tilegrad.compat.layers",
         **dict.fromkeys(
             ("TensorIO", "gguf_load", "tar_extract", "torch_load", "zip_extract"), "tilegrad.io"
         ),

@@ -331,6 +331,16 @@ class UOp:
             raise ShapeError(f"unbind: a {self.op} node has no bound value")
         return self.src[0], self.src[1].arg
 
+    @property
+    def expr(self) -> str:
+        """The name of a variable.
+
+        Raises ShapeError if the node is none.
+        """
+        if self.op is not Ops.DEFINE_VAR:
+            raise ShapeError(f"expr: a {self.op} node is no variable")
+        return str(self.arg[0])
+
     def unbound(self) -> tuple[UOp, dict[UOp, int]]:
         """This symbolic integer without values, and the value of each variable in it."""
         found = dict(node.unbind() for node in self.toposort() if node.op is Ops.BIND)

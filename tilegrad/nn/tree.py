@@ -76,5 +76,6 @@ _NO_CONTAINERS = (
 
 def _is_machinery(kind: type) -> bool:
     """Whether this class is tilegrad's own and no layer: a captured function holds no weights."""
-    module = kind.__module__
-    return module.startswith("tilegrad.") and not module.startswith("tilegrad.nn.")
+    if not kind.__module__.startswith("tilegrad."):
+        return False
+    return not any(base.__module__.startswith("tilegrad.nn.") for base in kind.__mro__)

@@ -72,7 +72,7 @@ class Movement(Casts):
 
     def reshape(self, *shape: Any) -> Self:
         """The same elements in the same row-major order under `shape`; one size may be -1 and is
-        worked out.
+        worked out, and None is the size that this tensor has there.
 
         Raises ShapeError if the number of elements differs.
 
@@ -80,6 +80,9 @@ class Movement(Casts):
         [[1, 2], [3, 4]]
         """
         wanted = flat_arguments(shape)
+        if None in wanted:
+            ours = dict(enumerate(self.shape))
+            wanted = tuple(ours.get(axis) if n is None else n for axis, n in enumerate(wanted))
         unknown = [axis for axis, size in enumerate(wanted) if isinstance(size, int) and size == -1]
         if len(unknown) > 1:
             raise ShapeError(
@@ -231,7 +234,8 @@ class Movement(Casts):
         return self.permute(order)
 
     def expand(self, *shape: Any) -> Self:
-        """Axes of size 1 repeated up to `shape`; -1 keeps a size, and new axes may stand in front.
+        """Axes of size 1 repeated up to `shape`; -1 or None keeps a size, and new axes may stand in
+        front.
 
         Raises ShapeError if a size that is not 1 would change.
 
@@ -247,7 +251,8 @@ class Movement(Casts):
                 line=here(),
             )
         sizes, variables = as_sizes(
-            "expand", [was if _is_minus_one(size) else size for was, size in zip(ours, wanted)]
+            "expand",
+            [was if n is None or _is_minus_one(n) else n for was, n in zip(ours, wanted)],
         )
         for was, size in zip(ours, sizes):
             if not is_one(was) and not same(was, size):
