@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.schedule.plans import kernels, plan
-from tilegrad import Context, Tensor, Variable
+from tilegrad import Context, GlobalCounters, Tensor, Variable
 from tilegrad.ir.op import Ops
 
 SHAPES = [(1,), (5,), (16,), (100,), (3, 7), (8, 64), (33, 129), (77, 1), (5, 4, 33), (9, 64, 32)]
@@ -121,3 +121,28 @@ def test_equal_largest_elements_share_a_gradient() -> None:
     x = Tensor([1.0, 3.0, 3.0, 2.0])
     (found,) = x.cummax(0).sum().gradient(x)
     assert found.tolist() == [1.0, 2.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("device", ["CPU", "EMU"])
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax"])
+def test_few_long_rows_go_in_parts(device: str, name: str) -> None:
+    """On processors from a quarter of a million elements on, on lanes always."""
+    array = 1 + draw(2, 1 << 17 if device == "CPU" else 150) * 1e-6
+    exact = FUNCTIONS[name].accumulate(array, axis=1)
+    with Context(DEVICE=device):
+        x = Tensor(array).realize()
+        before = GlobalCounters.kernel_count
+        found = getattr(x, name)(1).realize()
+        assert GlobalCounters.kernel_count - before == 3
+        np.testing.assert_allclose(found.numpy(), exact, rtol=1e-12)
+
+
+def test_parts_are_a_fixed_number() -> None:
+    folds, before, whole = kernels(plan(Tensor.empty(1 << 18).cumsum(0)))
+    for kernel in (folds, before, whole):
+        assert kernel.ast is not None
+        extents = [node.src[0].arg for node in kernel.ast.toposort() if node.op is Ops.RANGE]
+        assert 8 in extents
+    # Nothing divides the length of the second.
+    assert len(kernels(plan(Tensor.empty((1 << 18) + 1).cumsum(0)))) == 1
+    assert len(kernels(plan(Tensor.empty(64, 1 << 14).cumsum(1)))) == 1

@@ -23,6 +23,7 @@ from tilegrad.schedule.index import Held, KernelBuilder, maximum_shape
 from tilegrad.schedule.keep import is_worth_keeping, place_of
 from tilegrad.schedule.loop import memory_below
 from tilegrad.schedule.reason import Reason
+from tilegrad.schedule.running import running_folds
 from tilegrad.target import Target
 
 __all__ = ["Fusion", "fuse"]
@@ -85,8 +86,9 @@ class Fusion:
         joined: for a value that moved, the stored value into whose kernel it did (perhaps by way of
         another). outer: for a stored value, the axes along which what was moved into its kernel is
         shared, outermost first. held: for a stored value, the dear values that its kernel needs in
-        several nests and keeps in scratch. refused: for a stored value that was not moved, (reason,
-        bytes that moving it would save, flops it would add).
+        several nests and keeps in scratch. shaped: for a stored value, the same elements in the
+        shape in which its kernel computes them, where that is another. refused: for a stored value
+        that was not moved, (reason, bytes that moving it would save, flops it would add).
     """
 
     stored: dict[UOp, Reason] = field(default_factory=dict)
@@ -94,6 +96,7 @@ class Fusion:
     outer: dict[UOp, list[frozenset[int]]] = field(default_factory=dict)
     held: dict[UOp, dict[UOp, Held]] = field(default_factory=dict)
     refused: dict[UOp, tuple[Reason, int, int]] = field(default_factory=dict)
+    shaped: dict[UOp, UOp] = field(default_factory=dict)
 
 
 def fuse(sink: UOp, target: Target, *, plain: bool, wanted: Sequence[UOp] = ()) -> Fusion:
@@ -103,7 +106,8 @@ def fuse(sink: UOp, target: Target, *, plain: bool, wanted: Sequence[UOp] = ()) 
     nodes = list(toposort([sink]))
     users = _users(nodes)
     fusion = Fusion(_forced(sink, nodes))
-    fusion.stored = _in_order(fusion.stored | _running_folds(nodes, users, fusion.stored), nodes)
+    running, fusion.shaped = running_folds(nodes, users, fusion.stored)
+    fusion.stored = _in_order(fusion.stored | running, nodes)
     closed = frozenset() if plain else _closed_forms(nodes)
     costs = {} if plain else _costs(nodes, closed)
     _store_reduced(nodes, users, fusion, closed, plain=plain)
@@ -152,43 +156,6 @@ def _forced(sink: UOp, nodes: list[UOp]) -> dict[UOp, Reason]:
         if node.op is not Ops.BUFFER:
             stored.setdefault(node, Reason.REQUESTED)
     return stored
-
-
-def _running_folds(
-    nodes: list[UOp], users: dict[UOp, list[UOp]], stored: dict[UOp, Reason]
-) -> dict[UOp, Reason]:
-    """The values that store running folds: each element follows from the one before it, so they are
-    computed in order, in a kernel of that shape, at the end of the elementwise work on them.
-    """
-    found: dict[UOp, Reason] = {}
-    for node in nodes:
-        if node.op is not Ops.PREFIX_AXIS:
-            continue
-        top = node
-        while top not in stored and len(users[top]) == 1:
-            (user,) = users[top]
-            if not (_is_end(user, top) or _is_beside(user, top, stored | found)):
-                break
-            top = user
-        if top not in stored:
-            found[top] = Reason.RUNNING
-    return found
-
-
-def _is_end(user: UOp, value: UOp) -> bool:
-    """Whether `user` is nothing but where `value` is stored."""
-    if user.op is Ops.ASSIGN:
-        return user.src[1] is value
-    return user.op is Ops.CONTIGUOUS and user.arg is None
-
-
-def _is_beside(user: UOp, value: UOp, stored: Set[UOp] | dict[UOp, Reason]) -> bool:
-    """Whether `user` is elementwise work on `value`, in which no other order is asked for."""
-    if not (user.op.is_alu or user.op in (Ops.CAST, Ops.DETACH)) or user.shape != value.shape:
-        return False
-    others = [source for source in user.src if source is not value]
-    below = toposort(others, stop=lambda node: node in stored)
-    return all(node in stored or node.op is not Ops.PREFIX_AXIS for node in below)
 
 
 def _cut_large(nodes: list[UOp], stored: dict[UOp, Reason]) -> dict[UOp, Reason]:
@@ -629,8 +596,9 @@ def _trace(kernel: UOp, fusion: Fusion) -> Trace:
         lambda node: node in fusion.stored,
         fusion.held.get(kernel, {}),
     )
-    outputs = tuple(builder.range(size, Axis.LOOP) for size in kernel.shape)
-    return Trace(builder, outputs, builder.start(kernel, outputs))
+    shaped = fusion.shaped.get(kernel, kernel)
+    outputs = tuple(builder.range(size, Axis.LOOP) for size in shaped.shape)
+    return Trace(builder, outputs, builder.start(shaped, outputs))
 
 
 def _least_parallel(target: Target) -> int:

@@ -61,7 +61,9 @@ class _Scheduler:
     ):
         given = toposort([sink])
         self.given = list(given)
-        sink, was_split = split_folds(sink, plain=plain)
+        sink, was_split = split_folds(
+            sink, plain=plain, has_lanes=any(target.has_locals for target in targets.values())
+        )
         sink, came_from = keep_old_versions(sink)
         self.sink = sink
         self.default_device = default_device
@@ -251,8 +253,11 @@ class _Scheduler:
 
     def _draft_kernel(self, node: UOp, value: UOp, target: int) -> None:
         builder = self._builder(node)
+        if value is node:
+            value = self.fusion.shaped.get(node, node)
         outputs = tuple(builder.range(size, Axis.LOOP) for size in value.shape)
-        computed = builder.start(value, outputs) if value is node else builder.value(value, outputs)
+        is_own = value is node or node in self.fusion.shaped
+        computed = builder.start(value, outputs) if is_own else builder.value(value, outputs)
         spec = self.buffers[target]
         pointer = UOp(Ops.DEFINE_GLOBAL, spec.dtype.ptr(spec.size), (), target)
         store = pointer.store(flat_index(outputs, value.shape), computed)

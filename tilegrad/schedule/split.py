@@ -18,6 +18,7 @@ from tilegrad.base.dtype import as_const
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.cost import elements
+from tilegrad.schedule.running import in_parts
 
 # What gives a value with elements for one without.
 _FOLDS = (Ops.REDUCE_AXIS, Ops.PAD, Ops.GATHER, Ops.SCATTER_ADD)
@@ -29,9 +30,12 @@ _PARTS = 8
 _WORTH_SPLITTING = 1 << 18
 
 
-def split_folds(sink: UOp, *, plain: bool = False) -> tuple[UOp, dict[UOp, UOp]]:
-    """The graph with large folds to one number split, but for a `plain` one, and folds of nothing
-    constant; and for each node of it the one it came from.
+def split_folds(
+    sink: UOp, *, plain: bool = False, has_lanes: bool = False
+) -> tuple[UOp, dict[UOp, UOp]]:
+    """The graph with large folds to one number split, and running ones of few rows, but for a
+    `plain` one, and folds of nothing constant; and for each node of it the one it came from.
+    `has_lanes` says that the target has blocks of lanes.
     """
     nodes = toposort([sink])
     made: dict[UOp, UOp] = {}
@@ -53,6 +57,13 @@ def split_folds(sink: UOp, *, plain: bool = False) -> tuple[UOp, dict[UOp, UOp]]
             for step in (parts, each, total):
                 came_from.setdefault(step, node)
                 step.origin = step.origin or node.origin
+        elif not plain and node.op is Ops.PREFIX_AXIS:
+            joined = in_parts(fresh, src[0], has_lanes=has_lanes)
+            if joined is not None:
+                fresh = joined
+                for step in toposort([fresh], stop=lambda step: step in came_from):
+                    came_from.setdefault(step, node)
+                    step.origin = step.origin or node.origin
         if fresh is not node and node.origin and not fresh.origin:
             fresh.origin = node.origin
         made[node] = fresh
