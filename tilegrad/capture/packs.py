@@ -67,7 +67,7 @@ class Pack:
         been; whether it was made.
         """
         assert self.copy is not None
-        if self.copy.version == source.watch() and source.is_private:
+        if self.copy.version == source.watch(has_copies=True) and source.is_private:
             return False
         kernel = self.operand.kernel
         run_step(Launch(self.device, kernel, (self.copy.buffer, source), (), ()), {}, replay=True)

@@ -190,6 +190,7 @@ class Buffer:
         "allocator",
         "base",
         "dtype",
+        "has_copies",
         "is_exposed",
         "is_fixed",
         "is_watched",
@@ -202,7 +203,7 @@ class Buffer:
     """How often a buffer has gone on in other memory: who keeps handles compares."""
 
     writes: ClassVar[int] = 0
-    """How often a buffer was written that `is_watched`: who keeps versions compares this first."""
+    """How often a buffer was written that `has_copies`: who keeps some compares this first."""
 
     def __init__(self, allocator: LRUAllocator, size: int, dtype: DType):
         if size <= 0:
@@ -217,7 +218,7 @@ class Buffer:
         self.offset = 0
         self.owner: object = None
         self.is_fixed = False
-        self.is_watched = False
+        self.is_watched = self.has_copies = False
         # Whether others may write the memory, though they are asked not to.
         self.is_exposed = False
         self._version = 0
@@ -361,10 +362,14 @@ class Buffer:
         """Another number after every write to the memory since it is watched."""
         return (self.base or self)._version
 
-    def watch(self) -> int:
-        """The version; from now on writes are counted."""
-        (self.base or self).is_watched = True
-        return self.version
+    def watch(self, *, has_copies: bool = False) -> int:
+        """The version; from now on writes are counted. `has_copies` if somebody keeps copies of the
+        value, in another order, and compares `writes`.
+        """
+        root = self.base or self
+        root.is_watched = True
+        root.has_copies = root.has_copies or has_copies
+        return root._version
 
     def expose(self) -> None:
         """The memory's address goes to others who could write there unseen."""
@@ -414,7 +419,8 @@ class Buffer:
         base = self.base
         if (self if base is None else base).is_watched:
             (base or self)._version += 1
-            Buffer.writes += 1
+            if (base or self).has_copies:
+                Buffer.writes += 1
         holder = self._holder() if self._holder is not None else None
         if holder is None and not self.is_fixed:
             return
