@@ -97,3 +97,17 @@ def test_a_copy_asks_for_what_it_reads_next(step: int, turns: int, asks: bool) -
     lead = 4096 // 64 * step
     assert ahead(uops, 8 * size) == ({load: lead} if asks else {})
     assert not ahead(uops, 4 * size * 16)
+
+
+@pytest.mark.parametrize(
+    ("length", "apart", "asks"), [(8, 4096, True), (8, 128, False), (2, 4096, False)]
+)
+def test_a_sum_over_short_runs_asks_for_the_next(length: int, apart: int, asks: bool) -> None:
+    """Not where memory goes on behind the run, nor for single lines."""
+    count = 64
+    given = UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(count * apart), (), 0)
+    outer, inner = UOp.range(count, 0, Axis.REDUCE), UOp.range(length, 1, Axis.REDUCE)
+    load = given.load(outer * apart + inner * 16, dtype=dtypes.float32.vec(16))
+    uops = [given, outer, inner, *load.src[1].src, load.src[1], load]
+    uops += [UOp(Ops.END, dtypes.void, (loop,)) for loop in (inner, outer)]
+    assert ahead(uops, 8 * count * apart) == ({load: apart} if asks else {})

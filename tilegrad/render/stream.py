@@ -10,7 +10,8 @@ entry that chooses between two renderings of the kernel.
 A kernel that passes over a row several times waits for memory in the first pass, and computes in
 the others. So the second pass asks for the next row, place by place, while it works on this one. A
 copy of a part of a large operand reads short runs that are far apart, which no processor foresees:
-each turn asks for what later ones will read.
+each turn asks for what later ones will read. So does a sum over such runs (a channel of all images)
+for the next run.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _FAR = 1 / 16
 # So many bytes lie between what a copy asks for and what it reads: more than memory takes to
 # answer, less than caches hold.
 _LEAD, _MOST_LEAD = 4 << 10, 64 << 10
+# A run is asked for as a whole if it is a few lines, and not so long that a processor foresees it.
+_SHORT_RUN, _LONG_RUN = 256, 4 << 10
 # Turns further apart than this read lines that crowd each other out of a cache, if many are asked
 # for at once.
 _RUN = 1 << 10
@@ -63,9 +66,9 @@ def streamed(program: Sequence[UOp], cache_bytes: int, vector_bytes: int) -> fro
 def ahead(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
     """The loads of vectors that a loop makes once more, in an iteration of a loop around it, from a
     buffer larger than the last cache; and how many elements further the next iteration reads. And
-    those of copies to scratch.
+    those of copies to scratch, and of runs with jumps between.
     """
-    found = _ahead_of_copies(program, cache_bytes)
+    found = _ahead_of_jumps(program, cache_bytes) | _ahead_of_copies(program, cache_bytes)
     loops: list[UOp] = []
     # By what is read in an iteration: the loop that did so first, and the one that did again.
     readers: dict[tuple[UOp, UOp, UOp], list[UOp]] = {}
@@ -108,6 +111,33 @@ def _ahead_of_copies(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]
             loops.pop()
             body = []
     return found
+
+
+def _ahead_of_jumps(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
+    """Loads of vectors along short runs, and how far in elements the next run is."""
+    found: dict[UOp, int] = {}
+    loops: list[UOp] = []
+    for node in program if cache_bytes else ():
+        if node.op is Ops.RANGE:
+            loops.append(node)
+        elif node.op is Ops.END:
+            loops.pop()
+        elif _is_far(node, cache_bytes) and (step := _jump(node, loops)):
+            found[node] = step
+    return found
+
+
+def _jump(load: UOp, loops: Sequence[UOp]) -> int | None:
+    """How many elements further the next run is that `load` reads in `loops`, if runs are short."""
+    run, size = load.dtype.lanes, load.dtype.itemsize
+    for loop in reversed(loops):
+        step = _coefficient(load.src[1], loop)
+        if step is None or loop.src[0].op is not Ops.CONST:
+            return None
+        if abs(step) > run:
+            return step if _SHORT_RUN <= run * size <= _LONG_RUN else None
+        run = max(run, abs(step) * loop.src[0].arg)
+    return None
 
 
 def _asked(loads: Sequence[UOp], loops: Sequence[UOp]) -> dict[UOp, int]:
