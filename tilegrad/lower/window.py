@@ -31,11 +31,14 @@ def load_window(
     before   LOAD(a, i*8 + u//2)                         u: lane 0..16
     after    GEP(LOAD(a, i*8) : float.vec(8), (0, 0, 1, 1, ...))
     """
+    pointer, *gated = src
+    is_open = _known_lanes(gated[1]) if gated else None
+    if is_open is not None and any(is_open):
+        return _load_open(node, (pointer, *gated), positions, is_open, target)
     offsets = _offsets(positions)
     if offsets is None:
         return None
     width, span = len(offsets), max(offsets) + 1
-    pointer, *gated = src
     is_exact = span.bit_count() == 1 and span <= width
     needs_mask = bool(gated) or (span < width and not is_exact)
     if span > MOST_LOADS * width or (needs_mask and not target.has_mask):
@@ -60,6 +63,37 @@ def load_window(
     if gated:
         found = gated[1].where(found, gated[0])
     return found
+
+
+def _known_lanes(gate: UOp) -> list[bool] | None:
+    """The lanes that a gate opens, if that is known of each."""
+    flags = [simplify(_lane_of(gate, lane)) for lane in range(gate.dtype.lanes)]
+    return [bool(flag.arg) for flag in flags] if all(f.op is Ops.CONST for f in flags) else None
+
+
+def _lane_of(vector: UOp, lane: int) -> UOp:
+    """One lane, where it is computed lane by lane."""
+    if vector.op is Ops.VECTORIZE:
+        return vector.src[lane]
+    if vector.op is Ops.CONST:
+        return UOp.const(vector.dtype.scalar, vector.arg)
+    if vector.op.is_alu:
+        src = tuple(_lane_of(source, lane) for source in vector.src)
+        return UOp(vector.op, vector.dtype.scalar, src, vector.arg)
+    return vector.gep(lane)
+
+
+def _load_open(
+    node: UOp, src: tuple[UOp, ...], positions: Sequence[UOp], is_open: list[bool], target: Target
+) -> UOp | None:
+    """As `load_window`, where it is known which lanes are open: the others want nothing, and
+    between those that want something, no gate is needed.
+    """
+    pointer, other, gate = src
+    anywhere = positions[is_open.index(True)]
+    wanted = [at if is_wanted else anywhere for at, is_wanted in zip(positions, is_open)]
+    found = load_window(node, (pointer,), wanted, target)
+    return None if found is None else gate.where(found, other)
 
 
 def _offsets(positions: Sequence[UOp]) -> list[int] | None:
