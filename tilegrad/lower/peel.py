@@ -13,7 +13,7 @@ it, with them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
@@ -107,47 +107,59 @@ def _apart(
     again = [_copied(node, last) for node in body]
     if any(made is node for made, node in zip(again, body, strict=True)):
         return None
-    closed = UOp(Ops.END, dtypes.void, (shorter,))
     before = program[:place]
-    start = next(number for number, node in enumerate(program) if node.op is Ops.RANGE)
-    # What needs no loop any more goes before all of them, where another last turn finds it.
-    head, known = before[:start], set(before[:start])
-    for node in (*shorter.src, *tail.src, first, *opened.values(), *again):
-        if node not in known and node.op not in _EFFECTS and known.issuperset(node.src):
-            head.append(node)
-            known.add(node)
+    head, known = _hoisted(
+        program, before, (*shorter.src, *tail.src, first, *opened.values(), *again)
+    )
     there = _visible(before)
     if any(node in there and (node.op in _EFFECTS[1:] or not there[node]) for node in again):
         return None
     again = [node for node in dict.fromkeys(again) if node not in known and node not in there]
-    behind = again
-    if left > 1:
-        behind = [tail, last[loop], *again, UOp(Ops.END, dtypes.void, (tail,))]
-    found = [
+    closed, ended = (UOp(Ops.END, dtypes.void, (each,)) for each in (shorter, tail))
+    behind = again if left == 1 else [tail, last[loop], *again, ended]
+    # What waited for the loop, or for something in it, waits for both. What stands behind is later
+    # anyway; loops around it are no concern of the foot's.
+    both: dict[UOp, tuple[UOp, ...]] = {
+        node: (whole.get(node, node), last[node])
+        for node in body
+        if node.op in (Ops.STORE, Ops.ASSIGN)
+    }
+    both[foot] = (closed,) if left == 1 else (closed, ended)
+    return [
         *head,
-        *before[start:],
         shorter,
         *dict.fromkeys(made for made in turns if made is not None),
         closed,
         *behind,
+        *_waiting(program[end + 1 :], both),
     ]
-    # What waited for the loop, or for something in it, waits for both.
-    effects = [node for node in body if node.op in (Ops.STORE, Ops.ASSIGN)]
-    both: dict[UOp, tuple[UOp, ...]] = {
-        node: (whole.get(node, node), last[node]) for node in effects
-    }
-    # What stands behind is later anyway; loops around it are no concern of the foot's.
-    both[foot] = (closed, *behind[-1:]) if left > 1 else (closed,)
-    rest: dict[UOp, UOp] = {}
-    for node in program[end + 1 :]:
+
+
+def _hoisted(
+    program: list[UOp], before: list[UOp], wanted: Iterable[UOp]
+) -> tuple[list[UOp], set[UOp]]:
+    """The part of a program `before` a loop, with those of `wanted` that need no loop in front of
+    all loops, where another last turn finds them; and what stands there.
+    """
+    start = next(number for number, node in enumerate(program) if node.op is Ops.RANGE)
+    head, known = before[:start], set(before[:start])
+    for node in wanted:
+        if node not in known and node.op not in _EFFECTS and known.issuperset(node.src):
+            head.append(node)
+            known.add(node)
+    return [*head, *before[start:]], known
+
+
+def _waiting(rest: list[UOp], both: Mapping[UOp, tuple[UOp, ...]]) -> list[UOp]:
+    """The end of a program, where what each of `both` was is two nodes now."""
+    made: dict[UOp, UOp] = {}
+    for node in rest:
         src: list[UOp] = []
         for source in node.src:
-            src += both.get(source, (rest.get(source, source),))
-        made = node if tuple(src) == node.src else UOp(node.op, node.dtype, tuple(src), node.arg)
-        if made is not node:
-            rest[node] = made
-        found.append(made)
-    return found
+            src += both.get(source, (made.get(source, source),))
+        is_same = tuple(src) == node.src
+        made[node] = node if is_same else UOp(node.op, node.dtype, tuple(src), node.arg)
+    return [made[node] for node in rest]
 
 
 def _visible(program: list[UOp]) -> dict[UOp, bool]:
