@@ -9,6 +9,7 @@ import sys
 
 from tests.conformance.case import Case
 from tests.conformance.composed import COMPOSED, composed_cases
+from tests.conformance.draws import draw_cases
 from tests.conformance.folds import fold_cases
 from tests.conformance.gradients import gradient_cases
 from tests.conformance.moves import cast_cases, creation_cases, move_cases
@@ -26,6 +27,7 @@ CASES: list[Case] = [
     *cast_cases(),
     *creation_cases(),
     *composed_cases([*COMPOSED, *NAMED]),
+    *draw_cases(),
     *gradient_cases(),
 ]
 

@@ -364,7 +364,7 @@ def function_ops() -> list[Elementwise]:
     op("deg2rad", np.deg2rad, 1)
     op("rad2deg", np.rad2deg, 1)
     op("sinc", np.sinc, 4, keep=moderate, magnitude=of_one)
-    op("erfc", each_real(math.erfc), 8, double_ulp=9, keep=lambda x: x < 26)
+    op("erfc", each_real(math.erfc), 0.51, double_ulp=9, keep=lambda x: x < 26)
     op("erfinv", special("erfinv"), 8, double_ulp=40, low=-0.95, high=0.95)
     op("lgamma", special("gammaln"), 8, low=0.2, high=9, magnitude=of_one, double_ulp=40,
        keep=lambda x: (x > 0.1) & (x < 1e4))  # fmt: skip
@@ -377,7 +377,7 @@ def function_ops() -> list[Elementwise]:
     op("logaddexp2", np.logaddexp2, 3, arity=2, magnitude=of_one, **exactly)
     op("softshrink", lambda x: np.sign(x) * np.maximum(np.abs(x) - 0.5, 0), 1, half_ulp=1.1,
        keep=lambda x: ~np.isnan(x))  # fmt: skip
-    op("pow", np.power, 1, double_ulp=1.5, arity=2, widens=False, low=0.1, high=4,
+    op("pow", np.power, 0.51, double_ulp=1.5, arity=2, widens=False, low=0.1, high=4,
        keep=lambda x, y: np.isfinite(x) & np.isfinite(y) & (x >= 0) & ~np.signbit(x))  # fmt: skip
     op("lerp", lambda x, y, w: x + (y - x) * w, 2, arity=3, keep=moderate, half_ulp=1, low=0,
        high=1, widens=False, magnitude=lambda x, y, w: np.abs(x) + np.abs(y))  # fmt: skip

@@ -199,15 +199,25 @@ def main(arguments: list[str] | None = None) -> int:
     """Run all cases and write the page; gives 1 if one of them fails."""
     parser = argparse.ArgumentParser("python -m tests.conformance.report", description=main.__doc__)
     parser.add_argument("--list", action="store_true", help="run nothing; renew the lists")
-    if parser.parse_args(arguments).list:
-        old = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else ""
-        PAGE.write_text(render(CASES, read(old)), encoding="utf-8")
-        return 0
-    print(f"{len(CASES)} cases on {Device.DEFAULT}")
-    found = measure(CASES)
+    parser.add_argument("--new", action="store_true", help="run what the page has no number of")
+    parser.add_argument("ops", nargs="*", help="run these ops, and keep the numbers of the others")
+    options = parser.parse_args(arguments)
+    is_part = options.list or options.new or options.ops
+    known = read(PAGE.read_text(encoding="utf-8")) if is_part and PAGE.is_file() else Measured()
+    cases = CASES
+    if is_part:
+        cases = [
+            case
+            for case in CASES
+            if case.op in options.ops
+            or (options.new and (case.group, case.op, case.dtype) not in known.worst)
+        ]
+    print(f"{len(cases)} cases on {Device.DEFAULT}")
+    found = measure(cases)
     print("\n\n".join(found.failed))
-    print(f"{len(CASES) - len(found.failed)} of {len(CASES)} agree; {found.seconds:.0f} s")
-    PAGE.write_text(render(CASES, found), encoding="utf-8")
+    print(f"{len(cases) - len(found.failed)} of {len(cases)} agree; {found.seconds:.0f} s")
+    whole = Measured(known.worst | found.worst, known.dense | found.dense)
+    PAGE.write_text(render(CASES, whole), encoding="utf-8")
     return bool(found.failed)
 
 

@@ -26,9 +26,11 @@ def test_the_page_lists_the_cases() -> None:
 
 
 def test_published_bounds_are_tested_ones() -> None:
-    """The bounds of docs/dtypes.md and of the cases are the same; eight are within 2 units."""
+    """The bounds of docs/dtypes.md and of the cases are the same in float32; eight are within 2
+    units.
+    """
     tested = {op.name: op.ulp or 0.5 for op in ELEMENTWISE if op.dtypes[-1].is_float}
-    assert {name: tested[name] for name in bounds()} == bounds()
+    assert {name: tested[name] for name in bounds()} == {n: f32 for n, (f32, _) in bounds().items()}
     eight = ["exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "tanh"]
     assert max(tested[name] for name in eight) <= 2
 

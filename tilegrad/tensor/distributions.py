@@ -232,7 +232,7 @@ class Distributions(Spectra):
         sizes, _ = as_sizes("gamma", flat_arguments(shape))
         kind = dtypes.default_float if dtype is None else dtype
         wide = cls.zeros(1, dtype=kind)._wide().dtype
-        power = (alpha if isinstance(alpha, Distributions) else cls(alpha)).detach()
+        power = (alpha if isinstance(alpha, Distributions) else cls(alpha, dtype=wide)).detach()
         power = power.to(device).cast(wide).expand(sizes)
         # Below 1 a number of alpha + 1 is made smaller.
         is_small = power < 1
