@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import os
@@ -23,6 +24,7 @@ __all__ = [
     "in_turns",
     "keep",
     "machine_name",
+    "measure_and_keep",
     "nanoseconds",
     "record_of",
 ]
@@ -148,6 +150,25 @@ def keep(name: str, record: Mapping[str, Any]) -> None:
     """Write `bench/results/<name>.json` in place of an earlier run."""
     (ROOT / "results").mkdir(exist_ok=True)
     (ROOT / "results" / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def measure_and_keep(
+    name: str, doc: str | None, measure: Callable[[int], Mapping[str, Sequence[float]]], count: int
+) -> None:
+    """The command line of a benchmark that measures nanoseconds, `count` samples for each figure
+    unless it is told otherwise.
+    """
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=count, help="samples for each figure")
+    parser.add_argument("--print", action="store_true", help="only print, keep nothing")
+    options = parser.parse_args()
+    figures = {}
+    for label, samples in measure(options.count).items():
+        spread = Spread(samples)
+        print(f"{label:44} {spread.text('ns')}")
+        figures[label] = spread.record("ns")
+    if not options.print:
+        keep(name, record_of(figures))
 
 
 def _versions(packages: Sequence[str]) -> dict[str, str]:

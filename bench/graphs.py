@@ -12,16 +12,16 @@ keeps the last run.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from common import keep, record_of
 
 ROOT = Path(__file__).parent
 _CHILD = """
@@ -114,20 +114,8 @@ def main() -> None:
     parser.add_argument("--print", action="store_true", help="only print, keep nothing")
     options = parser.parse_args()
     rows = measure(options.nodes, options.rounds)
-    if options.print:
-        return
-    from tilegrad.compile.llvm import host_target
-
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    record = {
-        "machine": f"{host_target()[1]}, {platform.machine()}, {platform.system()}",
-        "commit": commit,
-        "date": datetime.date.today().isoformat(),
-        "figures": rows,
-    }
-    (ROOT / "results" / "graphs.json").write_text(json.dumps(record, indent=1) + "\n")
+    if not options.print:
+        keep("graphs", record_of(rows))
 
 
 if __name__ == "__main__":

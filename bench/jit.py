@@ -10,11 +10,10 @@ with quartiles and the least one beside it; `bench/results/jit.json` keeps the l
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from typing import Any
 
-from common import Spread, Taker, in_turns, keep, nanoseconds, record_of
+from common import Taker, in_turns, measure_and_keep, nanoseconds
 
 from tilegrad import Tensor, jit, nn
 from tilegrad.base.config import config
@@ -194,19 +193,5 @@ def measure(count: int) -> dict[str, Samples]:
     return figures
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--count", type=int, default=30, help="samples for each figure")
-    parser.add_argument("--print", action="store_true", help="only print, keep nothing")
-    options = parser.parse_args()
-    figures = {}
-    for name, samples in measure(options.count).items():
-        spread = Spread(samples)
-        print(f"{name:44} {spread.text('ns')}")
-        figures[name] = spread.record("ns")
-    if not options.print:
-        keep("jit", record_of(figures))
-
-
 if __name__ == "__main__":
-    main()
+    measure_and_keep("jit", __doc__, measure, 30)

@@ -10,11 +10,10 @@ and the least one beside it. `bench/results/launch.json` keeps the last run.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import time
 
-from common import Spread, Taker, in_turns, keep, nanoseconds, record_of
+from common import Taker, in_turns, measure_and_keep, nanoseconds
 
 from tilegrad.compile.llvm import compile_ir, host_target
 from tilegrad.device.cpu_native import NODE, NativePool, this_system
@@ -151,19 +150,5 @@ def measure(count: int) -> dict[str, list[float]]:
     return {**rare, **found}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--count", type=int, default=40, help="samples for each figure")
-    parser.add_argument("--print", action="store_true", help="only print, keep nothing")
-    options = parser.parse_args()
-    figures = {}
-    for name, samples in measure(options.count).items():
-        spread = Spread(samples)
-        print(f"{name:44} {spread.text('ns')}")
-        figures[name] = spread.record("ns")
-    if not options.print:
-        keep("launch", record_of(figures))
-
-
 if __name__ == "__main__":
-    main()
+    measure_and_keep("launch", __doc__, measure, 40)

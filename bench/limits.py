@@ -15,22 +15,17 @@ NumPy. `bench/results/limits.json` keeps the last run.
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import keep, record_of
 
 from tilegrad import Device, Tensor
 from tilegrad.base.dtype import dtypes
-from tilegrad.compile.llvm import host_target
 from tilegrad.device.calibrate import ceilings
 from tilegrad.engine.pipeline import binary_of, compile_kernel
 from tilegrad.engine.plans import normalise
@@ -38,7 +33,6 @@ from tilegrad.ir import UOp
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.schedule.schedule import make_schedule
 
-ROOT = Path(__file__).parent
 M, K, N = 1000, 999, 1001
 # The rows that are compared.
 FEW = slice(0, None, 97)
@@ -280,18 +274,8 @@ def main() -> None:
     parser.add_argument("--print", action="store_true", help="only print, keep nothing")
     options = parser.parse_args()
     rows = measure([*contractions(), *row_wise()], options.rounds)
-    if options.print:
-        return
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    record = {
-        "machine": f"{host_target()[1]}, {platform.machine()}, {platform.system()}",
-        "commit": commit,
-        "date": datetime.date.today().isoformat(),
-        "figures": rows,
-    }
-    (ROOT / "results" / "limits.json").write_text(json.dumps(record, indent=1) + "\n")
+    if not options.print:
+        keep("limits", record_of(rows))
 
 
 if __name__ == "__main__":
