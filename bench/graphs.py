@@ -18,12 +18,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 from common import keep, record_of
 
-ROOT = Path(__file__).parent
 _CHILD = """
 import json, resource, time
 from tilegrad import Tensor, GlobalCounters

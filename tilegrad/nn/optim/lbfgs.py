@@ -108,58 +108,81 @@ class LBFGS(Optimizer):
                 line=here(),
             )
         group = self.param_groups[0]
-        first = closure()
-        loss, gradient = float(first.item()), self._gradient()
-        calls, rate = 1, float(self.lr.item())
+        rate, least = float(self.lr.item()), group["tolerance_change"]
+        place = _Place(closure, self._gradient)
+        first = place.look()
         for iteration in range(group["max_iter"]):
-            largest = float(gradient.abs().max().item())
-            if largest <= group["tolerance_grad"]:
+            if float(place.gradient.abs().max().item()) <= group["tolerance_grad"]:
                 break
-            is_first = self._last is None
-            if self._last is not None:
-                before, length, old = self._last
-                self._history.add(_times(before, length), gradient - old)
-            direction = self._history.direction(gradient).realize()
+            loss, gradient = place.loss, place.gradient
+            direction = self._direction(gradient)
             slope = float((gradient * direction).sum().item())
-            if slope > -group["tolerance_change"]:
+            if slope > -least:
                 break
-            total = float(gradient.abs().sum().item())
-            length = min(1.0, 1 / total) * rate if is_first else rate
-            start = parameters_to_vector(self.params).detach().clone().realize()
-            before_loss, old = loss, gradient
-
-            def at(t: float, start: Tensor = start, d: Tensor = direction) -> Point:
-                nonlocal loss, gradient, calls
-                vector_to_parameters(start + _times(d, t), self.params)
-                calls += 1
-                loss, gradient = float(closure().item()), self._gradient()
-                return t, loss, float((gradient * d).sum().item())
-
-            if group["line_search_fn"] is None:
-                if iteration + 1 < group["max_iter"]:
-                    at(length)
-                else:
-                    vector_to_parameters(start + _times(direction, length), self.params)
-            else:
-                reach = float(direction.abs().max().item())
-                found = _strong_wolfe(
-                    at, (0.0, loss, slope), length, group["tolerance_change"] / max(reach, 1e-300)
-                )
-                if found[0] != length or found[1] != loss:
-                    at(found[0])
-                length = found[0]
-            self._last = (direction, length, old)
+            length = rate if self._last is not None else min(1.0, 1 / _total(gradient)) * rate
+            is_last = iteration + 1 == group["max_iter"]
+            length = self._go(place, direction, slope, length, is_last=is_last)
+            self._last = (direction, length, gradient)
             moved = float(direction.abs().max().item()) * length
-            if moved <= group["tolerance_change"] or calls >= group["max_eval"]:
-                break
-            if abs(loss - before_loss) < group["tolerance_change"]:
+            if moved <= least or place.calls >= group["max_eval"] or abs(place.loss - loss) < least:
                 break
         return first
+
+    def _direction(self, gradient: Tensor) -> Tensor:
+        """Where to go, by what the last iteration told of the curvature, too."""
+        if self._last is not None:
+            before, length, old = self._last
+            self._history.add(_times(before, length), gradient - old)
+        return self._history.direction(gradient).realize()
+
+    def _go(
+        self, place: _Place, direction: Tensor, slope: float, length: float, *, is_last: bool
+    ) -> float:
+        """Move the parameters along `direction`; gives how far. Without a line search that is
+        `length`, and of the last place nobody asks for the loss.
+        """
+        start = parameters_to_vector(self.params).detach().clone().realize()
+
+        def at(t: float) -> Point:
+            vector_to_parameters(start + _times(direction, t), self.params)
+            place.look()
+            return t, place.loss, float((place.gradient * direction).sum().item())
+
+        if self.param_groups[0]["line_search_fn"] is None:
+            if is_last:
+                vector_to_parameters(start + _times(direction, length), self.params)
+            else:
+                at(length)
+            return length
+        reach = max(float(direction.abs().max().item()), 1e-300)
+        least = self.param_groups[0]["tolerance_change"] / reach
+        found = _strong_wolfe(at, (0.0, place.loss, slope), length, least)
+        if found[0] != length or found[1] != place.loss:
+            at(found[0])
+        return found[0]
 
     def _gradient(self) -> Tensor:
         """All gradients as one vector; zeros for a parameter that has none."""
         parts = [p.zeros_like() if p.grad is None else p.grad for p in self.params]
         return parameters_to_vector(parts).detach().realize()
+
+
+class _Place:
+    """The loss and its gradient where the parameters are, and how often they were asked for."""
+
+    loss: float
+    gradient: Tensor
+
+    def __init__(self, closure: Callable[[], Any], gradient_of: Callable[[], Tensor]):
+        self._closure, self._gradient_of = closure, gradient_of
+        self.calls = 0
+
+    def look(self) -> Any:
+        """Ask again; gives what the closure gives."""
+        found = self._closure()
+        self.loss, self.gradient = float(found.item()), self._gradient_of()
+        self.calls += 1
+        return found
 
 
 class _History:
@@ -224,6 +247,10 @@ class _History:
         ]
         known = parts[0] @ self._rows[0] + parts[1] @ self._rows[1]
         return -(_times(gradient, scale) + known)
+
+
+def _total(gradient: Tensor) -> float:
+    return float(gradient.abs().sum().item())
 
 
 def _times(vector: Tensor, factor: float) -> Tensor:
