@@ -4,6 +4,8 @@ is shorter. No value changes, and nothing is masked.
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -132,3 +134,20 @@ def test_a_fold_over_a_row_of_any_length(length: int) -> None:
     a = SEED.standard_normal((9, length), np.float32)
     np.testing.assert_allclose(Tensor(a).sum(1).numpy(), a.sum(1, np.float64), rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(Tensor(a).max(1).numpy(), a.max(1))
+
+
+def test_few_channels_are_folded_beside_rows_of_another_axis() -> None:
+    """Three accumulators would wait for each other: rows of the image are written out too."""
+    x, w = Tensor.empty(1, 48, 14, 14), Tensor.empty(3, 48, 5, 5)
+    ast = kernel_of(x.conv2d(w, padding=2))
+    shaped = apply_opts(ast, heuristic(ast, WIDE), WIDE)
+    written = [part.src[0].arg for part in loop_order(shaped) if part.arg[1] is Axis.UPCAST]
+    assert math.prod(written) >= 8 * 16
+
+
+def test_chunks_leave_deep_folds_to_all_threads() -> None:
+    """What few elements share a line does not matter where each takes long."""
+    ast = kernel_of(Tensor.empty(8, 1 << 16).sum(1))
+    (threads,) = [opt for opt in heuristic(ast, replace(WIDE, threads=8)) if opt.op is THREAD]
+    assert threads.arg in (2, 4, 8)
+    assert not [opt for opt in heuristic(ast, replace(WIDE, threads=0)) if opt.op is THREAD]

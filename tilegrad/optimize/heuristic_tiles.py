@@ -64,8 +64,10 @@ class Tiler(Shaper):
             return
         vectors = max(step // width, 1)
         written = self.write_rows(reuse.rows, vectors, overlaps=not is_copied)
+        least = self.least_uses(reuse, is_strided=is_strided)
         if written * vectors < _BUSY:
-            self.write_beside(written * vectors, reuse)
+            is_packed = is_copied and is_far and self.reused(reuse) >= least
+            self.write_beside(written * vectors, reuse.stages if is_packed else None)
         self.write_short_folds()
         if not is_large and (not is_strided or reuse.windows is not None):
             return
@@ -73,10 +75,6 @@ class Tiler(Shaper):
             if self.move(OptOps.TILE, loop, inside) and loop.arg[1] is Axis.REDUCE:
                 depth = depth * inside // loop.src[0].arg
         if reuse.stages is not None and is_far:
-            # Several short axes of rows are all there is to reuse it for; and where it lies apart,
-            # a tile of it is turned faster than it is picked.
-            is_given = self.given.issuperset(parameters_of(operand(self.ast, reuse.stages)))
-            least = 4 if len(reuse.rows) == 1 and not is_strided and not is_given else 1
             panel = depth * step * fold.dtype.itemsize
             self.pack(reuse.stages, panel, least, is_whole=not is_again)
         if reuse.windows is not None:
@@ -157,13 +155,23 @@ class Tiler(Shaper):
                 written *= rows
         return written
 
-    def write_beside(self, vectors: int, reuse: Reuse) -> None:
+    def least_uses(self, reuse: Reuse, *, is_strided: bool) -> int:
+        """How often a copy of the operand that the lanes move must be used: several short axes of
+        rows are all there is to reuse it for; and where it lies apart, a tile of it is turned
+        faster than it is picked.
+        """
+        if reuse.stages is None or len(reuse.rows) > 1 or is_strided:
+            return 1
+        is_given = self.given.issuperset(parameters_of(operand(self.ast, reuse.stages)))
+        return 1 if is_given else 4
+
+    def write_beside(self, vectors: int, stages: int | None) -> None:
         """Beside a tile of so few vectors that each step of the fold waits for the one before, some
         of another axis, whether or not they share what they read; but more of what is packed would
         part its lanes.
         """
         most = int(self.target.registers * ACCUMULATORS) // vectors
-        packed = operand(self.ast, reuse.stages).ranges if reuse.stages is not None else ()
+        packed = operand(self.ast, stages).ranges if stages is not None else ()
         for loop in reversed([part for part in self.outputs() if part not in packed]):
             extent = loop.src[0].divisor
             count = next((n for n in range(min(most, extent), 1, -1) if extent % n == 0), 1)

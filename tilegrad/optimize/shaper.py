@@ -181,9 +181,9 @@ class Shaper:
             for chunks in {_chunks(extent, each) for each in (wanted, max(wanted // 2, 2))}:
                 size = -(-extent // chunks)
                 cost = (1 + _COPIED * again * (chunks - 1) / work) * self.unevenness(chunks, wanted)
-                # Chunks that store short runs share the lines of memory where these meet.
+                # Chunks that store short runs of a long one share the lines where these meet.
                 run = abs(stride(store.src[1], loop) or 0) * size * store.src[2].dtype.itemsize
-                cost *= 1 + _SHARED_LINE / run if 0 < run < _SHORT else 1
+                cost *= 1 + _SHARED_LINE / run if 0 < run < _SHORT <= run * chunks else 1
                 candidates.append((cost * padded_to(extent, size) / extent, place, loop, chunks))
         for _, _, loop, chunks in sorted(candidates, key=lambda each: each[:2]):
             if self.move(OptOps.THREAD, loop, chunks):
