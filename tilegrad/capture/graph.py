@@ -94,7 +94,7 @@ class _Batch:
         else:
             self._pool.run_graph(self._address, count)
         seconds = time.perf_counter() - start
-        report.count(self._ops, self._mem, seconds, kernels=count)
+        report.count(self._ops, self._mem, seconds, count)
         if is_shown:
             self._show(inputs, seconds)
 

@@ -87,7 +87,8 @@ class Jit(Generic[P, R]):
                 if not isinstance(found, Mismatch):
                     if number:
                         self._entries.insert(0, self._entries.pop(number))
-                    return cast(R, entry.replay(found, switches))
+                    given: R = entry.replay(found, switches)
+                    return given
                 missed = missed or (entry, found)
             return self._run(mode, args, kwargs, missed)
 
