@@ -1,4 +1,16 @@
-"""Capture and replay: `jit`, also spelled `TinyJit`."""
+"""Capture and replay: `jit`, also spelled `TinyJit`.
+
+A function runs once under watch. What it launched is kept and run again in one native call, as long
+as everything that shaped it is as it was.
+
+    jit                           the function that is captured, and when it is again
+    record, reads, chains,        the watched run: what it was given, read, launched and changed
+    places, objects
+    build, slots, step, results   from the run to a capture, over numbered memory
+    guards, checker               what the capture rests on, compiled to one flat check
+    entry, inputs, graph, packs   a call: checks, inputs, native batches, packed weights
+    explain                       all of it as text
+"""
 
 from __future__ import annotations
 
