@@ -35,11 +35,12 @@ from tilegrad.engine.pipeline import (
 from tilegrad.ir.args import BufferArg, RandArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.windows import Window, open_windows, place_number
 
 if TYPE_CHECKING:
-    from tilegrad.schedule.schedule import Schedule
+    from tilegrad.schedule.schedule import Item, Schedule
 
-__all__ = ["Graph", "Plan", "Step", "Turns", "normalise", "plan_for"]
+__all__ = ["Graph", "Plan", "Step", "Turns", "key_of", "normalise", "plan_for"]
 
 
 @dataclass(frozen=True)
@@ -111,21 +112,25 @@ class Plan:
 
 @dataclass
 class Graph:
-    """A graph as plans see it: its nodes in order, its leaves and draws by number, and its key."""
+    """A graph as plans see it: its nodes in order, its leaves and draws by number, those windows of
+    memory whose places are variables, and its key.
+    """
 
     nodes: list[UOp]
     leaves: list[UOp]
     draws: list[UOp]
     key: str
+    windows: Sequence[Window] = ()
 
     def numbered(self) -> UOp:
         """The graph as the schedule takes it: leaves and draws are numbers, nobody's memory."""
+        root = open_windows(self.nodes, self.windows) if self.windows else self.nodes[-1]
         mapping: dict[UOp, UOp] = {}
         for number, node in enumerate(self.leaves):
             mapping[node] = node.replace(arg=BufferArg(number, node.arg.device, node.arg.size))
         for number, node in enumerate(self.draws):
             mapping[node] = node.replace(arg=RandArg(node.arg.shape, number, 0, node.arg.device))
-        return self.nodes[-1].substitute(mapping)
+        return root.substitute(mapping)
 
     def origin_of(self, places: Iterable[int]) -> tuple[Entry, ...]:
         """The user's calls behind some of the nodes: those of this graph, whoever made the plan."""
@@ -143,27 +148,36 @@ _plans: dict[str, Plan] = {}
 def normalise(sink: UOp) -> Graph:
     """The graph under `sink`, with the key that equal graphs over other memory share."""
     nodes = list(toposort([sink]))
-    leaves: list[UOp] = []
-    draws: list[UOp] = []
-    place: dict[UOp, int] = {}
+    leaves = [node for node in nodes if node.op is Ops.BUFFER]
+    draws = [node for node in nodes if node.op is Ops.RAND]
+    return Graph(nodes, leaves, draws, key_of(nodes))
+
+
+def key_of(nodes: Sequence[UOp], windows: Sequence[Window] = ()) -> str:
+    """The key of the graph of which `nodes` are all; it leaves out the places of `windows`."""
+    places: dict[int, list[object]] = {}
+    for window in windows:
+        bounds = places.setdefault(window.position, list(nodes[window.position].arg))
+        bounds[window.axis] = window.size
+    numbers: dict[UOp, int] = {}
+    leaves = draws = 0
     text: list[str] = []
     for number, node in enumerate(nodes):
-        place[node] = number
+        numbers[node] = number
         arg: Any = node.arg
         if node.op is Ops.BUFFER:
-            arg = (len(leaves), arg.device, arg.size)
-            leaves.append(node)
+            arg, leaves = (leaves, arg.device, arg.size), leaves + 1
         elif node.op is Ops.RAND:
-            arg = (len(draws), arg.shape, arg.device)
-            draws.append(node)
-        sources = ",".join([str(place[source]) for source in node.src])
+            arg, draws = (draws, arg.shape, arg.device), draws + 1
+        elif number in places:
+            arg = places[number]
+        sources = ",".join([str(numbers[source]) for source in node.src])
         text.append(
             f"{node.op.serial} {node.dtype!r} {sources} {arg!r}"
             if arg is not None
             else f"{node.op.serial} {node.dtype!r} {sources}"
         )
-    state = hashlib.blake2b("\n".join(text).encode(), digest_size=20)
-    return Graph(nodes, leaves, draws, state.hexdigest())
+    return hashlib.blake2b("\n".join(text).encode(), digest_size=20).hexdigest()
 
 
 def plan_for(graph: Graph, keep: Sequence[int] = ()) -> Plan:
@@ -239,7 +253,7 @@ def _make(graph: Graph, keep: Sequence[int]) -> Plan:
     steps = []
     for place, item in enumerate(schedule.items):
         kernel = None if item.ast is None else next(kernels)
-        given = () if kernel is None else _names_in_graph(kernel.variables, item.draws)
+        given = () if kernel is None else _names_in_graph(kernel.variables, item)
         loop = turns.get(place)
         steps.append(Step(item.device, item.buffers, kernel, item.nodes, item.custom, given, loop))
     buffers = [
@@ -285,13 +299,18 @@ def _helpers(graph: Graph, devices: Iterable[str]) -> AbstractContextManager[Hel
 _DRAW = re.compile(r"(seed|offset)(\d+)(_low|_high|)")
 
 
-def _names_in_graph(variables: Sequence[str], draws: Sequence[int]) -> tuple[str, ...]:
-    """The names that a kernel's variables have in its graph: a kernel counts its own draws."""
+def _names_in_graph(variables: Sequence[str], item: Item) -> tuple[str, ...]:
+    """The names that a kernel's variables have in its graph: a kernel counts its own draws and
+    windows.
+    """
     names: list[str] = []
     for name in variables:
-        draw = _DRAW.fullmatch(name)
-        is_own = draw is not None and int(draw[2]) < len(draws)
-        names.append(f"{draw[1]}{draws[int(draw[2])]}{draw[3]}" if draw and is_own else name)
+        draw, place = _DRAW.fullmatch(name), place_number(name)
+        if draw is not None and int(draw[2]) < len(item.draws):
+            name = f"{draw[1]}{item.draws[int(draw[2])]}{draw[3]}"
+        elif place is not None and place < len(item.places):
+            name = item.places[place]
+        names.append(name)
     return tuple(names)
 
 

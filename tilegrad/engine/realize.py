@@ -21,9 +21,11 @@ from tilegrad.engine.known import Known, readers
 from tilegrad.engine.memory import buffer_of, leaf, overwrite
 from tilegrad.engine.plans import Graph, normalise, plan_for
 from tilegrad.engine.run import current_recording, run_plan, show_copy
+from tilegrad.engine.windows import opened
 from tilegrad.ir.copies import direct_copies
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, alive, toposort
+from tilegrad.ir.windows import place_name
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
@@ -154,7 +156,7 @@ def _run(
     ]
     inner += _held_parts(below)
     sink = UOp.sink(*dict.fromkeys([*requested, *inner]))
-    graph = normalise(sink)
+    graph = opened(normalise(sink))
     plan = plan_for(graph, _needed_beside(graph, beside) if beside is not None else ())
     inputs = [buffer_of(node) for node in graph.leaves]
     writers = [node for node in sink.src if node.op is Ops.ASSIGN]
@@ -357,8 +359,12 @@ def _is_owner(root: UOp, assigns: Sequence[UOp]) -> bool:
 
 
 def _values(graph: Graph, variables: Mapping[UOp, int]) -> dict[str, int]:
-    """The value of every launch-time variable: symbolic sizes, and seed and offset of each draw."""
+    """The value of every launch-time variable: symbolic sizes, places of windows, and seed and
+    offset of each draw.
+    """
     values = {variable.arg[0]: value for variable, value in variables.items()}
+    for number, window in enumerate(graph.windows):
+        values[place_name(number)] = window.start
     for number, node in enumerate(graph.draws):
         seed = node.arg.seed
         values[f"seed{number}_low"] = seed & 0xFFFFFFFF

@@ -29,7 +29,7 @@ def shape_of(node: Any) -> Shape:
         padded = zip(src[0].shape, arg, strict=True)
         return tuple(_plus(_plus(size, before), after) for size, (before, after) in padded)
     if op is Ops.SHRINK:
-        return tuple(_plus(end, -1 * start) for start, end in arg)
+        return tuple(_between(start, end) for start, end in arg)
     if op is Ops.REDUCE_AXIS:
         axes = arg[1]
         return tuple(1 if axis in axes else size for axis, size in enumerate(src[0].shape))
@@ -65,6 +65,14 @@ _AS_SOURCE = frozenset(
         Ops.SCATTER_ADD,
     }
 )
+
+
+def _between(start: Any, end: Any) -> Any:
+    """How many from `start` to `end`: of a window of fixed size at any place, a number."""
+    if not isinstance(end, int) and end.op is Ops.ADD and end.src[0] is start:
+        size = end.src[1]
+        return int(size.arg) if size.op is Ops.CONST else size
+    return _plus(end, -1 * start)
 
 
 def _plus(size: Any, amount: Any) -> Any:

@@ -36,7 +36,8 @@ class Item:
 
     A kernel's buffers stand in the order of its parameters, what it writes first. `nodes` are the
     positions of the graph's nodes that it computes, for messages and profiles. `draws` are the
-    numbers of the graph's draws that it makes: in the kernel they are 0, 1, ...
+    numbers of the graph's draws that it makes: in the kernel they are 0, 1, ... `places` are the
+    graph's variables for the places of windows that it reads, which the kernel numbers as well.
     """
 
     device: str
@@ -45,6 +46,7 @@ class Item:
     nodes: tuple[int, ...] = ()
     custom: bool = False
     draws: tuple[int, ...] = ()
+    places: tuple[str, ...] = ()
     loop: Loop | None = None
 
     @property

@@ -35,6 +35,7 @@ class Draft:
     ast: UOp | None = None
     nodes: tuple[int, ...] = ()
     draws: tuple[int, ...] = ()
+    places: tuple[str, ...] = ()
     in_place: bool = False
     also: list[int] = field(default_factory=list)
     values: list[UOp] = field(default_factory=list)
@@ -215,7 +216,7 @@ def _host(draft: Draft, earlier: list[Draft]) -> tuple[int, Update] | None:
     """The nearest earlier update that `draft` can join, and both as one."""
     if draft.value.op is not Ops.ASSIGN or draft.ast is None or not is_update(draft.ast):
         return None
-    if draft.draws:
+    if draft.draws or draft.places:
         # Long, and on its own most likely the same as others.
         return None
     mine = Update(draft.ast, [*draft.written, *draft.reads], len(draft.written))
@@ -225,7 +226,7 @@ def _host(draft: Draft, earlier: list[Draft]) -> tuple[int, Update] | None:
         if (
             other.ast is not None
             and other.value.op is Ops.ASSIGN
-            and not other.draws
+            and not (other.draws or other.places)
             and other.device == draft.device
             and is_update(other.ast)
         ):

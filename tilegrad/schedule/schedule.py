@@ -31,6 +31,7 @@ from tilegrad.ir.copies import direct_copies
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
+from tilegrad.ir.windows import place_name, place_number
 from tilegrad.schedule.finish import finish, renumbered
 from tilegrad.schedule.fuse import Fusion, fuse
 from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
@@ -145,6 +146,7 @@ class _Scheduler:
                 draft.nodes,
                 draft.value.op is Ops.CUSTOM and draft.ast is None,
                 draft.draws,
+                draft.places,
                 draft.loop,
             )
             for draft in order
@@ -356,6 +358,7 @@ class _Scheduler:
         buffers = list(dict.fromkeys([target, *used]))
         form = renumbered(raw, {buffer: slot for slot, buffer in enumerate(buffers)})
         form, draws = self._with_own_draws(form)
+        form, places = _with_own_places(form)
         key = form, tuple(outputs)
         if key not in self.finished:
             self.finished[key] = finish(form, outputs, plain=self.plain)
@@ -368,7 +371,9 @@ class _Scheduler:
             for part in inside
             if part in self.position and (part is node or part not in self.fusion.stored)
         )
-        self.drafts.append(Draft(node, self.device[node], target, reads, needs, ast, nodes, draws))
+        self.drafts.append(
+            Draft(node, self.device[node], target, reads, needs, ast, nodes, draws, places)
+        )
 
     def _with_own_draws(self, ast: UOp) -> tuple[UOp, tuple[int, ...]]:
         """A kernel with its draws numbered from 0, and their numbers in the graph: kernels that
@@ -405,6 +410,24 @@ def _may_meet(read: UOp, written: UOp) -> bool:
     """Whether an element may be read in one iteration and written in another."""
     apart = read.vmax < written.vmin or written.vmax < read.vmin
     return read is not written and not apart
+
+
+def _with_own_places(ast: UOp) -> tuple[UOp, tuple[str, ...]]:
+    """A kernel with the places of its windows numbered from 0, and their names in the graph:
+    kernels that look through windows of one kind are one.
+    """
+    found = [
+        node
+        for node in ast.toposort()
+        if node.op is Ops.DEFINE_VAR and place_number(node.arg[0]) is not None
+    ]
+    if not found:
+        return ast, ()
+    own = {
+        node: node.replace(arg=(place_name(number), *node.arg[1:]))
+        for number, node in enumerate(found)
+    }
+    return ast.substitute(own), tuple([node.arg[0] for node in found])
 
 
 def make_schedule(
