@@ -83,8 +83,8 @@ def test_what_does_not_pay_is_refused() -> None:
         return len(kernels(plan(q.scaled_dot_product_attention(k, v), target=target)))
 
     assert count(NEAR) == 1
-    # What the second cache holds is read once by a product that has it for itself.
-    assert count(replace(NEAR, cache_bytes=(8 << 10, 1 << 20, 2 << 20)), size=64) == 2
+    # What the second cache holds comes back as fast as it is computed.
+    assert count(replace(NEAR, cache_bytes=(8 << 10, 1 << 20, 2 << 20)), size=64) == 3
     # No room for rows, or for what they pass over; no vectors.
     assert count(replace(NEAR, cache_bytes=(4 << 10, 4 << 10, 256 << 10))) == 3
     assert count(replace(NEAR, cache_bytes=(8 << 10, 40 << 10, 256 << 10)), size=128) > 1

@@ -30,13 +30,14 @@ __all__ = ["Fusion", "fuse"]
 
 
 class Trace(NamedTuple):
-    """A kernel as it would be built: for what it reads and where, the ranges of its result, and
-    the result.
+    """A kernel as it would be built: for what it reads and where, the ranges of its result, the
+    result, and the numbers that stand for what it reads.
     """
 
     builder: KernelBuilder
     outputs: tuple[UOp, ...]
     element: UOp
+    numbers: dict[UOp, int]
 
 
 _DEPTH = 200
@@ -459,7 +460,7 @@ def _move_back(nodes: list[UOp], fusion: Fusion, target: Target, wanted: Sequenc
         (kernel,) = kernels
         verdict = _can_join(value, kernel, fusion, target, traces)
         if isinstance(verdict, Reason) and value not in later:
-            verdict = _keep(value, kernel, fusion, target, traces) or verdict
+            verdict = _keep(value, kernel, fusion, target, traces, readers) or verdict
         if isinstance(verdict, Reason):
             fusion.refused[value] = (verdict, 2 * nbytes(value), flops_of(value) * elements(kernel))
             continue
@@ -499,7 +500,7 @@ def _can_join(
         return fusion.stored[value]
     if kernel not in traces:
         traces[kernel] = _trace(kernel, fusion)
-    builder, outputs, _ = traces[kernel]
+    builder, outputs, *_ = traces[kernel]
     uses = builder.reads.get(value, [])
     axis_of = {part: axis for axis, part in enumerate(outputs) if part.op is Ops.RANGE}
     if not uses or any(index != uses[0] for index in uses):
@@ -518,7 +519,12 @@ def _can_join(
 
 
 def _keep(
-    value: UOp, kernel: UOp, fusion: Fusion, target: Target, traces: dict[UOp, Trace]
+    value: UOp,
+    kernel: UOp,
+    fusion: Fusion,
+    target: Target,
+    traces: dict[UOp, Trace],
+    readers: dict[UOp, set[UOp]],
 ) -> frozenset[int] | None:
     """Keep `value` in scratch inside the kernel that reads it, where each row of it is read along
     more than the kernel's own ranges; the kernel's axes that it shares, or None where that cannot
@@ -526,9 +532,8 @@ def _keep(
     """
     if kernel not in traces:
         return None
-    builder, outputs, _ = traces[kernel]
-    uses = builder.reads.get(value, [])
-    place = place_of(value, uses, outputs)
+    builder, outputs, *_ = traces[kernel]
+    place = place_of(value, builder.reads.get(value, []), outputs)
     if place is None or extent_product(place.outer) < _least_parallel(target):
         return None
     shared = frozenset(outputs.index(part) for part in place.outer)
@@ -536,11 +541,25 @@ def _keep(
         return None
     held = fusion.held.setdefault(kernel, {})
     held[value] = Held(place.shared, len(held))
-    passes = 1 + len(set(uses))
-    if is_worth_keeping(value, passes, _trace(kernel, fusion).element, place, target):
+    trial = _trace(kernel, fusion)
+    moving = {
+        number
+        for node, number in trial.numbers.items()
+        if node in readers and _may_follow(node, kernel, fusion, readers)
+    }
+    if is_worth_keeping(value, trial.element, place, moving, target):
         return shared
     del held[value]
     return None
+
+
+def _may_follow(value: UOp, kernel: UOp, fusion: Fusion, readers: dict[UOp, set[UOp]]) -> bool:
+    """Whether all that reads a stored value is in `kernel`, or may still move there."""
+    return all(
+        _kernel_of(reader, fusion) is kernel
+        or (bool(readers[reader]) and _may_follow(reader, kernel, fusion, readers))
+        for reader in readers[value]
+    )
 
 
 def _hold(costs: dict[UOp, int], fusion: Fusion, target: Target) -> None:
@@ -552,7 +571,7 @@ def _hold(costs: dict[UOp, int], fusion: Fusion, target: Target) -> None:
     for kernel in fusion.outer:
         if kernel not in fusion.stored:
             continue
-        builder, outputs, _ = _trace(kernel, fusion)
+        builder, outputs, *_ = _trace(kernel, fusion)
         places: dict[UOp, list[tuple[UOp, ...]]] = {}
         for node, index, _ in builder.evaluated:
             if node.op.is_alu and costs.get(node, 0) >= _WORTH_HOLDING:
@@ -591,14 +610,17 @@ def _as_held(
 
 
 def _trace(kernel: UOp, fusion: Fusion) -> Trace:
+    numbers: dict[UOp, int] = {}
     builder = KernelBuilder(
-        lambda node: UOp(Ops.DEFINE_GLOBAL, node.dtype.ptr(), (), 0),
+        lambda node: UOp(
+            Ops.DEFINE_GLOBAL, node.dtype.ptr(), (), numbers.setdefault(node, len(numbers))
+        ),
         lambda node: node in fusion.stored,
         fusion.held.get(kernel, {}),
     )
     shaped = fusion.shaped.get(kernel, kernel)
     outputs = tuple(builder.range(size, Axis.LOOP) for size in shaped.shape)
-    return Trace(builder, outputs, builder.start(shaped, outputs))
+    return Trace(builder, outputs, builder.start(shaped, outputs), numbers)
 
 
 def _least_parallel(target: Target) -> int:

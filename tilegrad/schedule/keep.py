@@ -12,13 +12,13 @@ those folds that do the work need it to be so, as otherwise nothing is used agai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 from tilegrad.base.dtype import Pointer
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import terms_of
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.cost import extent_product, nbytes
 from tilegrad.target import Target
 
@@ -31,12 +31,15 @@ _MANY_ROWS = 32
 # time), and what is kept of some rows.
 _PASSED_OVER = 2
 _KEPT = 1 / 2
-# Cycles for a byte that comes from the second cache, the last one, or memory.
-_BYTE = (1 / 48, 1 / 20, 1 / 8)
+# Cycles for a byte that comes from the first cache, the second one, the last one, or memory.
+_BYTE = (0.0, 1 / 48, 1 / 20, 1 / 8)
+# The same for a byte of whole rows, in memory all the same, that are read or stored a vector at a
+# time in turns: no processor foresees so many places.
+_APART = (0.0, 1 / 48, 1 / 16, 1 / 8)
 # What the folds lose as a share, as they pass over whole matrices, not over panels of these; and
 # cycles to pack an element, which each chunk of rows does for itself.
-_LOST = 0.07
-_PACKED = 1.5
+_LOST = 0.045
+_PACKED = 2.5
 # From so many steps on, a fold is worth a tile of registers; and folds that have fewer than this
 # share of the largest one's need none.
 _WORTH_A_TILE = 1 << 18
@@ -73,22 +76,25 @@ def place_of(value: UOp, uses: Sequence[tuple[UOp, ...]], outputs: Sequence[UOp]
     return Place(shared, outer)
 
 
-def is_worth_keeping(value: UOp, passes: int, element: UOp, place: Place, target: Target) -> bool:
+def is_worth_keeping(
+    value: UOp, element: UOp, place: Place, moving: Set[int], target: Target
+) -> bool:
     """Whether a kernel that stores `element`, with `value` already kept in scratch, takes less time
-    than one that reads it from memory, which with writing it is `passes` times.
+    than one that reads it from memory, where another has written it. `moving` are the parameters
+    that may still be computed in there, too.
     """
     if target.has_locals or not target.has_vectors or len(target.cache_bytes) < 2:
         return False
     nodes = element.toposort()
     folds = _heavy([node for node in nodes if node.op is Ops.REDUCE])
     kept = sum(_size(node) for node in nodes if node.op is Ops.DEFINE_LOCAL)
-    second, last = target.cache_bytes[1], target.cache_bytes[-1]
-    if not folds or _ROWS * kept > _KEPT * second:
+    second = target.cache_bytes[1]
+    if not folds or _ROWS * kept > _KEPT * second or any(n.op is Ops.PREFIX for n in nodes):
         return False
     if any(_has_dot_unit(fold, target) for fold in folds) or not _fill_along_memory(nodes):
         return False
-    size = nbytes(value)
-    saved = size * passes * _BYTE[(size > second) + (size > last // 2)]
+    saved = 2 * nbytes(value) * _BYTE[_level(nbytes(value), target)]
+    along = _in_rows(element, folds, place, moving)
     for row in place.outer:
         still = [_unmoved(fold, row, target) for fold in folds]
         if row.src[0].op is not Ops.CONST or row.vmax + 1 < _MANY_ROWS or not all(still):
@@ -98,11 +104,37 @@ def is_worth_keeping(value: UOp, passes: int, element: UOp, place: Place, target
         chunks = target.threads if apart < target.threads // 2 else 1
         steps = sum(_steps(fold) / (2 * target.lanes_of(fold.dtype)) for fold in folds)
         packed = _PACKED * (chunks - 1) * sum(passed.values())
-        lost = _LOST * steps + packed
+        lost = _LOST * steps + packed + along * _APART[_level(along, target)]
         nearer = sum(count * load.dtype.itemsize for load, count in passed.items())
         if nearer <= _PASSED_OVER * second and saved > lost:
             return True
     return False
+
+
+def _level(size: int, target: Target) -> int:
+    """Where so many bytes are, as a place in `_BYTE`."""
+    first, second, last = *target.cache_bytes[:2], target.cache_bytes[-1]
+    return (size > first) + (size > second) + (size >= last // 2)
+
+
+def _in_rows(element: UOp, folds: list[UOp], place: Place, moving: Set[int]) -> int:
+    """Bytes of whole rows that are read or stored outside of `folds`, whose tiles do so for
+    themselves.
+    """
+    found: dict[int, int] = {}
+    for node in toposort([element], stop=lambda node: node in folds):
+        if node.op is Ops.LOAD and node.src[0].op is Ops.DEFINE_GLOBAL:
+            number = node.src[0].arg
+            if number not in moving and node.ranges.issuperset(place.outer):
+                found[number] = max(found.get(number, 0), _nbytes(node))
+    inner = element.ranges.difference(place.outer)
+    is_tiled = any(inner & fold.ranges for fold in folds)
+    return sum(found.values()) + (0 if is_tiled or not inner else _nbytes(element))
+
+
+def _nbytes(element: UOp) -> int:
+    """Bytes of all elements of which this is one."""
+    return extent_product(element.ranges) * element.dtype.itemsize
 
 
 def _steps(fold: UOp) -> int:
