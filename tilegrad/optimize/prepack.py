@@ -168,4 +168,4 @@ def _packing(each: Packed) -> UOp:
         if node.op is Ops.DEFINE_GLOBAL:
             mapping[node] = node.replace(arg=1)
     order = tuple(range(len(ranges)))
-    return UOp.sink(simplify(filled.substitute(mapping)), arg=KernelInfo("", order))
+    return UOp.sink(simplify(filled.substitute(mapping)), arg=KernelInfo("p", order))
