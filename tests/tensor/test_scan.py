@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -146,3 +147,21 @@ def test_parts_are_a_fixed_number() -> None:
     # Nothing divides the length of the second.
     assert len(kernels(plan(Tensor.empty((1 << 18) + 1).cumsum(0)))) == 1
     assert len(kernels(plan(Tensor.empty(64, 1 << 14).cumsum(1)))) == 1
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("stretched", [0, 1, 2, (0, 2), (1, 2)], ids=str)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_running_folds_of_stretched_tensors(axis: int, stretched: Any, plain: bool) -> None:
+    """A row that all rows share begins anew in each; one that all turns share counts in each."""
+    shape, axes = (3, 4, 5), stretched if isinstance(stretched, tuple) else (stretched,)
+    given = tuple(1 if place in axes else size for place, size in enumerate(shape))
+    a = np.arange(1.0, math.prod(given) + 1, dtype=np.float32).reshape(given)
+    w = np.arange(60, dtype=np.float32).reshape(shape) % 7
+    x, weight = Tensor(a).realize().expand(shape), Tensor(w).realize()
+    sums = np.broadcast_to(a, shape).cumsum(axis)
+    with Context(NOOPT=int(plain)):
+        np.testing.assert_array_equal(x.cumsum(axis).numpy(), sums)
+        np.testing.assert_array_equal((x.cumsum(axis) * weight).sum(axis).numpy(),
+                                      (sums * w).sum(axis))  # fmt: skip
+        np.testing.assert_array_equal((weight >= x.cumsum(axis)).sum().numpy(), (w >= sums).sum())

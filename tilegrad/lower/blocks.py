@@ -82,8 +82,25 @@ def _running_outside(ast: UOp) -> tuple[UOp, list[UOp], list[UOp]] | None:
         inside = [place[part.arg[0]] for part in between if part.arg[1] in _SEQUENTIAL]
         if inside:
             outer = [part for part in loops if place[part.arg[0]] < max(inside)]
+            between += _repeating(ast, node, outer, place, max(inside))
             return node, outer, sorted(between, key=lambda part: place[part.arg[0]])
     return None
+
+
+def _repeating(
+    ast: UOp, prefix: UOp, outer: list[UOp], place: dict[int, int], deepest: int
+) -> list[UOp]:
+    """The loops between those of a prefix that its value does not depend on: each of their turns
+    would fold it once more, so each has an element of its own.
+    """
+    first = min(place[part.arg[0]] for part in outer)
+    found: dict[UOp, None] = {}
+    for nest in {node.ranges for node in ast.toposort() if outer[0] in node.ranges}:
+        for part in nest:
+            is_between = first < place.get(part.arg[0], -1) < deepest
+            if is_between and part.arg[1] in _SEQUENTIAL and part not in prefix.ranges:
+                found[part] = None
+    return [part for part in found if part not in prefix.src]
 
 
 def _running_in_memory(ast: UOp, prefix: UOp, outer: list[UOp], between: list[UOp]) -> UOp:

@@ -28,8 +28,10 @@ _SEVERAL = 4
 
 
 class _Context:
-    def __init__(self, target: Target, is_short: bool):
+    def __init__(self, target: Target, is_short: bool, around: dict[UOp, set[UOp]]):
         self.target, self.is_short = target, is_short
+        # The loops around those of prefixes.
+        self.around = around
         self.count = 0
         # What the turns of a prefix fold to after each of its values, and what keeps that.
         self.prefixes: dict[tuple[tuple[UOp, ...], Ops], list[UOp]] = {}
@@ -140,7 +142,8 @@ def prefix_to_accumulator(prefix: UOp, ctx: _Context) -> UOp:
         loops = tuple(part for part in prefix.src if part.op is Ops.RANGE)
         values = [part for part in prefix.src if part.op is not Ops.RANGE]
         identity = UOp.const(prefix.dtype, function.definition.identity(prefix.dtype.scalar))
-        outer = tuple(sorted(prefix.ranges.difference(loops), key=lambda part: part.arg[0]))
+        around = prefix.ranges.union(*(ctx.around.get(loop, ()) for loop in loops))
+        outer = tuple(sorted(around.difference(loops), key=lambda part: part.arg[0]))
         accumulator = UOp(Ops.DEFINE_ACC, prefix.dtype, (identity, *outer), ctx.count)
         totals: list[UOp] = [accumulator.after(*loops) if loops else identity]
         for value in values:
@@ -153,8 +156,32 @@ def prefix_to_accumulator(prefix: UOp, ctx: _Context) -> UOp:
     return found
 
 
+def _around_prefixes(ast: UOp) -> dict[UOp, set[UOp]]:
+    """For each loop that a prefix runs over, those around it. A prefix begins anew in their every
+    turn, also where its value does not depend on them.
+    """
+    nodes = ast.toposort()
+    prefixes = [node for node in nodes if node.op is Ops.PREFIX]
+    around: dict[UOp, set[UOp]] = {
+        part: set() for node in prefixes for part in node.src if part.op is Ops.RANGE
+    }
+    if not around:
+        return around
+    place = {number: rank for rank, number in enumerate(ast.arg.order)}
+
+    def depth(loop: UOp) -> int:
+        return place.get(loop.arg[0], len(place) + int(loop.arg[0]))
+
+    nests = {node.ranges for node in nodes}
+    for loop, found in around.items():
+        for nest in nests:
+            if loop in nest:
+                found.update(other for other in nest if depth(other) < depth(loop))
+    return around
+
+
 def place_accumulators(ast: UOp, target: Target) -> UOp:
     """`ast` without REDUCE and PREFIX."""
-    ctx = _Context(target, _vectors(ast, target) < _MANY)
+    ctx = _Context(target, _vectors(ast, target) < _MANY, _around_prefixes(ast))
     ast = graph_rewrite(ast, REDUCE, ctx, name="lower.reduce")
     return ast.replace(src=(*ast.src, *ctx.assigned)) if ctx.assigned else ast
