@@ -4,7 +4,8 @@ Two steps. The plain plan (all that NOOPT=1 takes) stores what it must, and a re
 is expanded or reduced again, at the end of the elementwise work that follows the reduction. Then,
 unless told otherwise, a stored value moves back into the one kernel that reads it wherever that
 kernel's outer ranges are the value's own: legality is that proof, profit a comparison of bytes with
-parallelism and cache sizes that the target states.
+parallelism and cache sizes that the target states. One that is read along whole axes again may be
+kept there in scratch, a row at a time (keep.py).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.cost import elements, extent_product, flops_of, nbytes
 from tilegrad.schedule.index import Held, KernelBuilder, maximum_shape
 from tilegrad.schedule.keep import is_worth_keeping, place_of
+from tilegrad.schedule.large import base_of, cut_large
 from tilegrad.schedule.loop import memory_below
 from tilegrad.schedule.reason import Reason
 from tilegrad.schedule.running import running_folds
@@ -40,14 +42,6 @@ class Trace(NamedTuple):
     numbers: dict[UOp, int]
 
 
-_DEPTH = 200
-_LEAVES = 48
-# Of a kernel, about: compilers take more than twice the time for twice the operations.
-_OPERATIONS = 2000
-# A reduction's loops count for many.
-_REDUCTION = 50
-# How far beyond that a kernel may grow where all that could be stored is larger than its sources.
-_WORTH_WAITING = 4
 # From so many products on, a sum of them is worth a kernel of its own.
 _WORTH_A_TILE = 1 << 20
 # Zeros around such a sum are part of its kernel while that has no more elements than so many times
@@ -112,7 +106,7 @@ def fuse(sink: UOp, target: Target, *, plain: bool, wanted: Sequence[UOp] = ()) 
     closed = frozenset() if plain else _closed_forms(nodes)
     costs = {} if plain else _costs(nodes, closed)
     _store_reduced(nodes, users, fusion, closed, plain=plain)
-    fusion.stored = _cut_large(nodes, fusion.stored)
+    fusion.stored = _in_order(cut_large(nodes, fusion.stored), nodes)
     if not plain:
         _separate(nodes, fusion)
         _move_back(nodes, fusion, target, wanted)
@@ -127,13 +121,6 @@ def _users(nodes: list[UOp]) -> dict[UOp, list[UOp]]:
             if not users[source] or users[source][-1] is not node:
                 users[source].append(node)
     return users
-
-
-def _base(node: UOp) -> UOp:
-    """What a chain of movement ops moves."""
-    while node.op.is_movement:
-        node = node.src[0]
-    return node
 
 
 def _forced(sink: UOp, nodes: list[UOp]) -> dict[UOp, Reason]:
@@ -157,50 +144,6 @@ def _forced(sink: UOp, nodes: list[UOp]) -> dict[UOp, Reason]:
         if node.op is not Ops.BUFFER:
             stored.setdefault(node, Reason.REQUESTED)
     return stored
-
-
-def _cut_large(nodes: list[UOp], stored: dict[UOp, Reason]) -> dict[UOp, Reason]:
-    """`stored`, and values that must be too, lest a kernel become too large to compile."""
-    found = dict(stored)
-    depth: dict[UOp, int] = {}
-    leaves: dict[UOp, frozenset[UOp]] = {}
-    # What is larger than all it is made of, such as the products before their sum: stored, it would
-    # take more memory than all else.
-    spread: set[UOp] = set()
-    # How many operations come before a node, and before what it is computed from. Between the two
-    # lies its subtree, as sources stand right before their user unless they are shared.
-    place: dict[UOp, int] = {}
-    first: dict[UOp, int] = {}
-    count = 0
-    for node in nodes:
-        if node.op is Ops.SINK:
-            continue
-        count += _REDUCTION if node.op is Ops.REDUCE_AXIS else node.op.is_alu
-        place[node] = count
-        near = [first[part] for part in node.src if count - place[part] <= _OPERATIONS]
-        first[node] = min(near, default=count)
-        known = frozenset().union(*(leaves[source] for source in node.src))
-        level = 1 + max((depth[source] for source in node.src), default=0)
-        excess = max(level / _DEPTH, len(known) / _LEAVES, (count - first[node]) / _OPERATIONS)
-        if _is_spread(node, spread):
-            spread.add(node)
-        most = _WORTH_WAITING if node in spread else 1
-        if excess > most and node.op.is_alu and node not in found and not node.is_constant:
-            found[node] = Reason.TOO_LARGE
-        if node in found or node.op is Ops.BUFFER:
-            known, level, first[node] = frozenset({node}), 0, count
-        depth[node], leaves[node] = level, known
-    return _in_order(found, nodes)
-
-
-def _is_spread(node: UOp, spread: Set[UOp]) -> bool:
-    """Whether an elementwise value has more elements than all it is computed from."""
-    if not node.op.is_alu:
-        return False
-    bases = [base for source in node.src if not (base := _base(source)).is_constant]
-    if any(base in spread for base in bases):
-        return True
-    return bool(bases) and elements(node) > max(elements(base) for base in bases)
 
 
 @dataclass
@@ -306,13 +249,13 @@ def _in_order(stored: dict[UOp, Reason], nodes: list[UOp]) -> dict[UOp, Reason]:
 
 def _multiplies(fold: UOp) -> int:
     """How many products a reduction sums whose factors are both used for several of them."""
-    product = _base(fold.src[0])
+    product = base_of(fold.src[0])
     while product.op is Ops.CAST:
-        product = _base(product.src[0])
+        product = base_of(product.src[0])
     if product.op is not Ops.MUL:
         return 0
     count = elements(product)
-    return count if all(elements(_base(side)) < count for side in product.src) else 0
+    return count if all(elements(base_of(side)) < count for side in product.src) else 0
 
 
 def _enlarges(user: UOp, node: UOp) -> bool:

@@ -1,0 +1,74 @@
+"""Which values are stored lest a kernel become too large to compile: too deep, of too many
+operations, or with too many parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.schedule.cost import elements
+from tilegrad.schedule.reason import Reason
+
+__all__ = ["base_of", "cut_large"]
+
+_DEPTH = 200
+_LEAVES = 48
+# Of a kernel, about: compilers take more than twice the time for twice the operations.
+_OPERATIONS = 2000
+# A reduction's loops count for many.
+_REDUCTION = 50
+# How far beyond that a kernel may grow where all that could be stored is larger than its sources.
+_WORTH_WAITING = 4
+
+
+def base_of(node: UOp) -> UOp:
+    """What a chain of movement ops moves."""
+    while node.op.is_movement:
+        node = node.src[0]
+    return node
+
+
+def cut_large(nodes: list[UOp], stored: dict[UOp, Reason]) -> dict[UOp, Reason]:
+    """`stored`, and values that must be too, lest a kernel become too large to compile."""
+    found = dict(stored)
+    depth: dict[UOp, int] = {}
+    leaves: dict[UOp, frozenset[UOp]] = {}
+    # What is larger than all it is made of, such as the products before their sum: stored, it would
+    # take more memory than all else.
+    spread: set[UOp] = set()
+    # How many operations come before a node, and before what it is computed from. Between the two
+    # lies its subtree, as sources stand right before their user unless they are shared.
+    place: dict[UOp, int] = {}
+    first: dict[UOp, int] = {}
+    count = 0
+    for node in nodes:
+        if node.op is Ops.SINK:
+            continue
+        count += _REDUCTION if node.op is Ops.REDUCE_AXIS else node.op.is_alu
+        place[node] = count
+        near = [first[part] for part in node.src if count - place[part] <= _OPERATIONS]
+        first[node] = min(near, default=count)
+        known = frozenset().union(*(leaves[source] for source in node.src))
+        level = 1 + max((depth[source] for source in node.src), default=0)
+        excess = max(level / _DEPTH, len(known) / _LEAVES, (count - first[node]) / _OPERATIONS)
+        if _is_spread(node, spread):
+            spread.add(node)
+        most = _WORTH_WAITING if node in spread else 1
+        if excess > most and node.op.is_alu and node not in found and not node.is_constant:
+            found[node] = Reason.TOO_LARGE
+        if node in found or node.op is Ops.BUFFER:
+            known, level, first[node] = frozenset({node}), 0, count
+        depth[node], leaves[node] = level, known
+    return found
+
+
+def _is_spread(node: UOp, spread: Set[UOp]) -> bool:
+    """Whether an elementwise value has more elements than all it is computed from."""
+    if not node.op.is_alu:
+        return False
+    bases = [base for source in node.src if not (base := base_of(source)).is_constant]
+    if any(base in spread for base in bases):
+        return True
+    return bool(bases) and elements(node) > max(elements(base) for base in bases)
