@@ -55,6 +55,41 @@ def special_exponent(x: Any) -> Any:
     return np.where(np.isfinite(x), np.frexp(np.where(np.isfinite(x), x, 0))[1], 0)
 
 
+def functions() -> Iterator[Composed]:
+    """Within some roundings of the largest of a row of values; float32 is computed in float64."""
+
+    def op(name: str, low: float, high: float, steps: float, ours: Any = None, theirs: Any = None,
+           **rest: Any) -> Any:  # fmt: skip
+        return Composed("special functions", name, "row", rest.pop("shapes", ((37,),)),
+                        ours or (lambda *x: getattr(x[0], name)(*x[1:])),
+                        theirs or special(name), WIDE, steps, low=low, high=high)  # fmt: skip
+
+    for name in ("i0e", "i1e"):
+        yield op(name, -90, 90, 60)
+    for name, low, high in (("i0", -9, 9), ("i1", -9, 9), ("ndtr", -6, 6), ("log_ndtr", -30, 6)):
+        yield op(name, low, high, 300)
+    yield op("erfcx", -2, 40, 60)
+    yield op("entr", 0.1, 4, 8)
+    pair = ((37,), (37,))
+    yield op("xlog1py", -0.9, 4, 8, shapes=pair)
+    yield op("zeta", 1.5, 9, 100, shapes=pair)
+    yield op("polygamma", 0.5, 9, 100, lambda x: x.polygamma(2),
+             lambda x: special("polygamma")(2, x))  # fmt: skip
+    yield op("mvlgamma", 1.5, 9, 60, lambda x: x.mvlgamma(3),
+             lambda x: np.vectorize(lambda v: special("multigammaln")(v, 3))(x))  # fmt: skip
+
+
+def special(name: str) -> Any:
+    """A function of SciPy, which comes with scikit-learn, and is loaded when it is needed."""
+
+    def call(*x: Any) -> Any:
+        import scipy.special
+
+        return getattr(scipy.special, name)(*x)
+
+    return call
+
+
 def added(x: Any, y: Any) -> Any:
     result = x.copy()
     np.add.at(result, (AT, AT[::-1]), y)
@@ -226,4 +261,4 @@ def axes() -> Iterator[Composed]:
     yield op("fftshift", (3, 8), lambda x: x.fftshift(), np.fft.fftshift)
 
 
-NAMED = [*numbers(), *picks(), *arrangements(), *systems(), *axes()]
+NAMED = [*numbers(), *functions(), *picks(), *arrangements(), *systems(), *axes()]

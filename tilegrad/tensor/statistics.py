@@ -16,8 +16,8 @@ from tilegrad.base.origin import composed
 from tilegrad.tensor.core import describe
 from tilegrad.tensor.reduce import Axes
 from tilegrad.tensor.sizes import as_axes, as_axis, here, show_shape
-from tilegrad.tensor.special import Special
 from tilegrad.tensor.spelling import takes_dim
+from tilegrad.tensor.transcendents import Transcendents
 
 __all__ = ["Ranked", "Statistics"]
 
@@ -29,7 +29,7 @@ class Ranked(NamedTuple):
     indices: Any
 
 
-class Statistics(Special):
+class Statistics(Transcendents):
     """Counting, ranking and comparing folds."""
 
     __slots__ = ()

@@ -172,6 +172,9 @@ class Updating(Assignment):
     unsqueeze_ = _becomes(Assignment.unsqueeze)
     transpose_ = _becomes(Assignment.transpose)
     t_ = _becomes(Assignment.t)
+    i0_ = _takes(Assignment.i0)
+    polygamma_ = _takes(Assignment.polygamma)
+    mvlgamma_ = _takes(Assignment.mvlgamma)
     absolute_ = abs_
     negative_ = neg_
     subtract_ = sub_
