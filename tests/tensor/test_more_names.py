@@ -85,6 +85,12 @@ def test_windows(name: str) -> None:
     np.testing.assert_allclose(ours(7).numpy(), theirs(8)[:7], atol=1e-6)
 
 
+def test_the_window_of_kaiser() -> None:
+    for beta in (0.0, 6.0, 100.0):
+        found = Tensor.kaiser_window(9, False, beta).numpy()
+        np.testing.assert_allclose(found, np.kaiser(9, beta), rtol=1e-5, atol=1e-7)
+
+
 def test_missing_numbers() -> None:
     x = np.array([[1.0, math.nan, 3.0, 2.0], [math.nan] * 4], np.float32)
     assert Tensor(x).nanmedian(1).values[0].item() == 2.0

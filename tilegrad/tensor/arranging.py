@@ -287,6 +287,25 @@ class Arranging(Picking):
         return cls._cosines(window_length, periodic, (0.42, 0.5, 0.08), options)
 
     @classmethod
+    def kaiser_window(
+        cls, window_length: int, periodic: bool = True, beta: float = 12.0, **options: Any
+    ) -> Self:
+        """i0(beta sqrt(1 - t^2)) / i0(beta), t from -1 to 1; with both ends unless `periodic`.
+
+        >>> round(Tensor.kaiser_window(4)[2].item(), 4)
+        1.0
+        """
+        if window_length < 2:
+            return cls.ones(window_length, **options)
+        last = window_length if periodic else window_length - 1
+        place = cls.arange(window_length, device=options.pop("device", None)).double()
+        root = (1 - (place * (2 / last) - 1).square()).clip(0).sqrt() * beta
+        # Scaled both, so that nothing overflows.
+        made: Self = root.i0e() * (root - beta).exp() / root.const_like(beta).i0e()
+        kind = options.pop("dtype", None) or dtypes.default_float
+        return made.cast(kind)._wanting(options.pop("requires_grad", None))
+
+    @classmethod
     def bartlett_window(cls, window_length: int, periodic: bool = True, **options: Any) -> Self:
         """A triangle from 0 to 1 and back; with both ends unless `periodic`.
 

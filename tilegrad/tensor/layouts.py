@@ -335,6 +335,62 @@ class Layouts(Statistics):
         """
         return self.to("CPU")
 
+    def cuda(self, device: int | str | None = None) -> Self:
+        """On an Nvidia GPU: the first, the one of this number, or the device of this name.
+
+        Raises DeviceError if there is none.
+
+        >>> Tensor([1]).cuda("CPU").device
+        'CPU'
+        """
+        number = f"CUDA:{device}" if isinstance(device, int) and device else "CUDA"
+        return self.to(device if isinstance(device, str) else number)
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether this is on an Nvidia GPU.
+
+        >>> Tensor([1]).cpu().is_cuda
+        False
+        """
+        return self.device.startswith("CUDA")
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether this is on the CPU.
+
+        >>> Tensor([1]).cpu().is_cpu
+        True
+        """
+        return self.device.startswith("CPU")
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether `backward` adds to `grad` of this tensor if it requires a gradient: it was made,
+        not computed.
+
+        >>> x = Tensor([1.0], requires_grad=True)
+        >>> x.is_leaf, (x * 2).is_leaf
+        (True, False)
+        """
+        return self._is_leaf
+
+    def byte(self) -> Self:
+        """Cast to uint8.
+
+        >>> Tensor([1.5]).byte().dtype.name
+        'uint8'
+        """
+        return self.cast(dtypes.uint8)
+
+    def char(self) -> Self:
+        """Cast to int8.
+
+        >>> Tensor([1.5]).char().dtype.name
+        'int8'
+        """
+        return self.cast(dtypes.int8)
+
     # new tensors
 
     def new_zeros(self, *shape: Any, dtype: DType | str | None = None) -> Self:

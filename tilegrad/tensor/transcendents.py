@@ -310,3 +310,5 @@ class Transcendents(Special):
     psi = Special.digamma
     gammaln = Special.lgamma
     multigammaln = mvlgamma
+    modified_bessel_i0 = i0
+    modified_bessel_i1 = i1

@@ -20,11 +20,12 @@ class RemovableHandle:
     """What registering a hook gives: `remove()` takes the hook out again, once or more often. As a
     context it does so at the end of the block.
 
-    >>> layer, seen = nn.Linear(2, 3), []
-    >>> with layer.register_forward_hook(lambda module, args, output: seen.append(output.shape)):
-    ...     y = layer(Tensor.ones(1, 2))
-    >>> y = layer(Tensor.ones(1, 2)); seen
-    [(1, 3)]
+    >>> x = Tensor([1.0])
+    >>> with x.register_hook(lambda gradient: gradient * 10):
+    ...     print(x.sum().gradient(x)[0].item())
+    10.0
+    >>> x.sum().gradient(x)[0].item()
+    1.0
     """
 
     def __init__(self, hooks: dict[int, Any], key: int):
