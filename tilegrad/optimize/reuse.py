@@ -30,6 +30,8 @@ _ENOUGH_ROWS = 7
 _WORTH_GATHERING = 32
 # What a register tile is worth whose single elements are loaded behind gates.
 _GATED = 0.7
+# And what one is worth of whose vectors each lane has a gate of its own.
+_MASKED = 0.8
 # What one is worth that is one vector wide: each single element is loaded for one multiply-add.
 _NARROW = 0.9
 # A fold of so few steps takes as long as storing its results apart.
@@ -171,6 +173,8 @@ def _rated(facts: _Fold, lanes: UOp) -> tuple[float, Reuse] | None:
     quality *= _worth_of_rows(facts, lanes, rows[0], stays, is_copied=window is not None)
     if dear and window is None:
         quality *= _GATED
+    if strided is None and any(lanes in gate.ranges for load in moves for gate in load.src[3:]):
+        quality *= _MASKED
     return quality, Reuse(lanes, rows, stage, window, [])
 
 
