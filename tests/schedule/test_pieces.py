@@ -62,7 +62,7 @@ def test_values(device: str) -> None:
 
 
 def test_what_stays_one_store() -> None:
-    """Pieces of unequal sizes, of more than there are registers for, and of little arithmetic."""
+    """Pieces of unequal sizes, and of more than there are registers for."""
     x = Tensor(RNG.standard_normal((3, 70)).astype(np.float32)).realize()
     first, second = x.split([33, 37], 1)
     uneven = first.exp().sum() + second.tanh().sum()
@@ -71,4 +71,19 @@ def test_what_stays_one_store() -> None:
     parts = wide.chunk(16, 1)
     many = sum((part.sigmoid() * n).sum() for n, part in enumerate(parts))
     assert stores(many.gradient(wide)[0])[0] == 1
-    assert stores(wide.cat(wide + 1, dim=1))[0] == 1
+    assert stores(x.cat(wide, dim=1))[0] == 1
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_equal_parts_are_put_together_without_gates(axis: int) -> None:
+    x = Tensor(RNG.standard_normal((3, 64)).astype(np.float32)).realize()
+    (item,) = kernels(plan(x.cat(x + 1, dim=axis)))
+    assert item.ast is not None
+    loads = [node for node in item.ast.toposort() if node.op is Ops.LOAD]
+    assert len(item.ast.src) == 2
+    assert all(len(load.src) == 2 for load in loads)
+    both = np.concatenate([x.numpy(), x.numpy() + 1], axis)
+    np.testing.assert_array_equal(x.cat(x + 1, dim=axis).numpy(), both)
+    # A running fold goes on from part to part.
+    running = x.cat(x + 1, dim=axis).cumsum(axis).numpy()
+    np.testing.assert_allclose(running, both.cumsum(axis), rtol=1e-4, atol=1e-4)

@@ -23,6 +23,8 @@ from tilegrad.target import Target
 __all__ = ["use_lanes"]
 
 _WRITTEN = (Axis.UPCAST, Axis.UNROLL)
+# So many bytes beside a buffer there most likely is memory, too.
+_NEARBY = 1 << 16
 # Groups of so many lanes are turned as one.
 _MOST_GROUPED = 8
 
@@ -295,7 +297,10 @@ def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: T
     if private and stride == 1:
         return UOp(Ops.LOAD, node.dtype.vec(width), (src[0], index * width, *extra), node.arg)
     if stride == 1 and _is_pure(index, lane):
-        return UOp(Ops.LOAD, node.dtype.vec(width), (src[0], _at(index, lane, 0), *extra), node.arg)
+        position = _at(index, lane, 0)
+        if extra and src[3].dtype.lanes == 1 and _goes_far(node):
+            position = src[3].where(position, 0)
+        return UOp(Ops.LOAD, node.dtype.vec(width), (src[0], position, *extra), node.arg)
     if lane not in index.ranges and not private and not extra:
         return UOp(Ops.LOAD, node.dtype, src, node.arg)
     if not private and _is_pure(index, lane):
@@ -310,6 +315,19 @@ def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: T
         )
         parts.append(UOp(Ops.LOAD, node.dtype, (src[0], position, *rest), node.arg))
     return UOp.stack(parts)
+
+
+def _goes_far(load: UOp) -> bool:
+    """Whether, where its gate is closed, a load points to where there may be no memory at all:
+    processors take a hundred times as long for a load of no lanes there as for one of all.
+    """
+    memory, index = load.src[:2]
+    while memory.op is Ops.AFTER:
+        memory = memory.src[0]
+    if memory.op is not Ops.DEFINE_GLOBAL:
+        return False
+    beyond = max(-index.vmin, index.vmax - memory.dtype.size)  # type: ignore[attr-defined]
+    return bool(beyond * load.dtype.itemsize > _NEARBY)
 
 
 def _lane_of(scalar: UOp, vector: UOp, lane: UOp, place: int) -> UOp:
