@@ -99,6 +99,14 @@ def test_only_a_measurable_share_is_taken_out() -> None:
     assert prepack("CPU", compile_kernel(ast, BACKEND), set()) is None
 
 
+def test_what_comes_from_memory_for_few_uses_stays() -> None:
+    for rows, is_worth in ((32, False), (128, True)):
+        ast, *_ = product(rows, 128, 128, is_turned=True)
+        shaped = apply_opts(ast, heuristic(ast, WIDE, {2}), WIDE)
+        assert worth_taking_out(shaped, {2}) == [2]
+        assert worth_taking_out(shaped, {2}, is_far=True) == [2] * is_worth
+
+
 def test_what_is_read_twice_stays() -> None:
     """The operand is needed as it lies as well."""
     a, b = SEED.standard_normal((2, 96, 96), np.float32)

@@ -254,17 +254,18 @@ class Builder:
             found.append(each)
         return found, slots
 
-    def _steady(self, inputs: Sequence[Input]) -> set[int]:
-        """The slots of state that may be packed beforehand: no argument stands there, and nobody
-        has written it, neither since the last call nor in this one.
+    def _steady(self, inputs: Sequence[Input]) -> dict[int, int]:
+        """The slots of state that may be packed beforehand, and its bytes: no argument stands
+        there, and nobody has written it, neither since the last call nor in this one.
         """
-        found: set[int] = set()
+        found: dict[int, int] = {}
+        arguments = {each.slot for each in inputs if each.is_argument}
         for each, tensor in zip(inputs, self.guards.tensors, strict=True):
             known = self.run.known(tensor)
-            if each.slot >= 0 and not each.is_argument and known is not None:
+            if each.slot >= 0 and each.slot not in arguments and known is not None:
                 if known.memory is not None and self.run.is_steady(known.memory):
-                    found.add(each.slot)
-        return found.difference(each.slot for each in inputs if each.is_argument)
+                    found[each.slot] = known.memory.nbytes
+        return found
 
     # what a replay gives and sets
 

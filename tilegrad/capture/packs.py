@@ -9,7 +9,7 @@ copy, which lives as long as one of them does.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilegrad.capture.step import Step, is_native
@@ -76,19 +76,22 @@ class Pack:
 
 
 def pack_steps(
-    steps: Sequence[Step], steady: Collection[int], first: int
+    steps: Sequence[Step], steady: Mapping[int, int], first: int
 ) -> tuple[list[Step], list[Pack]]:
-    """The steps with those of the slots `steady` packed beforehand for which that pays, as long as
-    there is room; the copies have slots from `first` on.
+    """The steps with those of the slots `steady`, of so many bytes, packed beforehand for which
+    that pays, as long as there is room; the copies have slots from `first` on.
     """
     packs: dict[tuple[str, int, str], Pack] = {}
     packed: list[Step] = []
     room = _room()
+    used = {slot for step in steps for slot in step.slots if slot in steady}
+    weight = sum(steady[slot] for slot in used)
     for step in steps:
         given = frozenset(place for place, slot in enumerate(step.slots) if slot in steady)
         found = None
         if given and is_native(step) and step.kernel is not None:
-            found = prepack(step.device, step.kernel, given)
+            is_far = weight > Device[step.device].target.cache_bytes[-1]
+            found = prepack(step.device, step.kernel, given, is_far=is_far)
         slots = list(step.slots)
         wanted = {
             (step.device, slots[operand.slot], operand.kernel.key): operand

@@ -56,16 +56,18 @@ class Prepacked:
     operands: tuple[Operand, ...]
 
 
-def prepack(device: str, kernel: CompiledKernel, given: Collection[int]) -> Prepacked | None:
-    """The kernel with those of its parameters `given` packed beforehand for which that pays; None
-    if there are none.
+def prepack(
+    device: str, kernel: CompiledKernel, given: Collection[int], *, is_far: bool = False
+) -> Prepacked | None:
+    """The kernel with those of its parameters `given` packed beforehand for which that pays, from
+    memory if they are `is_far`; None if there are none.
     """
     if not kernel.graph or not given:
         return None
-    key = cache.digest(kernel.key, "packed", repr(sorted(given)))
+    key = cache.digest(kernel.key, "packed", repr(sorted(given)), repr(is_far))
     kept = _recall(key)
     if kept is None:
-        made = _make(Device[device], kernel, given, key)
+        made = _make(Device[device], kernel, given, key, is_far=is_far)
         fields = [] if made is None else [_fields(each) for each in made.operands]
         kept = _known[key] = (made,)
         cache.put("prepacked", key, json.dumps(fields).encode())
@@ -101,7 +103,7 @@ def _recall(key: str) -> tuple[Prepacked | None] | None:
 
 
 def _make(
-    backend: Backend, kernel: CompiledKernel, given: Collection[int], key: str
+    backend: Backend, kernel: CompiledKernel, given: Collection[int], key: str, *, is_far: bool
 ) -> Prepacked | None:
     from tilegrad.engine.estimate import estimate
     from tilegrad.engine.search import best_opts
@@ -116,7 +118,7 @@ def _make(
     found = best_opts(graph, backend) if config.BEAM or config.BEAM_FILE else None
     ast = start(graph, target)
     shaped = apply_opts(ast, found or heuristic(ast, target, given), target)
-    slots = worth_taking_out(shaped, given, found or heuristic(ast, target))
+    slots = worth_taking_out(shaped, given, found or heuristic(ast, target), is_far=is_far)
     if not slots:
         return None
     sizes = {each.slot: each for each in find_packed(shaped)}

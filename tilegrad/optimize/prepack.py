@@ -24,6 +24,8 @@ __all__ = ["Packed", "find_packed", "take_out", "worth_taking_out"]
 _COPIED = 16
 _SHARE = 1 / 64
 _LEAST = 1 << 13
+# What is used less often takes as long to arrive from memory as to be used.
+_FEW_USES = 64
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,12 @@ def _is_scratch(memory: UOp) -> bool:
     )
 
 
-def worth_taking_out(ast: UOp, given: Collection[int], plain: Collection[Opt] = ()) -> list[int]:
+def worth_taking_out(
+    ast: UOp, given: Collection[int], plain: Collection[Opt] = (), *, is_far: bool = False
+) -> list[int]:
     """Those of the parameters `given` whose copies take a measurable share of the kernel; `plain`
-    are the Opts that it has while it makes them itself.
+    are the Opts that it has while it makes them itself. With `is_far` they come from memory at each
+    launch: where they are used a few times, that is what takes the time.
 
     Where the same copies are made of other operands too, as of windows, these hide what the one
     costs: convolutions won nothing.
@@ -122,7 +127,9 @@ def worth_taking_out(ast: UOp, given: Collection[int], plain: Collection[Opt] = 
     return [
         each.slot
         for each in find_packed(ast)
-        if each.slot in given and each.size >= max(_LEAST, work * _SHARE / _COPIED)
+        if each.slot in given
+        and each.size >= max(_LEAST, work * _SHARE / _COPIED)
+        and not (is_far and each.size * _FEW_USES > work)
     ]
 
 
