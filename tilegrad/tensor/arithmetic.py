@@ -65,6 +65,7 @@ class Arithmetic(Windows):
                 f"{name}: integers are needed, not {self.dtype.name}",
                 tensor=describe(self.uop),
                 line=here(),
+                remedy="cast it: .cast(dtypes.int32)",
             )
 
     # sums and products
@@ -334,8 +335,12 @@ class Arithmetic(Windows):
         self._integers(name)
         if isinstance(other, float) or (isinstance(other, Core) and other.dtype.is_float):
             raise DTypeError(
-                f"{name}: integers are needed, not {getattr(other, 'dtype', 'a float')}",
+                f"{name}: integers are needed, not "
+                + (other.dtype.name if isinstance(other, Core) else repr(other)),
+                left=describe(self.uop),
+                right=describe(other.uop) if isinstance(other, Core) else repr(other),
                 line=here(),
+                remedy="cast it: .cast(dtypes.int32)",
             )
         return self._binary(name, op, other)
 
@@ -362,7 +367,13 @@ class Arithmetic(Windows):
     def _shifted(self, name: str, op: Ops, other: Operand, *, swap: bool = False) -> Self:
         self._integers(name, but_bool=True)
         if isinstance(other, Core) and (other.dtype.is_float or other.dtype is dtypes.bool):
-            raise DTypeError(f"{name}: integers are needed, not {other.dtype.name}", line=here())
+            raise DTypeError(
+                f"{name}: integers are needed, not {other.dtype.name}",
+                left=describe(self.uop),
+                right=describe(other.uop),
+                line=here(),
+                remedy="cast it: .cast(dtypes.int32)",
+            )
         return self._binary(name, op, other, swap=swap)
 
     # Python's operators

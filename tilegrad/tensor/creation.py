@@ -210,7 +210,11 @@ class Creation(Scan):
             )
             return places.cast(as_dtype(dtype or dtypes.default_int))._wanting(requires_grad)
         if step == 0:
-            raise ShapeError("arange: step is 0", line=here())
+            raise ShapeError(
+                f"arange: step is 0 from {start} to {stop}",
+                line=here(),
+                rule="a step above 0 counts up, one below 0 down",
+            )
         length = max(0, math.ceil((stop - start) / step))
         is_whole = all(isinstance(value, int) for value in (start, stop, step))
         wanted = (

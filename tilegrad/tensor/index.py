@@ -142,7 +142,11 @@ class Indexing(Creation):
             raise DTypeError("getitem: a bool is no index", mask=describe(part.uop), line=here())
         if part.dtype.is_float:
             raise DTypeError(
-                f"getitem: an index must be an integer, not {part.dtype.name}", line=here()
+                f"getitem: an index must be an integer, not {part.dtype.name}",
+                tensor=describe(self.uop),
+                index=describe(part.uop),
+                line=here(),
+                remedy="cast the index: .cast(dtypes.int32)",
             )
         return part
 
@@ -194,7 +198,15 @@ class Indexing(Creation):
             f"{show_shape((self.shape[axis],))[1:-2]}",
             tensor=describe(self.uop),
             line=here(),
+            **self._bounds_of(axis),
         )
+
+    def _bounds_of(self, axis: int) -> dict[str, str]:
+        """The indices that an axis has, for an error."""
+        size = self.shape[axis]
+        if not isinstance(size, int):
+            return {}
+        return {"rule": f"from {-size} to {size - 1}" if size else "the axis has no elements"}
 
     def _at(self, axis: int, index: Any) -> Self:
         """Axis `axis` cut to one element."""
@@ -337,7 +349,11 @@ class Indexing(Creation):
         axis = as_axis(name, dim, self.ndim)
         if index.dtype.is_float or index.dtype is dtypes.bool:
             raise DTypeError(
-                f"{name}: an index must be an integer, not {index.dtype.name}", line=here()
+                f"{name}: an index must be an integer, not {index.dtype.name}",
+                tensor=describe(self.uop),
+                index=describe(index.uop),
+                line=here(),
+                remedy="cast the index: .cast(dtypes.int32)",
             )
         fits = index.ndim == self.ndim and all(
             place == axis or theirs <= ours

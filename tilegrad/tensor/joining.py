@@ -306,7 +306,12 @@ class Joining(Movement):
         size = self._length(axis)
         if isinstance(sizes, int):
             if sizes <= 0:
-                raise ShapeError(f"split: pieces of {sizes} elements", line=here())
+                raise ShapeError(
+                    f"split: pieces of {sizes} elements of {show_shape(self.shape)}",
+                    tensor=describe(self.uop),
+                    line=here(),
+                    rule="one element or more, or a list of sizes",
+                )
             sizes = [min(sizes, size - start) for start in range(0, max(size, 1), sizes)]
         if sum(sizes) != size or min(sizes, default=0) < 0:
             raise ShapeError(
@@ -326,7 +331,12 @@ class Joining(Movement):
         """
         axis = as_axis("chunk", dim, self.ndim)
         if chunks <= 0:
-            raise ShapeError(f"chunk: {chunks} pieces", line=here())
+            raise ShapeError(
+                f"chunk: {chunks} pieces of {show_shape(self.shape)}",
+                tensor=describe(self.uop),
+                line=here(),
+                rule="one piece or more",
+            )
         return self.split(max(1, -(-self._length(axis) // chunks)), axis)
 
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:

@@ -222,7 +222,11 @@ class Random(Loss):
         )
         wanted = as_dtype(dtype or dtypes.default_int)
         if not wanted.is_int:
-            raise DTypeError(f"randint: an integer dtype is needed, not {wanted.name}", line=here())
+            raise DTypeError(
+                f"randint: an integer dtype is needed, not {wanted.name}",
+                line=here(),
+                remedy="uniform(low=, high=) draws floats; or cast what was drawn",
+            )
         low, high = as_int("randint", "low", low), as_int("randint", "high", high)
         if not 0 < high - low <= 1 << 32:
             raise ShapeError(
@@ -367,7 +371,7 @@ class Random(Loss):
         [1.0, 2.0]
         """
         if not 0 <= p <= 1:
-            raise ShapeError(f"dropout: {p} is no probability", line=here())
+            raise ShapeError(f"dropout: {p} is no probability", line=here(), rule="from 0 to 1")
         if not is_training() or p == 0:
             return self
         if p == 1:

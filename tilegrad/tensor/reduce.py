@@ -118,6 +118,7 @@ class Reduce(Activations):
                 f"{name}: there is no element to choose from",
                 tensor=describe(self.uop),
                 line=here(),
+                remedy="ask for its size first, or pad it with a value that is to be chosen then",
             )
 
     @takes_dim

@@ -204,7 +204,10 @@ class Tensor(Interchange, metaclass=_Kind):
                 raise ShapeError(
                     f"backward: the gradient has shape {show_shape(gradient.shape)}, the "
                     f"tensor {show_shape(self.shape)}",
+                    tensor=describe(self.uop),
+                    gradient=describe(gradient.uop),
                     line=here(),
+                    rule="one of the tensor's shape, or one number for all",
                 )
             seed = gradient.cast(self.dtype).uop
         if forgotten:

@@ -19,6 +19,7 @@ def check_shapes(name: str, input: Tensor, target: Tensor) -> None:
             input=describe(input.uop),
             target=describe(target.uop),
             line=here(),
+            rule="both have one shape; expand() one where it is to be repeated",
         )
 
 

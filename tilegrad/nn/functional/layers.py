@@ -76,6 +76,7 @@ def embedding(
             f"Embedding: indices must be integers, not {input.dtype.name}",
             input=describe(input.uop),
             line=here(),
+            remedy="cast them: .cast(dtypes.int32)",
         )
     check_embedding(max_norm, scale_grad_by_freq)
     rows = weight[input]
