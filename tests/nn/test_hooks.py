@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tilegrad import Tensor, TinyJit, nn
-from tilegrad.base.errors import ConfigError
+from tilegrad.base.errors import ConfigError, DataError
 
 
 class Double(nn.Module):
@@ -104,3 +105,29 @@ def test_gradients_become_zeros_if_wanted() -> None:
     layer.zero_grad()
     assert layer.weight.grad is None
     assert layer.to(Tensor([1.0], dtype="float64")).double().weight.dtype.name == "float64"
+
+
+def test_hooks_of_state_dicts() -> None:
+    """Of modules below too, each with the beginning of its names; a file may have older names."""
+    inner, seen = nn.Linear(2, 3), []
+    model = nn.Sequential(nn.ReLU(), inner)
+    inner.register_state_dict_pre_hook(lambda module, prefix, keep: seen.append(prefix))
+    inner.register_state_dict_post_hook(
+        lambda module, state, prefix, metadata: state.update({f"{prefix}extra": inner.bias})
+    )
+    state = model.state_dict()
+    assert (seen, list(state)) == (["1."], ["1.weight", "1.bias", "1.extra"])
+
+    def rename(module: Any, state: Any, prefix: str, *rest: Any) -> None:
+        state[f"{prefix}weight"] = state.pop(f"{prefix}kernel")
+
+    first = inner.register_load_state_dict_pre_hook(rename)
+    inner.register_load_state_dict_post_hook(lambda module, found: seen.append(found.missing_keys))
+    old = {"1.kernel": np.ones((3, 2), np.float32), "1.bias": np.zeros(3, np.float32)}
+    found = model.load_state_dict(old)
+    assert (found.missing_keys, found.unexpected_keys, seen[-1]) == ([], [], [])
+    assert "1.kernel" in old
+    assert inner.weight.tolist() == [[1.0, 1.0]] * 3
+    first.remove()
+    with pytest.raises(DataError, match="1 names are missing, 1 are unexpected"):
+        model.load_state_dict(old)

@@ -282,3 +282,22 @@ def test_what_cannot_be_packed() -> None:
     padded, lengths = rnn.pad_packed_sequence(packed, padding_value=-1.0, total_length=5)
     assert (padded.shape, lengths.tolist()) == ((5, 2, 3), [3, 2])
     assert padded[:, 1, 0].tolist() == [0.0, 0.0, -1.0, -1.0, -1.0]
+
+
+def test_keys_that_are_always_there() -> None:
+    """A learned key and one of zeros, which no mask hides: the weights of all others are shared
+    with them, and a row without any other key has a result.
+    """
+    layer = nn.MultiheadAttention(4, 2, 0.0, True, True, True, batch_first=True)
+    x = Tensor(numbers(1, 3, 4))
+    hidden = Tensor([[True, True, True]])
+    made, weights = layer(x, x, x, key_padding_mask=hidden)
+    assert weights is not None
+    assert (made.shape, weights.shape) == ((1, 3, 4), (1, 3, 5))
+    np.testing.assert_allclose(weights.numpy()[..., :3], 0.0)
+    np.testing.assert_allclose(weights.numpy().sum(-1), 1.0, rtol=1e-5)
+    size = layer.embed_dim
+    assert layer.in_proj_weight is not None and layer.bias_k is not None
+    q = (x.numpy()[0] @ layer.in_proj_weight.numpy()[:size].T).reshape(3, 2, 2)
+    fit = (q * layer.bias_k.numpy().reshape(2, 2)).sum(-1) / math.sqrt(2)
+    np.testing.assert_allclose(weights.numpy()[0, :, 3], sigmoid(fit).mean(1), rtol=1e-4)

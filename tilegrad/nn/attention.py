@@ -34,7 +34,9 @@ class MultiheadAttention(Module):
     without `need_weights`. The axis N may be absent.
 
     `in_proj_weight` (3 * embed_dim, embed_dim) makes queries, keys and values; where kdim or vdim
-    differ, `q_proj_weight`, `k_proj_weight`, `v_proj_weight` do.
+    differ, `q_proj_weight`, `k_proj_weight`, `v_proj_weight` do. With `add_bias_kv` there is one
+    key and value more, `bias_k` and `bias_v`, and with `add_zero_attn` one of zeros; no mask hides
+    them.
 
     Raises ShapeError unless num_heads divides embed_dim, or sizes fit.
 
@@ -49,6 +51,8 @@ class MultiheadAttention(Module):
         num_heads: int,
         dropout: float = 0.0,
         bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
@@ -73,6 +77,14 @@ class MultiheadAttention(Module):
         self.out_proj = Linear(embed_dim, embed_dim, bias)
         if self.out_proj.bias is not None:
             self.out_proj.bias = Tensor.zeros(embed_dim, requires_grad=True)
+        self.add_zero_attn = add_zero_attn
+        self.bias_k: Tensor | None = None
+        self.bias_v: Tensor | None = None
+        if add_bias_kv:
+            scale = math.sqrt(2 / (embed_dim + 1))
+            self.bias_k, self.bias_v = (
+                Tensor.normal(1, 1, embed_dim, std=scale, requires_grad=True) for _ in range(2)
+            )
 
     def __call__(
         self,
@@ -93,6 +105,7 @@ class MultiheadAttention(Module):
         elif not self.batch_first:
             parts = [part.transpose(0, 1) for part in parts]
         q, k, v = (self._heads(part, place) for place, part in enumerate(parts))
+        k, v = self._with_more(k, self.bias_k), self._with_more(v, self.bias_v)
         weights = self._scores(q, k, key_padding_mask, attn_mask, is_causal).softmax(-1)
         kept = weights
         if self.dropout and self.training:
@@ -106,6 +119,13 @@ class MultiheadAttention(Module):
         if is_single:
             return result.squeeze(0), None if shown is None else shown.squeeze(0)
         return result if self.batch_first else result.transpose(0, 1), shown
+
+    def _with_more(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """Keys or values (N, heads, S, width), those that masks do not hide behind them."""
+        count, heads, _, width = x._sizes
+        if bias is not None:
+            x = x.cat(bias.reshape(1, heads, 1, width).expand(count, heads, 1, width), dim=2)
+        return x.pad(((0, 0), (0, 0), (0, 1), (0, 0))) if self.add_zero_attn else x
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         name = "MultiheadAttention"
@@ -133,15 +153,17 @@ class MultiheadAttention(Module):
         """
         scores = (q * (1 / math.sqrt(self.embed_dim // self.num_heads))) @ k.transpose(-2, -1)
         length, others = scores.shape[-2:]
+        more = (self.bias_k is not None) + self.add_zero_attn
+        others = others - more
         if is_causal and attn_mask is None:
             rows = Tensor.arange(length, device=q.device).unsqueeze(1)
             attn_mask = Tensor.arange(others, device=q.device) > rows
         if attn_mask is not None:
             if attn_mask.ndim == 3:
                 attn_mask = attn_mask.reshape(-1, self.num_heads, *attn_mask.shape[1:])
-            scores = _masked(scores, attn_mask)
+            scores = _masked(scores, _longer(attn_mask, more))
         if key_padding_mask is not None:
-            scores = _masked(scores, key_padding_mask.reshape(-1, 1, 1, others))
+            scores = _masked(scores, _longer(key_padding_mask.reshape(-1, 1, 1, others), more))
         return scores
 
     def _heads(self, x: Tensor, place: int) -> Tensor:
@@ -160,6 +182,11 @@ class MultiheadAttention(Module):
 
 def _glorot(rows: int, columns: int) -> Tensor:
     return Tensor.glorot_uniform(rows, columns, requires_grad=True)
+
+
+def _longer(mask: Tensor, more: int) -> Tensor:
+    """A mask for so many keys more, which it does not hide."""
+    return mask.pad((*[(0, 0)] * (mask.ndim - 1), (0, more))) if more else mask
 
 
 def _masked(scores: Tensor, mask: Tensor) -> Tensor:

@@ -22,7 +22,18 @@ class Hooks:
         self._after: dict[int, tuple[Callable[..., Any], bool]] = {}
         self._backward_before: dict[int, tuple[Callable[..., Any], bool]] = {}
         self._backward: dict[int, tuple[Callable[..., Any], bool]] = {}
+        # Those of state dicts, by their kind.
+        self._state: dict[str, dict[int, tuple[Callable[..., Any], bool]]] = {}
         self._made = 0
+
+    def add_state(self, kind: str, function: Callable[..., Any]) -> RemovableHandle:
+        """Take in a hook on state dicts."""
+        return self._held(self._state.setdefault(kind, {}), function, False, False)
+
+    def run_state(self, kind: str, *arguments: Any) -> None:
+        """Call the hooks of a kind."""
+        for function, _ in list(self._state.get(kind, {}).values()):
+            function(*arguments)
 
     def add(
         self, function: Callable[..., Any], is_before: bool, prepend: bool, with_kwargs: bool

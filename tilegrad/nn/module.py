@@ -318,6 +318,31 @@ class Module:
         """Hold `module` as the attribute `name`."""
         setattr(self, name, module)
 
+    register_module = add_module
+
+    def set_submodule(self, target: str, module: Any) -> None:
+        """Let `module` stand under a name such as "layers.0" from now on.
+
+        Raises ConfigError where there is nothing to hold it.
+
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+        >>> model.set_submodule("1", nn.Tanh())
+        >>> type(model[1]).__name__
+        'Tanh'
+        """
+        home, _, key = target.rpartition(".")
+        holder = self._found(home, "module", lambda item: not isinstance(item, Tensor))
+        if key.isdigit() and hasattr(holder, "__setitem__"):
+            holder[int(key)] = module
+        elif isinstance(holder, dict):
+            holder[key] = module
+        else:
+            setattr(holder, key, module)
+
+    def type(self, dst_type: DType | str) -> Self:
+        """Floats as `dst_type`; gives this module."""
+        return self.to(dtype=dst_type)
+
     def apply(self, function: Callable[[Any], Any]) -> Self:
         """Call `function` on every module below, then on this one; gives this module."""
         for module in reversed(list(self.modules())):
@@ -328,13 +353,73 @@ class Module:
 
     def state_dict(self, prefix: str = "") -> dict[str, Tensor]:
         """The tensors by name, as `nn.state.get_state_dict`."""
-        return get_state_dict(self, prefix)
+        hooked_ones = self._with_hooks(prefix)
+        for module, start in hooked_ones:
+            module._hooks.run_state("before", module, start, False)
+        made = get_state_dict(self, prefix)
+        for module, start in reversed(hooked_ones):
+            module._hooks.run_state("after", module, made, start, {})
+        return made
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Unmatched:
         """Write the tensors or arrays of `state_dict` into those of their names; see
         `nn.state.load_state_dict`.
         """
-        return load_state_dict(self, state_dict, strict)
+        hooked_ones = self._with_hooks("")
+        if hooked_ones:
+            state_dict = dict(state_dict)
+        for module, start in hooked_ones:
+            module._hooks.run_state(
+                "before load", module, state_dict, start, {}, strict, [], [], []
+            )
+        found = load_state_dict(self, state_dict, strict)
+        for module, _ in reversed(hooked_ones):
+            module._hooks.run_state("after load", module, found)
+        return found
+
+    def _with_hooks(self, prefix: str) -> list[tuple[Any, str]]:
+        """The modules from this one down that have hooks, each with what its names begin with."""
+        return [
+            (module, f"{name}." if name else "")
+            for name, module in self.named_modules(prefix)
+            if module._hooks is not None
+        ]
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call hook(module, prefix, keep_vars) before `state_dict` of this module or of one above
+        it; `keep_vars` is False.
+        """
+        self._hooks = self._hooks or Hooks()
+        return self._hooks.add_state("before", hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call hook(module, state_dict, prefix, metadata) with what `state_dict` of this module or
+        of one above it gives, which the hook may change; `metadata` is empty.
+
+        >>> layer = nn.Linear(1, 1)
+        >>> handle = layer.register_state_dict_post_hook(
+        ...     lambda module, state, prefix, metadata: state.pop(prefix + "bias") and None
+        ... )
+        >>> list(nn.Sequential(layer).state_dict())
+        ['0.weight']
+        """
+        self._hooks = self._hooks or Hooks()
+        return self._hooks.add_state("after", hook)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call hook(module, state_dict, prefix, metadata, strict, missing_keys, unexpected_keys,
+        error_msgs) before `load_state_dict` of this module or of one above it, with a copy of the
+        dict that the hook may change, to rename what older files hold; the lists are empty.
+        """
+        self._hooks = self._hooks or Hooks()
+        return self._hooks.add_state("before load", hook)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call hook(module, unmatched) after `load_state_dict` of this module or of one above it,
+        with what that gives.
+        """
+        self._hooks = self._hooks or Hooks()
+        return self._hooks.add_state("after load", hook)
 
     def requires_grad_(self, wanted: bool = True) -> Self:
         """Train all parameters, or none; gives this module."""
