@@ -1,7 +1,7 @@
 """Values that a kernel keeps in scratch for a few rows at a time: a product between two others.
 
 A value whose axes are output ranges of the one kernel that reads it moves there by that proof alone
-(fuse.py). One that is read along a whole axis again, as the scores of a row are by a softmax and a
+(moving). One that is read along a whole axis again, as the scores of a row are by a softmax and a
 second product, can move as well: each row of it lives in scratch, between the nest that fills it
 and those that read it, and is computed once all the same.
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Edge", "Reason"]
+from tilegrad.ir.op import Ops
+
+__all__ = ["FORCED", "Edge", "Reason"]
 
 
 class Reason(Enum):
@@ -52,3 +54,17 @@ class Edge:
     reason: Reason
     bytes_saved: int
     flops_recomputed: int
+
+
+FORCED = {
+    Ops.COPY: Reason.COPIED,
+    Ops.CONTIGUOUS: Reason.CONTIGUOUS,
+    Ops.ASSIGN: Reason.ASSIGNED,
+    # Memory, and no kernel of its own.
+    Ops.AFTER: Reason.ASSIGNED,
+    Ops.SCATTER_ADD: Reason.SCATTERED,
+    Ops.CUSTOM: Reason.CUSTOM,
+    Ops.LOOP: Reason.LOOPED,
+    Ops.PART: Reason.LOOPED,
+}
+"""The ops whose values are stored whatever it costs, and why."""

@@ -3,7 +3,9 @@
     split      a large fold to one number becomes two                   split.py
     versions   old values needed beside newer ones are kept aside       versions.py
     direct     copies land in the memory that they are assigned to      ir/copies.py
-    fuse       which values are stored, and which a kernel keeps        fuse.py, keep.py
+    fuse       which values are stored:                                 fuse.py, large.py
+      running    running folds, and those of few long rows in parts     running.py
+      moving     values go back into the one kernel that reads them     moving.py, keep.py
     index      each stored value becomes a kernel graph                 index.py
     finish     each kernel's last passes:                               finish.py
       collapse   reductions with a closed form lose their loop          collapse.py
