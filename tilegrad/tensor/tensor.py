@@ -17,9 +17,10 @@ The methods come from the files beside this one, each adding a subject to the cl
     fft, spectra                      Fourier transforms
     nodes                             one op by its name
     rearrange, resample, digest       axes by a formula; images of another size; hashes of bytes
-    special, statistics, layouts,     the rest of what NumPy and PyTorch have, composed of these
-    products, numbers, picking,
-    arranging, algebra
+    special, transcendents,           the rest of what NumPy and PyTorch have, composed of these
+    statistics, layouts, products,
+    numbers, picking, arranging,
+    algebra
     assignment, updating              what writes
     watching, interchange             hooks on gradients; other libraries' arrays
 
