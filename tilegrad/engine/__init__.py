@@ -6,6 +6,7 @@ pipeline, stages              one kernel through all stages, kept by what shaped
 run, watch                    launches, one after another; which of them made a NaN
 memory                        which memory is behind a leaf
 prepack                       operands packed beforehand, for captures
+windows                       slices that move from run to run, which share a plan
 workers, worker               kernels made in several processes
 search, children, candidate   better Opts, found in processes that may die of it
 kernel                        one kernel by hand

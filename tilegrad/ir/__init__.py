@@ -9,7 +9,7 @@ text, show                    graphs as text that parses back, and as one writes
 interpret                     what a graph means, in plain Python
 sizes, view, runs             shapes with variables; movement as algebra; what a reshape mixes
 ranges, loops                 replacing ranges; building the loops of a scan
-copies, operands              what lands where it is wanted, or is laid out as it is read
+copies, operands, windows     what lands where it is wanted, is laid out as it is read, or moves
 """
 
 from tilegrad.ir.matcher import PatternMatcher
