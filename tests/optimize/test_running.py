@@ -18,6 +18,7 @@ from tilegrad.optimize.opt import Opt, OptOps, axes_of
 
 CPU = replace(Device["CPU"].target, threads=2)
 UPCAST, TILE, THREAD, PADTO = OptOps.UPCAST, OptOps.TILE, OptOps.THREAD, OptOps.PADTO
+OVERLAP = OptOps.OVERLAP
 CASES = {
     "rows": (running(Ops.ADD, buffer(0, 6, 24), 1), (6, 24)),
     "columns": (running(Ops.ADD, buffer(0, 24, 12), 0), (24, 12)),
@@ -64,5 +65,7 @@ def test_what_would_change_the_order_is_refused() -> None:
     rows = kernel(running(Ops.ADD, buffer(0, 6, 24), 1), target=CPU)
     with pytest.raises(OptError, match="each turn of axis 1 follows from the one before"):
         shaped(rows, [opt(THREAD, 1, 2)], CPU)
+    with pytest.raises(OptError, match="a running fold would gather it twice"):
+        shaped(rows, [opt(OVERLAP, 1, 16)], CPU)
     with pytest.raises(OptError, match="a running fold in another order"):
         shaped(rows, [opt(TILE, 1, 4), opt(UPCAST, 0, 2)], CPU)

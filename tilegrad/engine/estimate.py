@@ -51,7 +51,7 @@ def _arithmetic(nodes: dict[UOp, None]) -> set[UOp]:
     """The operations on values: not those on indices, nor on gates made of indices."""
     found: set[UOp] = set()
     for node in nodes:
-        if node.op is Ops.REDUCE:
+        if node.op in (Ops.REDUCE, Ops.PREFIX):
             found.add(node)
         elif node.op.is_alu and node.dtype.scalar is not dtypes.index:
             is_gate = node.dtype.scalar is dtypes.bool and all(

@@ -315,7 +315,8 @@ def _split(ranges: frozenset[UOp] | Sequence[UOp]) -> tuple[int, int]:
 
 
 def _is_arithmetic(node: UOp) -> bool:
-    return node.op.is_alu and node.dtype.scalar not in (dtypes.index, dtypes.bool)
+    is_value = node.op.is_alu or node.op is Ops.PREFIX
+    return is_value and node.dtype.scalar not in (dtypes.index, dtypes.bool)
 
 
 def _stride(index: UOp, loop: UOp) -> int | None:

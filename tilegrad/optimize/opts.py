@@ -365,6 +365,8 @@ def _overlap(ast: UOp, opt: Opt, target: Target) -> UOp:
 def _require_repeatable(ast: UOp, loop: UOp, opt: Opt) -> None:
     """An iteration of `loop` that comes twice must write what it wrote before."""
     nodes = ast.toposort()
+    if loop in running_loops(ast):
+        raise OptError(f"{opt.op.value}: a running fold would gather it twice", opt=opt)
     stored = {_base(node.src[0]) for node in nodes if node.op is Ops.STORE}
     read = {node.src[0] for node in nodes if node.op is Ops.LOAD}
     if any(memory in read and memory.op is Ops.DEFINE_GLOBAL for memory in stored):

@@ -133,7 +133,9 @@ class Shaper:
         for node in self.ast.toposort():
             if node.op in (Ops.LOAD, Ops.STORE):
                 cost = _ON_MEMORY
-            elif node.dtype.scalar is dtypes.index or not (node.op.is_alu or node.op is Ops.REDUCE):
+            elif node.dtype.scalar is dtypes.index or not (
+                node.op.is_alu or node.op in (Ops.REDUCE, Ops.PREFIX)
+            ):
                 continue
             else:
                 cost = _FUNCTION if node.op in _FUNCTIONS else 1
