@@ -10,6 +10,7 @@ from tilegrad.optimize.facts import (
     FEW_ROWS,
     LONG,
     WORTH_STAGING,
+    packed_bytes,
     padded_to,
     power_below,
     power_in,
@@ -20,6 +21,7 @@ from tilegrad.optimize.heuristic_tiles import Tiler
 from tilegrad.optimize.heuristic_turns import turn
 from tilegrad.optimize.opt import OptOps, loop_order
 from tilegrad.optimize.rows import rows_of_fold
+from tilegrad.optimize.shaper import FUNCTIONS
 
 __all__ = ["Streamer"]
 
@@ -33,6 +35,11 @@ _WORTH_MASKING = 0.6
 # iteration must not be padding.
 _WHOLE_FOLD = 13
 _WORTH_PADDING = 0.9
+# An axis may be so much longer for parts that overlap.
+_LITTLE = 1.02
+# Rows are taken in pairs where there are more than so many, of no more than so many bytes in all
+# that is loaded, and registers for both.
+_FEW_PAIRS, _SHORT_ROW, _PAIR_REGISTERS = 8, 3 << 10, 32
 # A short loop over the rows of a window is written out as a whole.
 _MOST_WRITTEN = 16
 # How many vectors of results a fold gathers; from so many operations on, parts of them are left to
@@ -71,6 +78,32 @@ class Streamer(Tiler):
                 if folds or not turn(self, loop, width):
                     self.vectorize_output(loop, width, folds=len(folds) == 1)
                 break
+        if len(folds) > 1:
+            self.pair_rows()
+
+    def pair_rows(self) -> None:
+        """Two rows at once, where folds of functions follow each other and then a row is stored:
+        while one waits for a polynomial's next term or for its lanes to meet, the other goes on.
+        Long rows have enough to do.
+        """
+        nodes = self.ast.toposort()
+        folds = [node for node in nodes if node.op is Ops.REDUCE]
+        nests = {part for node in nodes if node.op is Ops.END for part in node.src[1:]}
+        loops = [part for part in self.outputs() if all(part in fold.ranges for fold in folds)]
+        stored = stores(self.ast)[0].src[1].ranges
+        loop = next((part for part in loops if part not in nests), None)
+        if (
+            self.target.registers < _PAIR_REGISTERS
+            or loop is None
+            or stored.issubset(loops)
+            or FUNCTIONS.isdisjoint(node.op for fold in folds for node in fold.toposort())
+        ):
+            return
+        loads = [node for node in nodes if node.op is Ops.LOAD and loop in node.ranges]
+        row = sum(packed_bytes(load, loops) for load in loads)
+        is_many = loop.src[0].divisor % 2 == 0 and loop.src[0].vmax > _FEW_PAIRS
+        if is_many and 4 * self.target.vector_bytes <= row <= _SHORT_ROW:
+            self.move(OptOps.UPCAST, loop, 2)
 
     def lanes(self, fold: UOp) -> int:
         """How many elements of what a fold runs over one vector holds."""
@@ -149,24 +182,40 @@ class Streamer(Tiler):
         """
         extent = loop.src[0].arg
         amount = _lane_amount(extent, width, 4, has_mask=self.target.has_mask)
+        if self.is_plain() and (amount <= width or extent % amount):
+            # No vector is alone in its iteration or has a mask, if little is computed twice.
+            wide = 4 * width
+            if padded_to(extent, wide) <= _LITTLE * extent and self.overlap_to(loop, wide):
+                return
         if folds and self.is_written_out():
             # Its gates stand at every term: no lane of a mask of their own is worth that, and rows
             # of a window share what they load.
             amount = width // 2 if amount > extent and extent % (width // 2) == 0 else amount
             self.split_rows(loop)
         elif folds and self.target.has_mask:
-            amount = self.many_vectors(extent, width) or amount
+            amount = self.many_vectors(loop, width) or amount
         if amount > 1:
             self.split_to(loop, OptOps.UPCAST, amount)
 
-    def many_vectors(self, extent: int, width: int) -> int:
+    def is_plain(self) -> bool:
+        """Whether the kernel has neither folds nor nests."""
+        return all(node.op not in (Ops.REDUCE, Ops.END) for node in self.ast.toposort())
+
+    def many_vectors(self, loop: UOp, width: int) -> int:
         """As many vectors of results as make a fold fast: many, of which few lanes are padding, and
-        so that threads have parts to share; 0 where one is as good.
+        so that threads have parts to share, fewer where each takes several loads; 0 where one is as
+        good.
         """
+        extent = loop.src[0].arg
+        nodes = self.ast.toposort()
+        loads = sum(node.op is Ops.LOAD and loop in node.src[1].ranges for node in nodes)
+        most = max(max(_MANY_VECTORS) // max(loads, 1), 1)
         parts = min(self.operations() // _WORTH_PART, self.target.threads or 1)
-        counts = {count for count in _MANY_VECTORS if 2 * extent > parts * count * width}
+        counts = {
+            count for count in _MANY_VECTORS if count <= most and 2 * extent > parts * count * width
+        }
         if parts < 2:
-            counts.add(min(-(-extent // width), max(_MANY_VECTORS)))
+            counts.add(min(-(-extent // width), most))
         rated = [
             (extent / padded_to(extent, count * width) * count / (count + 1), count)
             for count in (1, *counts)

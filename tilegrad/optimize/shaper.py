@@ -23,12 +23,12 @@ from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes,
 from tilegrad.optimize.opts import apply_opt
 from tilegrad.target import Target
 
-__all__ = ["Shaper"]
+__all__ = ["FUNCTIONS", "Shaper"]
 
 # Of the operations of a kernel one on memory counts as several, and a function as its polynomial.
 _ON_MEMORY = 4
 _FUNCTION = 16
-_FUNCTIONS = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS})
+FUNCTIONS = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS})
 # What it costs to copy an element to scratch, in multiply-adds.
 _COPIED = 24
 # What it costs, as a share, that chunks are half as many as would let no slow core hold up others.
@@ -138,7 +138,7 @@ class Shaper:
             ):
                 continue
             else:
-                cost = _FUNCTION if node.op in _FUNCTIONS else 1
+                cost = _FUNCTION if node.op in FUNCTIONS else 1
             ranges = node.src[0].ranges if node.op is Ops.REDUCE else node.ranges
             if ranges not in times:
                 times[ranges] = int(prod(part.vmax + 1 for part in ranges))
