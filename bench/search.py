@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import random
 import statistics
 import time
@@ -25,7 +24,7 @@ from typing import Any
 
 from common import keep, record_of
 
-from tilegrad import Device, Tensor
+from tilegrad import Context, Device, Tensor
 from tilegrad.engine.children import ChildError
 from tilegrad.engine.estimate import estimate
 from tilegrad.engine.plans import normalise
@@ -202,11 +201,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="of a launch; 0: one per core")
     parser.add_argument("--print", action="store_true", help="only print, keep nothing")
     options = parser.parse_args()
-    # For the children, in which all kernels run.
-    os.environ["TILEGRAD_THREADS"] = str(options.threads)
     rows = []
     for case in cases(options.count, options.seed):
-        row = measure(case, options.width, options.seconds)
+        # The children, in which all kernels run, take it from here.
+        with Context(THREADS=options.threads):
+            row = measure(case, options.width, options.seconds)
         rows.append(row)
         text = row.get("error") or f"{row['default_us']:10.1f} us  {row['timed']:4d} timed"
         print(f"{row['ratio']:6.2f}  {case.name:44} {text}", flush=True)
