@@ -42,13 +42,23 @@ def product() -> tuple[UOp, Any, Any]:
     [
         COLUMNS,
         BOTH,
+        [*COLUMNS, Opt(UPCAST, 1, 0)],
         [*BOTH, Opt(THREAD, 0, 4)],
         [*BOTH, Opt(THREAD, 1, 0)],
         [*COLUMNS, Opt(STAGE, -1, 2), Opt(THREAD, 0, 3)],
         [Opt(THREAD, 0, 5)],
         [Opt(THREAD, 0, 52)],
     ],
-    ids=["columns", "both", "both in chunks", "chunks that meet", "packed", "chunks", "many"],
+    ids=[
+        "columns",
+        "both",
+        "parts written out",
+        "both in chunks",
+        "chunks that meet",
+        "packed",
+        "chunks",
+        "many",
+    ],
 )
 def test_no_value_changes(opts: list[Opt]) -> None:
     ast, a, b = product()

@@ -150,15 +150,15 @@ def _axis_of(node: UOp) -> Axis:
 
 
 def _racing(nodes: Iterable[UOp]) -> dict[Place, tuple[Axis, ...]]:
-    """By place, the axes that must not meet there. Where parts of an axis overlap, chunks meet by
-    design: the Opt has made sure that both write the same.
+    """By place, the axes that must not meet there. Where parts of an axis overlap, they meet by
+    design, as chunks or written out: the Opt has made sure that all write the same.
     """
     infos = [node.arg for node in nodes if node.op is Ops.SINK]
     opts = [opt for info in infos if isinstance(info, KernelInfo) for opt in info.opts]
     if not any(opt.op.name == "OVERLAP" for opt in opts):
         return _BESIDE
     return {
-        place: tuple(axis for axis in axes if axis is not Axis.THREAD)
+        place: tuple(axis for axis in axes if axis not in (Axis.THREAD, Axis.UPCAST))
         for place, axes in _BESIDE.items()
     }
 
