@@ -40,6 +40,7 @@ _WORTH_CHUNK = 4 * WORTH_THREADS
 # What it costs that two chunks store to one line of memory, over the bytes that a chunk stores in a
 # row, and from how many on that does not matter.
 _SHARED_LINE, _SHORT = 16, 512
+_LINE = 64
 
 
 class Shaper:
@@ -180,12 +181,13 @@ class Shaper:
                 continue
             # What a copy does not move with the loop is copied again in each chunk.
             again = sum(each for copy, each in copies.items() if loop not in copy.ranges)
-            for chunks in {_chunks(extent, each) for each in (wanted, max(wanted // 2, 2))}:
+            counts = {_chunks(extent, each) for each in (wanted, max(wanted // 2, 2))}
+            for chunks in counts | {min(extent, wanted)}:
                 size = -(-extent // chunks)
                 cost = (1 + _COPIED * again * (chunks - 1) / work) * self.unevenness(chunks, wanted)
                 # Chunks that store short runs of a long one share the lines where these meet.
                 run = abs(stride(store.src[1], loop) or 0) * size * store.src[2].dtype.itemsize
-                cost *= 1 + _SHARED_LINE / run if 0 < run < _SHORT <= run * chunks else 1
+                cost *= 1 + _SHARED_LINE / run if _LINE < run * chunks and run < _SHORT else 1
                 candidates.append((cost * padded_to(extent, size) / extent, place, loop, chunks))
         for _, _, loop, chunks in sorted(candidates, key=lambda each: each[:2]):
             if self.move(OptOps.THREAD, loop, chunks):
