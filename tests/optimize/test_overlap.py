@@ -172,3 +172,9 @@ def test_short_rows_of_functions_are_taken_in_pairs() -> None:
     power = np.exp(a.astype(np.float64))
     wanted = power / power.sum(1, keepdims=True)
     np.testing.assert_allclose(Tensor(a).softmax(1).numpy(), wanted, rtol=2e-6)
+
+
+def test_filters_of_a_small_convolution_are_packed() -> None:
+    """Channels as lanes lie apart: however little there is to do, none is loaded by itself."""
+    ast = kernel_of(Tensor.empty(1, 16, 7, 7).conv2d(Tensor.empty(32, 16, 3, 3), padding=1))
+    assert [opt for opt in heuristic(ast, WIDE) if opt.op is STAGE]

@@ -59,7 +59,7 @@ class Tiler(Shaper):
         )
         depth = int(prod(part.vmax + 1 for part in fold.src[1:]))
         is_copied = reuse.windows is not None or (reuse.stages is not None and is_far)
-        is_copied &= is_large or (is_strided and reuse.windows is None)
+        is_copied &= is_large or is_strided
         if not self.write_out(reuse.lanes, step, overlaps=not is_copied):
             return
         vectors = max(step // width, 1)
@@ -69,7 +69,7 @@ class Tiler(Shaper):
             is_packed = is_copied and is_far and self.reused(reuse) >= least
             self.write_beside(written * vectors, reuse.stages if is_packed else None)
         self.write_short_folds()
-        if not is_large and (not is_strided or reuse.windows is not None):
+        if not is_large and not is_strided:
             return
         for loop, inside in reuse.cuts:
             if self.move(OptOps.TILE, loop, inside) and loop.arg[1] is Axis.REDUCE:
@@ -77,7 +77,7 @@ class Tiler(Shaper):
         if reuse.stages is not None and is_far:
             panel = depth * step * fold.dtype.itemsize
             self.pack(reuse.stages, panel, least, is_whole=not is_again)
-        if reuse.windows is not None:
+        if reuse.windows is not None and is_large:
             self.stage_window(reuse.windows, is_whole=len(reuse.rows) > 1)
 
     def write_short_folds(self) -> None:
