@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tilegrad import nn
+from tilegrad import Tensor, nn
 from tilegrad.compat.layers import BatchNorm, Embedding
 from tilegrad.compat.tinygrad import run
 
@@ -39,3 +39,11 @@ def test_layers_in_a_list_hold_their_weights() -> None:
     assert names == [
         "0.weight", "1.weight", "1.bias", "1.running_mean", "1.running_var", "2.weight",
     ]  # fmt: skip
+
+
+def test_what_was_there_before_takes_no_part() -> None:
+    """A tensor of the launching process with the value of one of the script's."""
+    outside = [Tensor.eye(3), Tensor.eye(3)]
+    script = next(path for path in SCRIPTS if path.stem == "readme_gradient_plain")
+    assert run(str(script))["checked"] == 5
+    assert all(tensor.grad is None for tensor in outside)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -101,18 +102,22 @@ def kept_defaults() -> Iterator[None]:
     they were.
     """
     before = {name: getattr(ours.dtypes, name) for name in ("default_float", "default_int")}
+    _older.update({id(tensor): weakref.ref(tensor) for tensor in live()})
     methods = {name: getattr(Tensor, name) for name in _HABITS}
     for name, method in _HABITS.items():
         setattr(Tensor, name, method)
     try:
         yield
     finally:
+        _older.clear()
         for name, method in methods.items():
             setattr(Tensor, name, method)
         for name, dtype in before.items():
             setattr(ours.dtypes, name, dtype)
 
 
+# The tensors that were there before the script, by number.
+_older: dict[int, weakref.ref[Any]] = {}
 _plain_backward, _gelu, _numpy = Tensor.backward, Tensor.gelu, Tensor.numpy
 
 
@@ -147,6 +152,7 @@ def _backward(self: Tensor, gradient: Tensor | None = None, retain_graph: bool =
             and tensor.requires_grad is None
             and tensor.dtype.is_float
             and tensor is not gradient
+            and not _is_older(tensor)
         ]
         found = zip(made, self.gradient(*made, gradient=gradient))
         reached = [(tensor, part) for tensor, part in found if part is not None]
@@ -155,6 +161,11 @@ def _backward(self: Tensor, gradient: Tensor | None = None, retain_graph: bool =
     for tensor, part in reached:
         tensor.grad = part if tensor.grad is None else tensor.grad + part
     return self
+
+
+def _is_older(tensor: Any) -> bool:
+    reference = _older.get(id(tensor))
+    return reference is not None and reference() is tensor
 
 
 # What has one name in both libraries, and another result.
