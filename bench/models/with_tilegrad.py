@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dots import rates
 from models import nets
 from models.inputs import some
 from models.library import LEARNING_RATES, STEPS, Library, Made
@@ -14,7 +13,6 @@ from examples.models.gpt2 import GPT2, Decoder
 from examples.models.resnet import ResNet
 from examples.models.vit import ViT
 from tilegrad import GlobalCounters, Tensor, jit, nn
-from tilegrad.device.calibrate import ceilings
 from tilegrad.nn.state import get_parameters, load_state_dict
 
 __all__ = ["Tilegrad", "limits"]
@@ -24,6 +22,11 @@ def limits() -> dict[str, Any]:
     """What the machine reaches with this process's threads: operations a second by what they are
     made on, and bytes a second by how many are touched.
     """
+    # A compiler, which a process that only computes does not load when its kernels are on disk.
+    from dots import rates
+
+    from tilegrad.device.calibrate import ceilings
+
     found = ceilings("CPU")
     return {"flops": {"float32": found.flops, **rates()}, "copies": found.copies}
 
