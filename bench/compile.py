@@ -161,26 +161,29 @@ def memory(peers: bool) -> dict[str, Any]:
     for library in ("tilegrad", "torch", "jax", "tinygrad") if peers else ("tilegrad",):
         if find_spec(library) is not None:
             found["resident_mb"][library] = size = resident(library)
-            print(f"{_STEP}: {library} {size['after']} MB at most, {size['before']} before")
+            print(f"{_STEP}: {library} {size['after']} MB at most, {size['first']} the first time,"
+                  f" {size['before']} before")  # fmt: skip
     return found
 
 
 def resident(library: str) -> dict[str, int]:
-    """Megabytes, at most, of a process that has only imported the library, and of one that has
-    trained.
+    """Megabytes, at most, of a process that has only imported the library, of one that has trained,
+    and of one that has done so after it, with what the first left on disk.
     """
     from peers import Worker
     from rows import rows
 
     row = next(row for row in rows() if row.kind == "resnet_step")
-    worker = Worker(library, row.threads, keeping=False)
-    before = worker.ask(memory=True)
-    made = worker.ask(make={"kind": row.kind, "sizes": row.sizes, "engines": [library]})
-    after = worker.ask(memory=True)
-    worker.stop()
-    if "error" in made[library]:
-        sys.exit(f"{library}: {made[library]['error']}")
-    return {"before": before, "after": after}
+    found: dict[str, int] = {}
+    for which in ("first", "after"):
+        worker = Worker(library, row.threads, keeping=False)
+        found.setdefault("before", worker.ask(memory=True))
+        made = worker.ask(make={"kind": row.kind, "sizes": row.sizes, "engines": [library]})
+        found[which] = worker.ask(memory=True)
+        worker.stop()
+        if "error" in made[library]:
+            sys.exit(f"{library}: {made[library]['error']}")
+    return found
 
 
 def main() -> None:
