@@ -94,8 +94,9 @@ def find_packed(ast: UOp) -> list[Packed]:
         (slot,) = slots
         memory = next(each.src[0] for each in inside)
         others = [each for each in loads if each.src[0] is memory and each not in inside]
-        ranges = [each for each in below if each.op is Ops.RANGE]
-        if others or any(part.src[0].op is not Ops.CONST for part in ranges):
+        # The last chunk of a launch may be shorter: how far its loop runs, the chunk says.
+        extents = [each.src[0] for each in below if each.op is Ops.RANGE]
+        if others or any(not extent.ranges <= node.ranges for extent in extents):
             continue
         found.append(Packed(slot, node, node.src[0].src))
     return found
@@ -170,7 +171,8 @@ def _packing(each: Packed) -> UOp:
     mapping: dict[UOp, UOp] = {}
     for number, part in enumerate(ranges):
         kind = part.arg[1] if part.arg[1] in (Axis.UPCAST, Axis.UNROLL) else Axis.LOOP
-        mapping[part] = part.replace(arg=(number, kind))
+        extent = part.src[0].substitute(mapping)
+        mapping[part] = part.replace(src=(extent,), arg=(number, kind))
     for node in store.toposort():
         if node.op is Ops.DEFINE_GLOBAL:
             mapping[node] = node.replace(arg=1)
