@@ -28,8 +28,10 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# docs/nightly.md says how it went.
 nightly: $(VENV)/.test
-	$(BIN)/python -m pytest -m "nightly or not nightly" --hypothesis-profile=nightly
+	-$(BIN)/python -m pytest -m "nightly or not nightly" --hypothesis-profile=nightly --junitxml=build/nightly.xml
+	$(BIN)/python -m tests.nightly build/nightly.xml
 
 # On Linux the usual index has PyTorch with CUDA, which is large; without it:
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make bench

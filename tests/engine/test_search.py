@@ -352,6 +352,8 @@ def test_a_search_can_be_interrupted(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import atexit, os, signal, threading, time\n"
+        # A shell starts what runs in the background without it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from tilegrad import Context, Tensor\n"
         "from tilegrad.engine import search\n"
         "x = Tensor.ones(256, 256).contiguous().realize()\n"
