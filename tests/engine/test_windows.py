@@ -7,8 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilegrad import GlobalCounters, Tensor, jit
+from tilegrad import GlobalCounters, Tensor, dtypes, jit
 from tilegrad.base.trace import counters
+from tilegrad.ir.args import BufferArg
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.ir.windows import find_windows
 
 
 def array(*shape: int) -> Any:
@@ -154,3 +158,12 @@ def test_bytes_are_those_of_the_window() -> None:
         before = GlobalCounters.global_mem
         (data[place : place + 32] * 2).realize()
         assert GlobalCounters.global_mem - before == 2 * 32 * 4
+
+
+def test_places_that_are_written_to_stay_numbers() -> None:
+    x = UOp(Ops.BUFFER, dtypes.float32, (), BufferArg(0, "CPU", 40))
+    window = UOp(Ops.SHRINK, dtypes.float32, (x,), ((4, 8),))
+    read = UOp(Ops.SHRINK, dtypes.float32, (x,), ((20, 24),))
+    written = UOp(Ops.ASSIGN, dtypes.float32, (window, read))
+    assert [each.start for each in find_windows(list(UOp.sink(read).toposort()))] == [20]
+    assert find_windows(list(UOp.sink(written).toposort())) == []

@@ -31,8 +31,7 @@ def opened(graph: Graph) -> Graph:
         return graph
     key = key_of(graph.nodes, windows)
     places = tuple([window.start for window in windows])
-    known = _seen.get(key, places)
-    is_open = known != places or (key in _seen and known is None) or _are_many(graph, windows)
+    is_open = _seen.get(key, places) != places or _are_many(graph, windows)
     _seen[key] = None if is_open else places
     if len(_seen) > _MOST:
         del _seen[next(iter(_seen))]

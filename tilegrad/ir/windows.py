@@ -58,7 +58,7 @@ def find_windows(nodes: Sequence[UOp]) -> list[Window]:
     as it is: which parts of it others meet is asked of numbers.
     """
     found: list[Window] = []
-    targets = {_base_of(node.src[0]) for node in nodes if node.op is Ops.ASSIGN}
+    targets = {_written_by(node) for node in nodes if node.op is Ops.ASSIGN}
     for position, node in enumerate(nodes):
         if node.op is not Ops.SHRINK or not all(
             isinstance(end, int) for w in node.arg for end in w
@@ -83,6 +83,14 @@ def open_windows(nodes: Sequence[UOp], windows: Sequence[Window]) -> UOp:
     return nodes[-1].substitute(
         {node: node.replace(arg=tuple(found)) for node, found in bounds.items()}
     )
+
+
+def _written_by(assign: UOp) -> UOp:
+    """The memory that an assignment writes to, whole or in part."""
+    node = assign.src[0]
+    while node.op.is_movement or node.op in (Ops.DETACH, Ops.ASSIGN, Ops.AFTER):
+        node = node.src[0]
+    return node
 
 
 def _base_of(node: UOp) -> UOp:

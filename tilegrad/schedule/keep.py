@@ -22,7 +22,7 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.cost import extent_product, nbytes
 from tilegrad.target import Target
 
-__all__ = ["Place", "is_worth_keeping", "place_of"]
+__all__ = ["Place", "is_worth_keeping", "place_of", "shared_axes"]
 
 # So many rows are computed at once; what they share is packed, which takes a few times as many.
 _ROWS = 8
@@ -55,19 +55,23 @@ class Place(NamedTuple):
     outer: tuple[UOp, ...]
 
 
+def shared_axes(uses: Sequence[tuple[UOp, ...]], outputs: Sequence[UOp]) -> tuple[int, ...]:
+    """The axes along which all `uses` of a value read at the same one of the `outputs`."""
+    return tuple(
+        axis
+        for axis, part in enumerate(uses[0])
+        if part in outputs and all(index[axis] is part for index in uses)
+    )
+
+
 def place_of(value: UOp, uses: Sequence[tuple[UOp, ...]], outputs: Sequence[UOp]) -> Place | None:
     """Where `value`, read at `uses` by a kernel with the output ranges `outputs`, can live inside
     it; None where some of it would be computed more than once.
     """
     if not uses:
         return None
-    axes = range(len(value.shape))
-    shared = tuple(
-        axis
-        for axis in axes
-        if uses[0][axis] in outputs and all(index[axis] is uses[0][axis] for index in uses)
-    )
-    inner = [axis for axis in axes if axis not in shared]
+    shared = shared_axes(uses, outputs)
+    inner = [axis for axis in range(len(value.shape)) if axis not in shared]
     if any(index[axis].op not in (Ops.RANGE, Ops.CONST) for index in uses for axis in inner):
         return None
     outer = tuple(uses[0][axis] for axis in shared if uses[0][axis].op is Ops.RANGE)

@@ -15,7 +15,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.schedule.cost import elements, extent_product, flops_of, nbytes
 from tilegrad.schedule.index import Held, KernelBuilder, maximum_shape
-from tilegrad.schedule.keep import is_worth_keeping, place_of
+from tilegrad.schedule.keep import is_worth_keeping, place_of, shared_axes
 from tilegrad.schedule.reason import FORCED, Reason
 from tilegrad.target import Target
 
@@ -212,13 +212,8 @@ def _as_held(
     """Where the value is shared, if each nest reads all of the rest, and the rest fits half of the
     nearest cache.
     """
-    axes = range(len(node.shape))
-    shared = tuple(
-        axis
-        for axis in axes
-        if places[0][axis] in outputs and all(index[axis] is places[0][axis] for index in places)
-    )
-    inner = [axis for axis in axes if axis not in shared]
+    shared = shared_axes(places, outputs)
+    inner = [axis for axis in range(len(node.shape)) if axis not in shared]
     if (
         not shared
         or not inner

@@ -170,14 +170,7 @@ class Arranging(Picking):
         [1.5, 4.0]
         """
         axis = as_axis("cumulative_trapezoid", dim, self.ndim)
-        size = self._length(axis)
-        y = self._floating()
-        both = y.narrow(axis, 1, size - 1) + y.narrow(axis, 0, size - 1)
-        if x is None:
-            return both.cumsum(axis) * (dx / 2)
-        if x.ndim == 1 and self.ndim > 1:
-            x = x.reshape([size if place == axis else 1 for place in range(self.ndim)])
-        return (both * x.diff(dim=axis)).cumsum(axis) * 0.5
+        return self._trapezoids(x, axis).cumsum(axis) * (dx / 2 if x is None else 0.5)
 
     @composed
     def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Any:

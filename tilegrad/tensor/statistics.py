@@ -276,14 +276,18 @@ class Statistics(Transcendents):
         4.0
         """
         axis = as_axis("trapezoid", dim, self.ndim)
+        return self._trapezoids(x, axis).sum(axis) * (dx / 2 if x is None else 0.5)
+
+    def _trapezoids(self, x: Self | None, axis: int) -> Self:
+        """Twice the area of each trapezoid along `axis`, at the places `x` or in steps of 1."""
         size = self._length(axis)
         y = self._floating()
         both = y.narrow(axis, 1, size - 1) + y.narrow(axis, 0, size - 1)
         if x is None:
-            return both.sum(axis) * (dx / 2)
+            return both
         if x.ndim == 1 and self.ndim > 1:
             x = x.reshape([size if place == axis else 1 for place in range(self.ndim)])
-        return (both * x.diff(dim=axis)).sum(axis) * 0.5
+        return both * x.diff(dim=axis)
 
     def dist(self, other: Self, p: float = 2.0) -> Self:
         """The p-norm of self - other.
