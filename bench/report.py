@@ -3,6 +3,7 @@
 python bench/report.py                  the last two results of this machine
 python bench/report.py OLD NEW          two files
 python bench/report.py --write FILE     table and picture again
+python bench/report.py --readme FILE    the README's sentence and table
 """
 
 from __future__ import annotations
@@ -17,9 +18,18 @@ from typing import Any
 
 from common import ROOT, machine_name
 
-__all__ = ["OWN", "best_peer", "changes", "mean_ratio", "table", "write"]
+__all__ = ["OWN", "best_peer", "changes", "mean_ratio", "readme", "summary", "table", "write"]
 
 OWN = "tilegrad"
+# The README's part between these lines is written from a result.
+_BEGIN, _END = "<!-- from bench/results -->", "<!-- to here -->"
+# What a user has without choosing: the first way of each library in a row.
+_LIBRARIES = {
+    "torch": "PyTorch's time as written",
+    "jax": "JAX's",
+    "onnxruntime": "onnxruntime's",
+    "tinygrad": "tinygrad's",
+}
 # Less than this is noise.
 _NOISE = 0.05
 
@@ -60,8 +70,21 @@ def is_met(row: dict[str, Any]) -> bool:
 
 def mean_ratio(rows: Sequence[dict[str, Any]]) -> float:
     """The geometric mean over the rows that have a ratio."""
-    found = [ratio for ratio in map(ratio_of, rows) if ratio]
-    return math.exp(sum(map(math.log, found)) / len(found)) if found else math.nan
+    return _geometric_mean([ratio for ratio in map(ratio_of, rows) if ratio])
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+
+
+def _times_to(rows: Sequence[dict[str, Any]], peer: str) -> list[float]:
+    """A peer's time over tilegrad's in each row that both have."""
+    pairs = [(row["engines"].get(peer, {}), row["engines"].get(OWN, {})) for row in rows]
+    return [
+        theirs["median_ms"] / own["median_ms"]
+        for theirs, own in pairs
+        if "median_ms" in theirs and "median_ms" in own
+    ]
 
 
 def table(record: dict[str, Any]) -> str:
@@ -104,6 +127,46 @@ def table(record: dict[str, Any]) -> str:
 def _short(milliseconds: float) -> str:
     digits = 3 if milliseconds < 1 else 2 if milliseconds < 10 else 1
     return f"{milliseconds:,.{digits}f}"
+
+
+def summary(record: dict[str, Any]) -> str:
+    """A sentence and a table for readers who look for their own work in it, in Markdown."""
+    rows = record["figures"]
+    parts = []
+    for peer, words in _LIBRARIES.items():
+        times = _times_to(rows, peer)
+        if times:
+            where = "" if len(times) == len(rows) else f" ({len(times)} rows)"
+            parts.append(f"1/{_geometric_mean(times):.2g} of {words}{where}")
+    lines = [
+        f"Over the {len(rows)} rows, in geometric means, tilegrad takes {', '.join(parts)},",
+        f"and 1/{mean_ratio(rows):.2f} of the time of the best of all of them, row by row.",
+        "",
+        "| work | tilegrad, ms | of the limit | best of the others | ratio to it "
+        "| to PyTorch as written |",
+        "| --- | ---: | ---: | --- | ---: | ---: |",
+    ]
+    for row in rows:
+        own = row["engines"].get(OWN, {}).get("median_ms")
+        ratio, theirs = ratio_of(row), _times_to([row], "torch")
+        if own is None or ratio is None:
+            continue
+        # A measured limit is itself reached within a few percent only.
+        share = f"{min(row['limit_ms'] / own, 1):.0%}" if row["limit_ms"] else ""
+        cells = [row["work"], _short(own), share, best_peer(row) or "", f"{ratio:.2f}"]
+        cells += [f"{theirs[0]:.1f}" if theirs else ""]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def readme(record: dict[str, Any], page: Path) -> None:
+    """Writes the summary into a page, between the two lines that stand for it there."""
+    text = page.read_text()
+    if text.count(_BEGIN) != 1 or text.count(_END) != 1:
+        raise SystemExit(f"{page} needs the lines {_BEGIN!r} and {_END!r}, each once")
+    before, rest = text.split(_BEGIN)
+    after = rest.split(_END)[1]
+    page.write_text(f"{before}{_BEGIN}\n{summary(record)}\n{_END}{after}")
 
 
 def picture(record: dict[str, Any], path: Path) -> None:
@@ -180,10 +243,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="*", type=Path, help="the older result, the newer one")
     parser.add_argument("--write", action="store_true", help="table and picture of the files")
+    parser.add_argument("--readme", action="store_true", help="the README's part from a file")
     options = parser.parse_args()
     if options.write:
         for path in options.files:
             write(path)
+        return
+    if options.readme:
+        for path in options.files:
+            readme(json.loads(path.read_text()), ROOT.parent / "README.md")
         return
     files = options.files
     if not files:

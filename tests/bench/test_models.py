@@ -4,6 +4,7 @@ their values.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from models import nets, reference
 from models.inputs import inputs, some
 from rows import rows
 
+ROOT = Path(__file__).parents[2]
 Value, Ops = reference.Value, reference.Ops
 # So short that hardly any value crosses a kink on the way.
 STEP = 1e-9
@@ -224,3 +226,24 @@ def test_table_picture_and_changes(tmp_path: Path) -> None:
     failed = made_up(engines={"tilegrad": {"error": "differs"}})
     assert "| a | differs |" in table(failed)
     assert changes(record, failed).splitlines()[1].endswith("none")
+
+
+def test_the_readme_has_the_summary_of_a_result(tmp_path: Path) -> None:
+    from report import readme, summary
+
+    record = made_up()
+    lines = summary(record).splitlines()
+    assert "1/1.5 of PyTorch's time as written, 1/2 of JAX's" in lines[0]
+    assert lines[-1] == "| a | 2.00 | 50% | torch | 1.50 | 1.5 |"
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- from bench/results -->\nold\n<!-- to here -->\nb\n")
+    for _ in range(2):
+        readme(record, page)
+    assert page.read_text().splitlines()[:: len(lines) + 3] == ["a", "b"]
+    assert "old" not in page.read_text()
+    (tmp_path / "none.md").write_text("a page")
+    with pytest.raises(SystemExit, match="needs the lines"):
+        readme(record, tmp_path / "none.md")
+    shown = (ROOT / "README.md").read_text()
+    results = (ROOT / "bench" / "results").glob("*-cores-*.json")
+    assert any(summary(json.loads(path.read_text())) in shown for path in results)
