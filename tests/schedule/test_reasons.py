@@ -173,6 +173,18 @@ def test_too_deep() -> None:
     assert len(schedule.items) == 2
 
 
+def test_what_was_computed_long_before_makes_no_kernel_large() -> None:
+    """A number that many updates share stands before the first of them."""
+    shared = (Tensor.empty(()) + 1).contiguous()
+    values: list[Tensor] = []
+    for _ in range(12):
+        value = Tensor.empty(COLUMNS) * shared
+        for _ in range(90):
+            value = value * 2 + 1
+        values.append(value)
+    assert len(plan(*values).items) == 1 + len(values)
+
+
 def test_too_many_buffers() -> None:
     value = Tensor.empty(COLUMNS)
     for _ in range(99):

@@ -5,6 +5,7 @@ operations, or with too many parameters.
 from __future__ import annotations
 
 from collections.abc import Set
+from math import inf
 
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -38,18 +39,22 @@ def cut_large(nodes: list[UOp], stored: dict[UOp, Reason]) -> dict[UOp, Reason]:
     # What is larger than all it is made of, such as the products before their sum: stored, it would
     # take more memory than all else.
     spread: set[UOp] = set()
-    # How many operations come before a node, and before what it is computed from. Between the two
-    # lies its subtree, as sources stand right before their user unless they are shared.
+    # How many operations come before a node, and before the first that it is computed by. Between
+    # the two lies its subtree, as sources stand right before their user unless they are shared.
+    # Memory and constants take none, wherever they stand.
     place: dict[UOp, int] = {}
-    first: dict[UOp, int] = {}
+    first: dict[UOp, float] = {}
     count = 0
     for node in nodes:
         if node.op is Ops.SINK:
             continue
-        count += _REDUCTION if node.op is Ops.REDUCE_AXIS else node.op.is_alu
-        place[node] = count
+        own = _REDUCTION if node.op is Ops.REDUCE_AXIS else int(node.op.is_alu)
         near = [first[part] for part in node.src if count - place[part] <= _OPERATIONS]
-        first[node] = min(near, default=count)
+        first[node] = min(near, default=inf)
+        if own and not node.is_constant:
+            first[node] = min(first[node], count)
+        count += own
+        place[node] = count
         known = frozenset().union(*(leaves[source] for source in node.src))
         level = 1 + max((depth[source] for source in node.src), default=0)
         excess = max(level / _DEPTH, len(known) / _LEAVES, (count - first[node]) / _OPERATIONS)
@@ -59,7 +64,7 @@ def cut_large(nodes: list[UOp], stored: dict[UOp, Reason]) -> dict[UOp, Reason]:
         if excess > most and node.op.is_alu and node not in found and not node.is_constant:
             found[node] = Reason.TOO_LARGE
         if node in found or node.op is Ops.BUFFER:
-            known, level, first[node] = frozenset({node}), 0, count
+            known, level, first[node] = frozenset({node}), 0, inf
         depth[node], leaves[node] = level, known
     return found
 
