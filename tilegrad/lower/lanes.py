@@ -290,13 +290,10 @@ def _at(node: UOp, lane: UOp, place: int) -> UOp:
 def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: Target) -> UOp:
     pointer, index = node.src[:2]
     private = _is_private(pointer, lane)
-    stride = (
-        1 if private and lane not in index.ranges else None if private else stride_of(index, lane)
-    )
     extra = tuple(part.broadcast(width) if part.dtype.lanes == 1 else part for part in src[2:])
-    if private and stride == 1:
+    if private and lane not in index.ranges:
         return UOp(Ops.LOAD, node.dtype.vec(width), (src[0], index * width, *extra), node.arg)
-    if stride == 1 and _is_pure(index, lane):
+    if not private and stride_of(index, lane) == 1 and _is_pure(index, lane):
         position = _at(index, lane, 0)
         if extra and src[3].dtype.lanes == 1 and _goes_far(node):
             position = src[3].where(position, 0)
@@ -313,6 +310,9 @@ def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: T
         position, *rest = (
             _lane_of(old, new, lane, place) for old, new in zip(node.src[1:], src[1:], strict=True)
         )
+        if private:
+            # Of memory that each lane has of its own, the lanes' copies lie side by side.
+            position = position * width + place
         parts.append(UOp(Ops.LOAD, node.dtype, (src[0], position, *rest), node.arg))
     return UOp.stack(parts)
 
@@ -348,13 +348,16 @@ def _wide_store(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
     pointer, index = node.src[:2]
     value = src[2].broadcast(width)
     gates = tuple(part.broadcast(width) if part.dtype.lanes == 1 else part for part in src[3:])
-    if _is_private(pointer, lane):
+    private = _is_private(pointer, lane)
+    if private and lane not in index.ranges:
         return UOp(Ops.STORE, dtypes.void, (src[0], index * width, value, *gates), node.arg)
-    if stride_of(index, lane) == 1 and _is_pure(index, lane):
+    if not private and stride_of(index, lane) == 1 and _is_pure(index, lane):
         return UOp(Ops.STORE, dtypes.void, (src[0], _at(index, lane, 0), value, *gates), node.arg)
     stores = []
     for place in range(width):
         position = _lane_of(index, src[1], lane, place)
+        if private:
+            position = position * width + place
         rest = tuple(
             _lane_of(old, new, lane, place) for old, new in zip(node.src[3:], src[3:], strict=True)
         )

@@ -127,9 +127,7 @@ class Loss(Convolution):
         counts = (
             None
             if weight is None
-            else is_class.where(
-                weight.reshape([-1 if at == axis else 1 for at in range(self.ndim)]), 0
-            ).sum(axis)
+            else is_class.where(self._per_class(weight, axis), 0).sum(axis)
         )
         if ignore_index is not None:
             is_counted = target.ne(ignore_index)
@@ -178,27 +176,28 @@ class Loss(Convolution):
                     rule="classes without axis 1, or probabilities of the same shape",
                 )
             smooth = target * (1 - label_smoothing) + label_smoothing / self._length(axis)
-            weights = (
-                1
-                if weight is None
-                else weight.reshape([-1 if at == axis else 1 for at in range(self.ndim)])
-            )
+            weights = 1 if weight is None else self._per_class(weight, axis)
             loss = -(logarithms * smooth * weights).sum(axis)
             return loss._reduced("cross_entropy", reduction)
         loss = logarithms.nll_loss(target, weight, ignore_index, reduction)
         if not label_smoothing:
             return loss
-        spread = -(logarithms.mean(axis))
+        # The share of the smoothing: all classes of a place count, each by its weight, and the mean
+        # is over the weights of the targets, as that of the loss.
+        weights = self.ones_like() if weight is None else self._per_class(weight, axis)
+        spread = -((logarithms if weight is None else logarithms * weights).mean(axis))
         if ignore_index is not None:
-            is_counted = target.ne(ignore_index)
-            spread = is_counted.where(spread, 0)
-            if reduction == "mean":
-                spread = spread.sum() / is_counted.sum()
-                return loss * (1 - label_smoothing) + spread * label_smoothing
-        return (
-            loss * (1 - label_smoothing)
-            + spread._reduced("cross_entropy", reduction) * label_smoothing
-        )
+            spread = target.ne(ignore_index).where(spread, 0)
+        if reduction == "mean" and not (weight is None and ignore_index is None):
+            all_counts = (-weights).expand(self.shape)
+            spread = spread.sum() / all_counts.nll_loss(target, None, ignore_index, "sum")
+        else:
+            spread = spread._reduced("cross_entropy", reduction)
+        return loss * (1 - label_smoothing) + spread * label_smoothing
+
+    def _per_class(self, weight: Self, axis: int) -> Self:
+        """`weight`, one element a class, along `axis` of this tensor."""
+        return weight.reshape([-1 if at == axis else 1 for at in range(self.ndim)])
 
     @composed
     def sparse_categorical_crossentropy(
