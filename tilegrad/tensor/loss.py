@@ -125,9 +125,7 @@ class Loss(Convolution):
         is_class = target.unsqueeze(-1).eq(self._places(self.shape[axis])).movedim(-1, axis)
         loss = -(is_class.where(self, 0).sum(axis))
         counts = (
-            None
-            if weight is None
-            else is_class.where(self._per_class(weight, axis), 0).sum(axis)
+            None if weight is None else is_class.where(self._per_class(weight, axis), 0).sum(axis)
         )
         if ignore_index is not None:
             is_counted = target.ne(ignore_index)
