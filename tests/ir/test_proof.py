@@ -90,12 +90,31 @@ def at_least(node: UOp, limit: int) -> UOp:
         (x * -1, x < 3, (-2, 0)),
         (x, (x < 2) & at_least(x, 4), (1, 0)),
         (x, x.ne(2), (0, 5)),
+        (x, (x < 3) & (UOp.const(dtypes.index, 4) + 3 < 7), (1, 0)),
         (x % 4, at_least(x, 4), (0, 1)),
         (x.cast(dtypes.int), x < 3, (0, 2)),
     ],
 )
 def test_bounds_under(index: UOp, condition: UOp, bounds: tuple[int, int]) -> None:
     assert bounds_under(index, condition) == bounds
+
+
+def test_bounds_follow_from_extents() -> None:
+    """A range whose extent is no constant lies below it: of the parts of a shortened loop."""
+    start = (1 - x).maximum(0)
+    inner = UOp.range(-(x - 4).maximum(-3) - start, 1)
+    part = UOp.range(-(y * 4 - 13).maximum(-4), 2)
+    assert bounds_under(start + inner) == (0, 2)
+    assert bounds_under(x + start + inner) == (0, 3)
+    assert bounds_under(y * 4 + part) == (0, 12)
+    assert bounds_under(y * 8 + part * 2, y < 3) == (0, 22)
+    for index in (start + inner, x + start + inner, y * 4 + part, part - inner * 2 + y):
+        low, high = bounds_under(index)
+        for point in points(x, y):
+            for i, k in itertools.product(range(4), range(4)):
+                point |= {inner: i, part: k}
+                if all(point[loop] < evaluate(loop.src[0], point) for loop in (inner, part)):
+                    assert low <= evaluate(index, point) <= high
 
 
 def test_linear_reads_lowered_forms() -> None:

@@ -179,10 +179,14 @@ def _access(node: UOp, dtype: DType, gate: UOp | None) -> str | None:
 @functools.lru_cache(maxsize=4096)
 def _outside(index: UOp, gate: UOp | None, count: int, size: int) -> str | None:
     """How an access of `count` elements leaves a buffer of `size`; None if it does not."""
+    if index.dtype.lanes == 1 and (gate is None or gate.dtype.lanes == 1):
+        low, high = bounds_under(index, gate)
+        if low > high or (low >= 0 and high + count <= size):
+            return None
     for lane in range(max(count, index.dtype.lanes)):
         place = lane_of(index, lane) if index.dtype.lanes > 1 else index + lane if lane else index
         allowed = gate if gate is None or gate.dtype.lanes == 1 else lane_of(gate, lane)
-        low, high = place.bounds if allowed is None else bounds_under(place, allowed)
+        low, high = bounds_under(place, allowed)
         if low > high or (low >= 0 and high < size):
             continue
         found = find_outside(place, allowed, size)

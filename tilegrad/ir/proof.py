@@ -8,6 +8,7 @@ values of the variables for which it goes wrong, or None.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
@@ -30,6 +31,8 @@ Interval = tuple[Any, Any]
 
 # A search tries every point of a grid up to this size, else this many of them.
 _POINTS = 512
+# Of one extent.
+_MOST_FACTS = 16
 
 
 def linear(node: UOp) -> tuple[Terms, int]:
@@ -89,10 +92,12 @@ class _Fact:
     high: int | None
 
 
-def _facts(condition: UOp) -> list[_Fact]:
-    """What the comparisons in a conjunction say, one fact per sum."""
+def _facts(condition: UOp) -> list[_Fact] | None:
+    """What the comparisons in a conjunction say, one fact per sum; None if it never holds."""
     found: dict[frozenset[tuple[UOp, int]], _Fact] = {}
     for part in conjuncts(condition):
+        if part.op is Ops.CONST and not part.arg:
+            return None
         negated = part.op is Ops.XOR and part.src[1].op is Ops.CONST and part.src[1].arg is True
         test = part.src[0] if negated else part
         if test.op not in (Ops.CMPLT, Ops.CMPEQ) or not test.src[0].dtype.is_int:
@@ -104,13 +109,15 @@ def _facts(condition: UOp) -> list[_Fact]:
         for factor, scale in right[0].items():
             terms[factor] = terms.get(factor, 0) - scale
         terms = {factor: scale for factor, scale in terms.items() if scale}
-        if not terms:
-            continue
         limit = right[1] - left[1]
         # The sum is below the limit, at least the limit, or equal to it.
         low, high = (limit, None) if negated else (None, limit - 1)
         if test.op is Ops.CMPEQ:
             low, high = limit, limit
+        if not terms:
+            if (low is not None and low > 0) or (high is not None and high < 0):
+                return None
+            continue
         if next(iter(terms.values())) < 0:
             terms = {factor: -scale for factor, scale in terms.items()}
             low, high = (None if high is None else -high), (None if low is None else -low)
@@ -119,7 +126,32 @@ def _facts(condition: UOp) -> list[_Fact]:
         fact.high = (
             high if fact.high is None else fact.high if high is None else min(high, fact.high)
         )
-    return sorted(found.values(), key=lambda fact: -len(fact.terms))
+    return list(found.values())
+
+
+@functools.lru_cache(maxsize=256)
+def _extent_facts(loop: UOp) -> tuple[_Fact, ...]:
+    """That a range lies below its extent, said of sums: what stays below a minimum stays below each
+    of its parts, which are written `-max(a, b)`.
+    """
+    terms, constant = linear(loop.src[0])
+    found: dict[frozenset[tuple[UOp, int]], _Fact] = {}
+    stack = [({loop: 1, **{factor: -scale for factor, scale in terms.items()}}, constant - 1)]
+    while stack and len(found) < _MOST_FACTS:
+        terms, high = stack.pop()
+        key = frozenset(terms.items())
+        if key in found:
+            continue
+        found[key] = _Fact(terms, None, high)
+        for factor, scale in terms.items():
+            for part in factor.src if factor.op is Ops.MAX and scale > 0 else ():
+                inner, constant = linear(part)
+                rest = Counter(terms)
+                rest.pop(factor)
+                rest.update({other: scale * by for other, by in inner.items()})
+                kept = {other: by for other, by in rest.items() if by}
+                stack.append((kept, high - scale * constant))
+    return tuple(found.values())
 
 
 class _Narrowed:
@@ -135,20 +167,29 @@ class _Narrowed:
         self.vmin, self.vmax = interval
 
 
-def bounds_under(node: UOp, condition: UOp) -> Interval:
+def bounds_under(node: UOp, condition: UOp | None = None) -> Interval:
     """(smallest, largest) value of the integer `node` where `condition` holds; (1, 0) if it never
     does.
 
     Used are comparisons of sums in a conjunction: `0 <= i + k - 1` and `i + k < n` bound `i + k`
-    wherever it stands, also as a part of a longer sum.
+    wherever it stands, also as a part of a longer sum. So do extents that are no constants: a loop
+    that begins at `start` runs over `i < n - start`.
     """
-    facts = _facts(condition)
+    facts = [] if condition is None else _facts(condition)
+    if facts is None:
+        return (1, 0)
+    parts = toposort([node], stop=lambda part: not _is_arithmetic(part))
+    for part in parts:
+        if part.op is Ops.RANGE and part.src[0].op is not Ops.CONST:
+            facts += _extent_facts(part)
     if not facts:
         return node.bounds
+    # The longest first: what it bounds is bounded best.
+    facts.sort(key=lambda fact: -len(fact.terms))
     known: dict[UOp, Interval] = {}
     narrowed: dict[UOp, _Narrowed] = {}
     limits = _limits(facts)
-    for part in toposort([node], stop=lambda part: not _is_arithmetic(part)):
+    for part in parts:
         interval = part.bounds
         is_inner = _is_arithmetic(part)
         seen = _Narrowed(part, tuple([narrowed[source] for source in part.src]) if is_inner else ())
