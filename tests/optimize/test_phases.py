@@ -16,6 +16,7 @@ from tilegrad.engine.pipeline import binary_of, compile_kernel
 from tilegrad.engine.plans import normalise
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.lower.skip import skip_turns
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts
@@ -102,14 +103,32 @@ def test_attention_for_any_sizes(length: int, keys: int, size: int, limit: str) 
     np.testing.assert_allclose(found, attention(q, k, v, bias), rtol=1e-4, atol=1e-5)
 
 
-def test_attention_that_looks_back_only() -> None:
-    q, k, v = (random(8, 45, 24) for _ in range(3))
-    ast, arrays = one_kernel(
-        lambda q, k, v: q.scaled_dot_product_attention(k, v, is_causal=True), q, k, v
-    )
-    hidden = np.where(np.tri(45, dtype=bool), 0.0, -np.inf)
-    found = run(ast, arrays, heuristic(ast, cpu_target()))
-    np.testing.assert_allclose(found, attention(q, k, v, hidden), rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("length", [45, 250])
+@pytest.mark.parametrize("is_forward", [False, True])
+def test_attention_that_looks_one_way(length: int, is_forward: bool) -> None:
+    q, k, v = (random(8, length, 24) for _ in range(3))
+    seen = np.tri(length, dtype=bool)
+
+    def compute(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if not is_forward:
+            return q.scaled_dot_product_attention(k, v, is_causal=True)
+        rows = Tensor.arange(length)
+        return q.scaled_dot_product_attention(k, v, rows.reshape(length, 1) <= rows)
+
+    ast, arrays = one_kernel(compute, q, k, v)
+    hidden = np.where(seen.T if is_forward else seen, 0.0, -np.inf)
+    opts = heuristic(ast, cpu_target())
+    np.testing.assert_allclose(run(ast, arrays, opts), attention(q, k, v, hidden), 1e-4, 1e-5)
+    # Products and folds of a long row leave out what all rows of a block cannot see.
+    loops = {
+        loop
+        for node in skip_turns(apply_opts(ast, opts, cpu_target()), cpu_target()).toposort()
+        if node.op in (Ops.REDUCE, Ops.END)
+        for loop in node.src[1:]
+        if loop.src[0].op is not Ops.CONST
+    }
+    # Two folds and the product that follow the scores, and what fills these three rows.
+    assert len(loops) == (0 if length < 100 else 3 if is_forward else 6)
 
 
 def test_heads_that_lie_side_by_side() -> None:
