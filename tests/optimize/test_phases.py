@@ -184,3 +184,16 @@ def test_three_products_and_a_least_sum() -> None:
     apart = (x[:, :, None].astype(np.float64) + y[:, None]).min(3)
     expected = apart / np.sqrt((apart**2).sum(2, keepdims=True)) @ z
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [70, 12])
+def test_lanes_along_what_lies_side_by_side(columns: int) -> None:
+    """A softmax over the first axis: a lane for each column through all of its phases."""
+    x = random(40, columns)
+    ast, arrays = one_kernel(lambda x: x.softmax(0), x)
+    opts = heuristic(ast, WIDE)
+    assert OptOps.UPCAST in {opt.op for opt in opts}
+    assert OptOps.UNROLL not in {opt.op for opt in opts}
+    found = run(ast, arrays, heuristic(ast, cpu_target()))
+    weights = np.exp(x.astype(np.float64) - x.max(0))
+    np.testing.assert_allclose(found, weights / weights.sum(0), rtol=1e-4, atol=1e-6)

@@ -57,6 +57,12 @@ CASES: dict[str, tuple[int, int, Make]] = {
     "std": (2, 1, lambda: floats(8, 64).std(1)),
     "logsumexp": (2, 1, lambda: floats(8, 64).logsumexp(1)),
     "attention": (4, 3, attention),
+    # what rows are added to is filled where it is wanted
+    "rows added to zeros": (
+        2,
+        2,
+        lambda: Tensor.zeros(8, 4).index_add(0, indices(5), floats(5, 4)),
+    ),
     "softmax, contiguous": (3, 1, lambda: floats(8, 64).softmax(1).contiguous()),
     # an arange is its index by default, wherever it is needed
     "argmax": (3, 1, lambda: floats(8, 64).argmax(1)),

@@ -4,6 +4,7 @@ file.
 
 from __future__ import annotations
 
+import math
 import operator
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import numpy as np
 import pytest
 
 from tilegrad import Tensor, dtypes
-from tilegrad.base.dtype import promote, sum_dtype
+from tilegrad.base.dtype import DType, promote, sum_dtype
 from tilegrad.base.errors import DTypeError, ShapeError
 
 PAGE = Path(__file__).parents[2] / "docs" / "dtypes.md"
+INTEGERS = [dtype for dtype in dtypes.all if dtype.is_int]
 SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64", "bool": "bool"}
 
 
@@ -143,3 +145,31 @@ def test_numpy_operands_stand_on_either_side() -> None:
     assert isinstance(np.ones(2, np.float32) + x, Tensor)
     assert (np.ones(2, np.float32) - x).tolist() == [0.0, -1.0]
     assert (x + np.int64(3)).dtype is dtypes.float32
+
+
+def whole(value: float, dtype: DType) -> int:
+    """A float as an integer: at the end of 32 or 64 bits at most, of which a narrower one takes the
+    last.
+    """
+    wide = dtypes.int if dtype.itemsize < 4 else dtypes.long if dtype is dtypes.uint else dtype
+    if value != value:
+        return 0
+    end = wide.min if value < 0 else wide.max
+    reached = min(max(int(value), wide.min), wide.max) if math.isfinite(value) else end
+    bits = 8 * dtype.itemsize
+    kept: int = int(reached) % (1 << bits)
+    return kept - (1 << bits) if kept > dtype.max else kept
+
+
+@pytest.mark.parametrize("source", [dtypes.float16, dtypes.float32, dtypes.float64])
+def test_vectors_of_floats_reach_the_ends_of_integers(source: DType) -> None:
+    powers = [sign * 2.0**power for power in (7, 8, 15, 16, 31, 32, 63, 64) for sign in (1, -1)]
+    values = [0.0, -0.0, 0.9, -0.9, -1.5, 1e30, -1e30, math.inf, -math.inf, math.nan]
+    with np.errstate(over="ignore"):
+        array = np.array([*values, *powers], source.name)
+    array = np.concatenate([array, np.nextafter(array, array[:1]), array[:12]])
+    x = Tensor(array).realize()
+    made = [x.cast(dtype) for dtype in INTEGERS]
+    Tensor.realize(*made)
+    for dtype, found in zip(INTEGERS, made):
+        assert found.tolist() == [whole(value, dtype) for value in array.tolist()], dtype.name

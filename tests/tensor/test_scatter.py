@@ -123,6 +123,21 @@ def test_scatter_of_numbers_and_little() -> None:
     assert Tensor.zeros(2, 3).scatter(1, Tensor([[2], [0]]), 5).tolist() == [[0, 0, 5], [5, 0, 0]]
 
 
+def test_an_index_for_whole_rows() -> None:
+    """Of an index that was expanded, rows go together; those beside the table are left out."""
+    base, source = np.arange(20.0).reshape(5, 4), np.arange(24.0).reshape(6, 4) + 1
+    rows = np.array([1, -1, 0, 1, 7, -6])
+    inside = (rows >= -5) & (rows < 5)
+    expected = base.copy()
+    np.add.at(expected, rows[inside], source[inside])
+    x, index = Tensor(base), Tensor(rows).reshape(6, 1).expand(6, 4)
+    close(x.scatter_add(0, index, Tensor(source)), expected)
+    close(x.index_add(0, Tensor(rows), Tensor(source)), expected)
+    close(x.scatter_reduce(0, index, Tensor(source), "sum"), expected)
+    picked = np.where(inside[:, None], base[np.where(inside, rows, 0)], 0)
+    close(x.gather(0, index), picked)
+
+
 def test_what_does_not_fit_raises() -> None:
     x, index = Tensor.zeros(3, 2), Tensor([[0, 1]])
     with pytest.raises(DTypeError, match="scatter_reduce: unknown reduce 'max'"):

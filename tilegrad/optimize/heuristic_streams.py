@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilegrad.base.dtype import DType
+from tilegrad.base.dtype import DType, Pointer
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
@@ -37,6 +37,8 @@ _WHOLE_FOLD = 13
 _WORTH_PADDING = 0.9
 # An axis may be so much longer for parts that overlap.
 _LITTLE = 1.02
+# Two vectors are no better than one that pads so much less.
+_MOST_PADDING = 1.2
 # Rows are taken in pairs where there are more than so many, of no more than so many bytes in all
 # that is loaded, and registers for both.
 _FEW_PAIRS, _SHORT_ROW, _PAIR_REGISTERS = 8, 3 << 10, 32
@@ -62,6 +64,9 @@ class Streamer(Tiler):
             self.stage_window(strided)
             folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
             store = stores(self.ast)[0]
+        if (columns := self.columns(store)) is not None:
+            self.vectorize_columns(columns, width)
+            return
         has_lanes = [
             self.vectorize_fold(fold, self.lanes(fold), is_alone=len(folds) == 1) for fold in folds
         ]
@@ -80,6 +85,35 @@ class Streamer(Tiler):
                 break
         if len(folds) > 1:
             self.pair_rows()
+
+    def columns(self, store: UOp) -> UOp | None:
+        """The loop whose turns lie side by side in all that is loaded and stored, if scratch lives
+        in it, as in a softmax over another axis than the last: one lane for each turn.
+        """
+        nodes = self.ast.toposort()
+        lives_in = {part for node in nodes if node.op is Ops.DEFINE_LOCAL for part in node.src}
+        loop = next((part for part in lives_in if stride(store.src[1], part) == 1), None)
+        if loop is None or loop.arg[1] is not Axis.LOOP or loop.src[0].op is not Ops.CONST:
+            return None
+        moved = [
+            stride(node.src[1], loop)
+            for node in nodes
+            if node.op is Ops.LOAD and loop in node.src[1].ranges
+        ]
+        is_wide = 2 * loop.src[0].arg >= self.target.lanes_of(_widest(self.ast))
+        return loop if is_wide and moved and all(step == 1 for step in moved) else None
+
+    def vectorize_columns(self, loop: UOp, width: int) -> None:
+        """A lane for each turn of `loop`: two vectors, if their scratch stays in the second cache
+        beside what it is filled from.
+        """
+        kept = [node.dtype for node in self.ast.toposort() if node.op is Ops.DEFINE_LOCAL]
+        nbytes = sum(each.size * each.base.itemsize for each in kept if isinstance(each, Pointer))
+        limit = self.target.cache_bytes[min(1, len(self.target.cache_bytes) - 1)] // 4
+        extent, amount = loop.src[0].arg, 2 * width if 2 * width * nbytes <= limit else width
+        if extent <= amount or padded_to(extent, amount) > _MOST_PADDING * extent:
+            amount = min(width, 1 << (extent - 1).bit_length())
+        self.write_out(loop, amount, overlaps=True)
 
     def pair_rows(self) -> None:
         """Two rows at once, where folds of functions follow each other and then a row is stored:

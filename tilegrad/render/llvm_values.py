@@ -206,16 +206,42 @@ class Values:
         return self.make(f"{instruction} {type_of(old)} {text} to {type_of(new)}")
 
     def float_to_integer(self, text: str, old: DType, new: DType) -> str:
-        a, b = type_of(old), type_of(new)
-        if new.scalar is dtypes.uint64:
-            return self.call("fptoui.sat", b, (a, text), suffix=f"{mangled(b)}.{mangled(a)}")
         is_long = new.itemsize == 8 or new.scalar is dtypes.uint32
-        middle = (dtypes.int64 if is_long else dtypes.int32).vec(new.lanes)
-        kind = type_of(middle)
-        whole = self.call("fptosi.sat", kind, (a, text), suffix=f"{mangled(kind)}.{mangled(a)}")
+        middle = dtypes.int64 if is_long else dtypes.int32
+        middle = (dtypes.uint64 if new.scalar is dtypes.uint64 else middle).vec(new.lanes)
+        if new.lanes > 1:
+            whole = self.saturated(text, old, middle)
+        else:
+            a, b, sign = type_of(old), type_of(middle), "u" if middle.kind == "uint" else "s"
+            suffix = f"{mangled(b)}.{mangled(a)}"
+            whole = self.call(f"fpto{sign}i.sat", b, (a, text), suffix=suffix)
         if middle.itemsize == new.itemsize:
             return whole
-        return self.make(f"trunc {kind} {whole} to {b}")
+        return self.make(f"trunc {type_of(middle)} {whole} to {type_of(new)}")
+
+    def saturated(self, x: str, old: DType, new: DType) -> str:
+        """Floats as the nearest integers of `new` that they reach, NaN as 0. LLVM has an intrinsic
+        for it, but makes of a vector of them code for one lane after the other.
+        """
+        if old.itemsize == 2:
+            single = dtypes.float32.vec(old.lanes)
+            x, old = self.float_to_float(x, old, single), single
+        a, b, flags = type_of(old), type_of(new), type_of(dtypes.bool.vec(old.lanes))
+        # The largest float below what is beyond: not every one has bits for the last integer.
+        beyond, digits = int(new.max) + 1, 24 if old.itemsize == 4 else 53
+        most = beyond - max(1, beyond >> digits)
+        low, high = constant_of(float(new.min), old), constant_of(float(most), old)
+        is_number = self.make(f"fcmp ord {a} {x}, {x}")
+        x = self.make(f"select {flags} {is_number}, {a} {x}, {a} zeroinitializer")
+        above = self.make(f"fcmp ogt {a} {x}, {low}")
+        inside = self.make(f"select {flags} {above}, {a} {x}, {a} {low}")
+        below = self.make(f"fcmp olt {a} {inside}, {high}")
+        inside = self.make(f"select {flags} {below}, {a} {inside}, {a} {high}")
+        whole = self.make(f"fpto{'u' if new.kind == 'uint' else 's'}i {a} {inside} to {b}")
+        if most == new.max:
+            return whole
+        reached = self.make(f"fcmp oge {a} {x}, {constant_of(float(beyond), old)}")
+        return self.make(f"select {flags} {reached}, {b} {constant_of(new.max, new)}, {b} {whole}")
 
     def rounded_to_odd(self, x: str, dtype: DType) -> str:
         """A double as a float whose last bit says that digits were lost, so that rounding it again

@@ -45,7 +45,7 @@ def fuse(sink: UOp, target: Target, *, plain: bool, wanted: Sequence[UOp] = ()) 
     """
     nodes = list(toposort([sink]))
     users = _users(nodes)
-    fusion = Fusion(_forced(sink, nodes))
+    fusion = Fusion(_forced(sink, nodes, users))
     running, fusion.shaped = running_folds(nodes, users, fusion.stored)
     fusion.stored = _in_order(fusion.stored | running, nodes)
     closed = frozenset() if plain else _closed_forms(nodes)
@@ -68,14 +68,16 @@ def _users(nodes: list[UOp]) -> dict[UOp, list[UOp]]:
     return users
 
 
-def _forced(sink: UOp, nodes: list[UOp]) -> dict[UOp, Reason]:
+def _forced(sink: UOp, nodes: list[UOp], users: dict[UOp, list[UOp]]) -> dict[UOp, Reason]:
     """Values that must be in memory whatever it costs; the graph's leaves are there already."""
     stored: dict[UOp, Reason] = {}
+    filled = {node for node in nodes if _is_filled_for(node, users[node])}
     for node in nodes:
-        if node.op in FORCED:
+        if node.op in FORCED and node not in filled:
             stored[node] = FORCED[node.op]
         for number, source in enumerate(node.src):
             is_whole = node.op in _OF_BYTES or (node.op is Ops.SCATTER_ADD and number == 0)
+            is_whole &= source not in filled
             # Bytes are copied in their order: a reshape of what is stored is stored as well.
             while node.op in _OF_BYTES and source.op is Ops.RESHAPE:
                 source = source.src[0]
@@ -89,6 +91,17 @@ def _forced(sink: UOp, nodes: list[UOp]) -> dict[UOp, Reason]:
         if node.op is not Ops.BUFFER:
             stored.setdefault(node, Reason.REQUESTED)
     return stored
+
+
+def _is_filled_for(node: UOp, users: list[UOp]) -> bool:
+    """Whether a node is a constant in memory to which rows are added: who adds fills memory of its
+    own with it, as a copy would take longer.
+    """
+    return (
+        node.op is Ops.CONTIGUOUS
+        and node.src[0].is_constant
+        and all(user.op is Ops.SCATTER_ADD and node not in user.src[1:] for user in users)
+    )
 
 
 @dataclass

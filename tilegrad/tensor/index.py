@@ -342,6 +342,9 @@ class Indexing(Creation):
         [[2], [3]]
         """
         axis = self._aligned("gather", dim, index)
+        rows = self._whole_rows("gather", axis, index)
+        if rows is not None:
+            return self._rows(rows)
         return self.flatten()._rows(self._positions("gather", axis, index))
 
     def _aligned(self, name: str, dim: int, index: Self) -> int:
@@ -368,6 +371,21 @@ class Indexing(Creation):
                 line=here(),
             )
         return axis
+
+    def _whole_rows(self, name: str, axis: int, index: Self) -> Self | None:
+        """Which rows an index names that was expanded from one for each row, so that all elements
+        of a row go together.
+        """
+        node, beside = index.uop, index._sizes[1:]
+        if axis or node.op is not Ops.EXPAND or not beside or beside != self._sizes[1:]:
+            return None
+        if node.src[0].shape != (node.shape[0], *[1] * len(beside)):
+            return None
+        vector = index[(slice(None), *[0] * len(beside))]
+        position, _ = self._flat_position(
+            [checked(name, vector, self._sizes[0], 0)], self._sizes[:1]
+        )
+        return position
 
     def _positions(self, name: str, axis: int, index: Self) -> Self:
         """The flat positions in this tensor of the elements that `index` names along `axis`."""
@@ -405,9 +423,12 @@ class Indexing(Creation):
                 f"{show_shape(index.shape)}",
                 line=here(),
             )
-        values = source.shrink([(0, size) for size in index.shape]).cast(self.dtype).flatten()
+        values = source.shrink([(0, size) for size in index.shape]).cast(self.dtype)
+        rows = self._whole_rows("scatter_add", axis, index)
+        if rows is not None:
+            return self._added_at(rows, values)
         position = self._positions("scatter_add", axis, index).flatten()
-        return self.flatten()._added_at(position, values).reshape(self.shape)
+        return self.flatten()._added_at(position, values.flatten()).reshape(self.shape)
 
     def _added_at(self, target: Self, rows: Self) -> Self:
         """SCATTER_ADD; a row named often is a long sum, so half types are summed in float32."""

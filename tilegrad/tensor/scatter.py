@@ -98,6 +98,8 @@ class Scatter(Sorting):
             known = {"sum": "amax", "prod": "amin", "mean": "amin"}.get(reduce, reduce)
             folded = wide.scatter_reduce(dim, index, values.cast(dtypes.int32), known, include_self)
             return folded.cast(dtypes.bool)
+        if reduce == "sum" and include_self:
+            return self.scatter_add(axis, index, values)
         place = self._positions("scatter_reduce", axis, index).flatten()
         base, values = self.flatten(), values.flatten()
         ones = values.zeros_like(dtype=dtypes.int32) + 1
