@@ -68,6 +68,14 @@ def test_without_a_line_search_the_first_step_goes_along_the_gradient() -> None:
     np.testing.assert_allclose(found, np.array([3.0, -4.0]) * (1 - 0.5 / 7))
 
 
+def test_the_best_place_of_a_line_is_not_looked_at_twice() -> None:
+    """With so few calls each of them has to tell something new; PyTorch reaches 0.03."""
+    losses, _, calls = minimised(
+        [-1.0, 1.5], rosenbrock, 4, max_iter=10, line_search_fn="strong_wolfe"
+    )
+    assert losses[3] < 0.03 and calls <= 4 * 14
+
+
 def test_parameters_of_a_model() -> None:
     """A regression that has an exact answer."""
     draw = np.random.default_rng(0)

@@ -34,6 +34,25 @@ def run(make: Callable[[list[Tensor]], nn.optim.Optimizer], dtype: str = "float6
     return found
 
 
+SCALED = "SGD Adam AdamW RMSprop Adagrad Adadelta Adamax NAdam RAdam ASGD LAMB LARS"
+
+
+@pytest.mark.parametrize("name", SCALED.split())
+def test_a_number_is_trained_as_a_vector_of_one(name: str) -> None:
+    found = []
+    for start in (2.0, [2.0]):
+        p = nn.Parameter(Tensor(start))
+        optimizer = getattr(nn.optim, name)([p], lr=0.1)
+        with Tensor.train():
+            for _ in range(2):
+                optimizer.zero_grad()
+                (p * p).sum().backward()
+                optimizer.step()
+        assert p.shape == np.shape(start)
+        found.append(p.item())
+    assert found[0] == found[1] != 2.0
+
+
 def sgd(
     lr: float, momentum: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False
 ) -> Array:

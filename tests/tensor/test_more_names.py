@@ -120,3 +120,28 @@ def test_random_fillings() -> None:
     whole = Tensor.empty(4000, dtype=dtypes.int8).random_().numpy()
     assert (whole.min() >= 0, whole.max() > 100) == (True, True)
     assert set(Tensor.empty(200).random_(3, 5).numpy()) == {3.0, 4.0}
+
+
+def test_arguments_as_pytorch_has_them() -> None:
+    """Keywords that choose nothing here, and offsets, factors and orders that do."""
+    array = np.arange(1.0, 10.0, dtype=np.float32).reshape(3, 3)
+    x = Tensor(array)
+    np.testing.assert_array_equal(x.add(x, alpha=2).numpy(), array * 3)
+    np.testing.assert_array_equal(x.sub(1, alpha=3).numpy(), array - 3)
+    np.testing.assert_array_equal(x.clone().add_(x, alpha=-0.5).numpy(), array / 2)
+    for offset in range(-2, 3):
+        np.testing.assert_array_equal(x.diag(offset).numpy(), np.diag(array, offset))
+        np.testing.assert_array_equal(x[0].diag(offset).numpy(), np.diag(array[0], offset))
+    assert x.argsort(0, stable=True)[:, 0].tolist() == [0, 1, 2]
+    assert x.topk(1, sorted=False)[0].flatten().tolist() == [3.0, 6.0, 9.0]
+    assert x.cumsum(0, dtype=dtypes.float64).dtype is dtypes.float64
+    assert x.cumprod(1, dtype="int32").tolist() == np.cumprod(array, 1).tolist()
+    assert [each.tolist() for each in (x > 7).nonzero(as_tuple=True)] == [[2, 2], [1, 2]]
+    assert [each.tolist() for each in Tensor(3).nonzero(as_tuple=True)] == [[0]]
+    assert x.quantile(Tensor([0.25, 0.5])).tolist() == [3.0, 5.0]
+    orders = {"fro": 2, 0: 0, -math.inf: -math.inf, 3: 3}
+    for name, order in orders.items():
+        expected = np.linalg.norm(array.ravel(), order)
+        assert x.norm(name).item() == pytest.approx(expected, rel=1e-6)
+    with pytest.raises(DTypeError, match="norm: unknown p 'nuc'"):
+        x.norm("nuc")

@@ -10,6 +10,7 @@ import pytest
 from tests.tensor.helpers import close, numbers
 from tilegrad import Tensor, TinyJit, dtypes
 from tilegrad.base.errors import CaptureError, ShapeError
+from tilegrad.base.trace import counters
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 4), (2, 0), (1, 1, 5)])
@@ -50,6 +51,18 @@ def test_nonzero_with_a_size_is_an_index_and_is_captured() -> None:
     unsized(mask)
     with pytest.raises(CaptureError):
         unsized(mask)
+
+
+def test_another_number_of_them_finds_them_by_the_same_kernels() -> None:
+    """Only what gathers them has kernels for their number."""
+    x = Tensor(numbers(7, 9)).realize()
+    assert x[Tensor(np.arange(7) < 3)].shape == (3, 9)
+    for count in (2, 5):
+        mask = Tensor(np.arange(7) < count).realize()
+        before = counters.compiles
+        assert mask.nonzero().realize().shape == (count, 1)
+        assert counters.compiles - before <= 1
+        assert x[mask].realize().shape == (count, 9)
 
 
 def test_masked_select() -> None:

@@ -364,13 +364,13 @@ class Threshold(Module):
 
 
 class Softplus(Module):
-    """log(1 + exp(beta * x)) / beta, without overflow.
+    """log(1 + exp(beta * x)) / beta. There is no overflow, and no need of a `threshold`.
 
     >>> nn.Softplus()(Tensor([1000.0])).tolist()
     [1000.0]
     """
 
-    def __init__(self, beta: float = 1.0):
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0):
         self.beta = beta
 
     def __call__(self, x: Tensor) -> Tensor:

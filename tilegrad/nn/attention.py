@@ -320,7 +320,15 @@ class TransformerEncoder(Module):
     (1, 3, 8)
     """
 
-    def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None):
+    def __init__(
+        self,
+        encoder_layer: Module,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ):
+        # The last two choose how PyTorch skips what is padded: no value depends on them.
         positive("TransformerEncoder", num_layers=num_layers)
         self.layers = [copy.deepcopy(encoder_layer) for _ in range(num_layers)]
         self.num_layers, self.norm = num_layers, norm

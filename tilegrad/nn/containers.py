@@ -150,8 +150,8 @@ class ModuleDict(Module, dict[str, Any]):
     """A dict, of modules, that is one: `train`, `parameters` and the like reach what it holds.
 
     >>> parts = nn.ModuleDict({"body": nn.Linear(2, 2), "act": nn.ReLU()})
-    >>> list(parts.state_dict()), parts["act"]
-    (['body.weight', 'body.bias'], ReLU())
+    >>> list(parts.state_dict()), parts["act"], parts.act
+    (['body.weight', 'body.bias'], ReLU(), ReLU())
     """
 
     __hash__ = object.__hash__  # type: ignore[assignment]
@@ -161,6 +161,18 @@ class ModuleDict(Module, dict[str, Any]):
 
     def __eq__(self, other: object) -> bool:
         return self is other
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return self[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # A part that is there is replaced, whichever way it is named.
+        if name in self:
+            self[name] = value
+        else:
+            super().__setattr__(name, value)
 
     def extra_repr(self) -> str:
         return ""

@@ -203,6 +203,9 @@ class RNN(Module):
             x = x.transpose(0, 1)
         return x, ends[0] if len(ends) == 1 else tuple(ends)
 
+    def flatten_parameters(self) -> None:
+        """Nothing: weights have no memory of one library's kernels to be brought into."""
+
     def _packed(self, packed: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
         """Over padded sequences, longest first; a state stays where its sequence has ended."""
         x = packed.padded()

@@ -70,21 +70,29 @@ class Arithmetic(Windows):
 
     # sums and products
 
-    def add(self, other: Operand) -> Self:
-        """self + other.
+    def add(self, other: Operand, *, alpha: Any = 1) -> Self:
+        """self + alpha * other.
 
         >>> Tensor([1, 2]).add(10).tolist()
         [11, 12]
         """
+        if alpha != 1:
+            other = self._times_alpha("add", other, alpha)
         return self._binary("add", Ops.ADD, other)
 
-    def sub(self, other: Operand) -> Self:
-        """self - other.
+    def sub(self, other: Operand, *, alpha: Any = 1) -> Self:
+        """self - alpha * other.
 
         >>> Tensor([1, 2]).sub(10).tolist()
         [-9, -8]
         """
+        if alpha != 1:
+            other = self._times_alpha("sub", other, alpha)
         return self._subtract(other)
+
+    def _times_alpha(self, name: str, other: Operand, alpha: Any) -> Operand:
+        scaled: Any = self._operand(name, other)
+        return scaled * alpha
 
     def _subtract(self, other: Operand, *, swap: bool = False) -> Self:
         other = self._operand("sub", other)

@@ -201,6 +201,7 @@ class Arranging(Picking):
             flat = self.flatten().nanquantile(q, 0)
             return flat.reshape(*flat.shape, *[1] * self.ndim) if keepdim else flat
         axis = as_axis("nanquantile", dim, self.ndim)
+        q = q.tolist() if hasattr(q, "tolist") else q
         given = list(q) if isinstance(q, (list, tuple)) else [q]
         shares = [float(share.item() if hasattr(share, "item") else share) for share in given]
         if not all(0 <= share <= 1 for share in shares):

@@ -167,7 +167,7 @@ class Indexing(Creation):
                     )
         if isinstance(part, Core):
             mask: Any = part
-            return list(mask.nonzero().realize().unbind(1)) if is_mask else [part]
+            return mask._true_columns() if is_mask else [part]
         if is_mask:
             return [
                 type(self)(list(places), device=self.device, dtype=dtypes.int32)

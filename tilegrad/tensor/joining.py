@@ -406,20 +406,26 @@ class Joining(Movement):
 
     # diagonals
 
-    def diag(self) -> Self:
-        """A matrix with this vector on its diagonal, or the diagonal of this matrix.
+    def diag(self, diagonal: int = 0) -> Self:
+        """A matrix with this vector on its diagonal, or the diagonal of this matrix; the one that
+        is `diagonal` to the right.
 
         Raises ShapeError for more than two axes.
 
         >>> Tensor([1, 2]).diag().tolist()
         [[1, 0], [0, 2]]
+        >>> Tensor([[1, 2], [3, 4]]).diag(1).tolist()
+        [2]
         """
         if self.ndim == 2:
-            return self.diagonal()
+            return self.diagonal(diagonal)
         if self.ndim != 1:
             raise ShapeError(
                 f"diag: a vector or a matrix is needed, not {show_shape(self.shape)}", line=here()
             )
+        if diagonal:
+            extra = abs(diagonal)
+            return self.pad(((extra, 0),)).diag().roll(-extra, 0 if diagonal > 0 else 1)
         (size,) = self.shape
         rows = self.reshape(size, 1).pad(((0, 0), (0, size)))
         return rows.flatten()._window(0, 0, multiply((size, size))).reshape(size, size)

@@ -234,7 +234,8 @@ class Layouts(Statistics):
         >>> Tensor([0, 7]).argwhere().tolist()
         [[1]]
         """
-        return self.nonzero()
+        found: Self = self.nonzero()
+        return found
 
     def msort(self) -> Self:
         """The values in order along the first axis.

@@ -122,7 +122,8 @@ class Picking(Numbers):
         >>> Tensor([0, 7]).nonzero_static(size=2).tolist()
         [[1], [-1]]
         """
-        return self.nonzero(size=size, fill_value=fill_value)
+        found: Self = self.nonzero(size=size, fill_value=fill_value)
+        return found
 
     @composed
     def unique_consecutive(

@@ -11,7 +11,7 @@ import math
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType, as_const, dtypes, sum_dtype
-from tilegrad.base.errors import ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
@@ -263,19 +263,29 @@ class Reduce(Activations):
 
     @takes_dim
     @composed
-    def norm(self, p: float = 2.0, axis: Axes = None, keepdim: bool = False) -> Self:
-        """The p-norm over `axis`: 2 is Euclid's, 1 the sum of magnitudes, inf the largest.
+    def norm(self, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False) -> Self:
+        """The p-norm over `axis`: 2 or "fro" is Euclid's, 1 the sum of magnitudes, inf the largest,
+        -inf the smallest, and 0 counts what is not zero.
+
+        Raises DTypeError for another text.
 
         >>> Tensor([3.0, 4.0]).norm().item()
         5.0
         """
+        if isinstance(p, str) and p != "fro":
+            raise DTypeError(f"norm: unknown p {p!r}", allowed="a number, 'fro'", line=here())
         x = self._floating()
         if p == math.inf:
             return x.abs().max(axis, keepdim)
-        if p == 2:
+        if p == -math.inf:
+            return x.abs().min(axis, keepdim)
+        if p == 0:
+            return x.ne(0).cast(x.dtype).sum(axis, keepdim)
+        if p in (2, "fro"):
             return x._in_float(lambda wide: wide.square().sum(axis, keepdim).sqrt())
         if p == 1:
             return x.abs().sum(axis, keepdim)
+        assert not isinstance(p, str)
         return x._in_float(lambda wide: wide.abs().pow(p).sum(axis, keepdim).pow(1 / p))
 
     # positions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 from tilegrad.base.dtype import sum_dtype
 from tilegrad.base.origin import composed
@@ -25,22 +25,28 @@ class Scan(Reduce):
     __slots__ = ()
 
     @takes_dim
-    def cumsum(self, axis: int = 0) -> Self:
-        """The sums of all prefixes along `axis`, in dtypes as `sum`.
+    def cumsum(self, axis: int = 0, dtype: Any = None) -> Self:
+        """The sums of all prefixes along `axis`, in dtypes as `sum`; with `dtype` those of the
+        values in it.
 
         >>> Tensor([1, 2, 3]).cumsum().tolist()
         [1, 3, 6]
         """
+        if dtype is not None:
+            return self.cast(dtype).cumsum(axis).cast(dtype)
         total = self.cast(sum_dtype(self.dtype))._scanned("cumsum", axis, Ops.ADD)
         return total.cast(self.dtype) if self.dtype.is_float else total
 
     @takes_dim
-    def cumprod(self, axis: int = 0) -> Self:
-        """The products of all prefixes along `axis`, in dtypes as `prod`.
+    def cumprod(self, axis: int = 0, dtype: Any = None) -> Self:
+        """The products of all prefixes along `axis`, in dtypes as `prod`; with `dtype` those of the
+        values in it.
 
         >>> Tensor([1, 2, 3]).cumprod(0).tolist()
         [1, 2, 6]
         """
+        if dtype is not None:
+            return self.cast(dtype).cumprod(axis).cast(dtype)
         total = self.cast(sum_dtype(self.dtype))._scanned("cumprod", axis, Ops.MUL)
         return total.cast(self.dtype) if self.dtype.is_float else total
 

@@ -25,12 +25,14 @@ class Selecting(Scatter):
     __slots__ = ()
 
     @composed
-    def nonzero(self, size: int | None = None, fill_value: int = 0) -> Self:
+    def nonzero(
+        self, size: int | None = None, fill_value: int = 0, *, as_tuple: bool = False
+    ) -> Any:
         """The indices of all elements that are not zero, in row-major order: a row for each, with
         one column for each axis, as int32.
 
         With `size` there are that many rows, filled up with `fill_value`; without it they are
-        counted now.
+        counted now. With `as_tuple` the columns apart, a tensor for each axis.
 
         Raises ShapeError for a negative or symbolic size.
 
@@ -39,23 +41,40 @@ class Selecting(Scatter):
         >>> Tensor([0, 5, 0]).nonzero(size=2, fill_value=-1).tolist()
         [[1], [-1]]
         """
+        if as_tuple:
+            found = (self if self.ndim else self.reshape(1)).nonzero(size, fill_value)
+            return tuple(found.unbind(1))
         test = self.cast(dtypes.bool).flatten()
-        count = test._count_true() if size is None else as_sizes("nonzero", (size,))[0][0]
-        assert isinstance(count, int)
-        sizes = self._sizes
+        if size is None:
+            places, is_filled = test._true_now(), None
+        else:
+            rows_wanted = as_sizes("nonzero", (size,))[0][0]
+            assert isinstance(rows_wanted, int)
+            places, is_filled = test._true_places(rows_wanted)
+        count = places._sizes[0]
         if not self.ndim or not count:
             return (
                 type(self)
                 .zeros(count, self.ndim, device=self.device, dtype=dtypes.int32)
                 ._holding(self._variables)
             )
-        places, is_filled = test._true_places(count)
-        columns = [
+        columns = self._columns(places)
+        rows = columns[0].stack(*columns[1:], dim=1)
+        if is_filled is None:
+            return rows
+        return is_filled.reshape(count, 1).where(rows, fill_value).contiguous()
+
+    def _true_columns(self) -> list[Self]:
+        """For each axis, where along it the elements are that are not zero; computed now."""
+        return self._columns(self.cast(dtypes.bool).flatten()._true_now())
+
+    def _columns(self, places: Self) -> list[Self]:
+        """Places in row-major order as places along each axis."""
+        sizes = self._sizes
+        return [
             places // math.prod(sizes[axis + 1 :]) % max(extent, 1)
             for axis, extent in enumerate(sizes)
         ]
-        rows = columns[0].stack(*columns[1:], dim=1)
-        return is_filled.reshape(count, 1).where(rows, fill_value).contiguous()
 
     @composed
     def masked_select(self, mask: Self, size: int | None = None, fill_value: Any = 0) -> Self:
@@ -73,9 +92,11 @@ class Selecting(Scatter):
         [5, 7, -1, -1]
         """
         test = mask.cast(dtypes.bool).expand(self.shape).flatten()
-        count = test._count_true() if size is None else as_sizes("masked_select", (size,))[0][0]
-        assert isinstance(count, int)
         flat = self.flatten()
+        if size is None:
+            return flat._rows(test._true_now())
+        count = as_sizes("masked_select", (size,))[0][0]
+        assert isinstance(count, int)
         if not count or not self._has_elements():
             return self._like(UOp.const(self.dtype, fill_value)).expand(count)
         places, is_filled = test._true_places(count)
@@ -83,8 +104,14 @@ class Selecting(Scatter):
             fill_value = bool(fill_value)
         return is_filled.where(flat._rows(places), fill_value)
 
-    def _count_true(self) -> int:
-        return int(self.sum().item()) if self._has_elements() else 0
+    def _true_now(self) -> Self:
+        """The places where this mask of one axis is true, computed now. The kernels that find them
+        are for as many as there may be: another number of them compiles nothing anew.
+        """
+        number = self._sizes[0]
+        places, count = self._true_places(number)[0].contiguous(), self.sum()
+        places.realize(count)
+        return places[: int(count.item())]
 
     def _true_places(self, count: int) -> tuple[Self, Self]:
         """The first `count` places where this mask of one axis is true, and how many of them there

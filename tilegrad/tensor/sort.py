@@ -55,8 +55,11 @@ class Sorting(Custom):
     __slots__ = ()
 
     @composed
-    def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
-        """The elements in order along `dim`, and where each of them was, as int32.
+    def sort(
+        self, dim: int = -1, descending: bool = False, stable: bool = True
+    ) -> tuple[Self, Self]:
+        """The elements in order along `dim`, and where each of them was, as int32. Equal elements
+        keep their order, whatever `stable` says.
 
         Raises IndexBoundsError if there is no axis `dim`, ShapeError for a symbolic size.
 
@@ -70,9 +73,9 @@ class Sorting(Custom):
         return self.gather(dim, order), order
 
     @composed
-    def argsort(self, dim: int = -1, descending: bool = False) -> Self:
+    def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Self:
         """The order that sorts along `dim`, as int32: first the place of the smallest element (or
-        of the largest).
+        of the largest). Equal elements keep their order, whatever `stable` says.
 
         Raises as `sort`.
 
@@ -91,10 +94,17 @@ class Sorting(Custom):
 
     @composed
     def topk(
-        self, k: int, dim: int = -1, largest: bool = True, sorted_: bool = True
+        self,
+        k: int,
+        dim: int = -1,
+        largest: bool = True,
+        sorted_: bool = True,
+        *,
+        sorted: bool = True,
     ) -> tuple[Self, Self]:
         """The `k` largest elements along `dim` (or the smallest), the best first, and where they
-        are, as int32. Of equal ones the first count. They are sorted whatever `sorted_` says.
+        are, as int32. Of equal ones the first count. They are sorted whatever `sorted` and
+        `sorted_`, its name in tinygrad, say.
 
         Raises ShapeError if there are fewer than `k`, IndexBoundsError if there is no axis `dim`.
 

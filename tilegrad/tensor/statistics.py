@@ -158,6 +158,7 @@ class Statistics(Transcendents):
         if dim is None:
             flat = self.flatten().quantile(q, 0, False, interpolation)
             return flat.reshape(*flat.shape, *[1] * self.ndim) if keepdim else flat
+        q = q.tolist() if hasattr(q, "tolist") else q
         axis = as_axis("quantile", dim, self.ndim)
         size, shares = self._length(axis), _shares(q)
         if not self.dtype.is_float:
@@ -369,5 +370,4 @@ _BETWEEN: dict[str, Callable[[float, float], float]] = {
 
 
 def _shares(q: Any) -> list[float]:
-    given = q if isinstance(q, (list, tuple)) else [q]
-    return [float(share.item() if hasattr(share, "item") else share) for share in given]
+    return [float(share) for share in (q if isinstance(q, (list, tuple)) else [q])]

@@ -194,7 +194,7 @@ class Optimizer:
     def _count(self, place: int, name: str, like: Tensor) -> Tensor:
         """What the group of parameter number `place` counts with, to be computed with `like`."""
         count = self._counts[self._group_of[place]][name]
-        return count.cast(like.dtype).to(like.device)
+        return _alongside(count, like)
 
     def _scaled(self, place: int, tensor: Tensor) -> Tensor:
         """`tensor` times the learning rate of parameter number `place`."""
@@ -203,7 +203,7 @@ class Optimizer:
     def _rate(self, place: int, like: Tensor) -> Tensor:
         """The learning rate of parameter number `place`, to be computed with `like`."""
         rate: Tensor = self._option(place, "lr")
-        return rate.cast(like.dtype).to(like.device)
+        return _alongside(rate, like)
 
     def _decayed(self, place: int, value: Tensor, gradient: Tensor) -> Tensor:
         """The gradient of the loss and weight_decay / 2 * value^2."""
@@ -333,7 +333,7 @@ class Optimizer:
         if not (Tensor.training or has_modes()):
             raise ConfigError(
                 f"{self._name}.step: Tensor.training is off",
-                fix="put the training step under `with Tensor.train():`, or decorate it with that",
+                fix="call model.train() before, or put the step under `with Tensor.train():`",
                 line=here(),
             )
 
@@ -425,6 +425,12 @@ class Optimizer:
         if ready:
             Tensor.realize(*[value for _, value in ready])
             Tensor.realize(*[held.assign(value) for held, value in ready])
+
+
+def _alongside(one: Tensor, like: Tensor) -> Tensor:
+    """`one`, a vector of one element, to be computed with `like`: it gives a number no axis."""
+    one = one.cast(like.dtype).to(like.device)
+    return one if like.ndim else one.reshape(())
 
 
 def _without_name(given: Any) -> Any:

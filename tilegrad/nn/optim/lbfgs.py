@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +30,16 @@ __all__ = ["LBFGS"]
 _LEAST_CURVATURE = 1e-10
 _MOST_TRIALS = 25
 
-Point = tuple[float, float, float]  # a length, the loss there, and its slope
 Vector = npt.NDArray[np.float64]
+
+
+class Point(NamedTuple):
+    """A place along a direction: how far, the loss there, its slope, and the gradient."""
+
+    length: float
+    loss: float
+    slope: float
+    gradient: Tensor
 
 
 class LBFGS(Optimizer):
@@ -146,7 +154,8 @@ class LBFGS(Optimizer):
         def at(t: float) -> Point:
             vector_to_parameters(start + _times(direction, t), self.params)
             place.look()
-            return t, place.loss, float((place.gradient * direction).sum().item())
+            slope = float((place.gradient * direction).sum().item())
+            return Point(t, place.loss, slope, place.gradient)
 
         if self.param_groups[0]["line_search_fn"] is None:
             if is_last:
@@ -156,10 +165,13 @@ class LBFGS(Optimizer):
             return length
         reach = max(float(direction.abs().max().item()), 1e-300)
         least = self.param_groups[0]["tolerance_change"] / reach
-        found = _strong_wolfe(at, (0.0, place.loss, slope), length, least)
-        if found[0] != length or found[1] != place.loss:
-            at(found[0])
-        return found[0]
+        start_of_line = Point(0.0, place.loss, slope, place.gradient)
+        found = _strong_wolfe(at, start_of_line, length, least)
+        if found.gradient is not place.gradient:
+            # What is known of the best place is not asked for again.
+            vector_to_parameters(start + _times(direction, found.length), self.params)
+            place.loss, place.gradient = found.loss, found.gradient
+        return found.length
 
     def _gradient(self) -> Tensor:
         """All gradients as one vector; zeros for a parameter that has none."""
@@ -262,41 +274,41 @@ def _strong_wolfe(at: Callable[[float], Point], start: Point, length: float, lea
     """A length whose loss lies below the line of slope 1e-4 and whose slope is at most 0.9 of that
     at the start; or the best of those that were tried.
     """
-    _, loss, slope = start
+    loss, slope = start.loss, start.slope
     last, tried = start, 0
 
     def is_low(point: Point) -> bool:
-        return math.isfinite(point[1]) and point[1] <= loss + 1e-4 * point[0] * slope
+        return math.isfinite(point.loss) and point.loss <= loss + 1e-4 * point.length * slope
 
     def is_flat(point: Point) -> bool:
-        return abs(point[2]) <= -0.9 * slope
+        return abs(point.slope) <= -0.9 * slope
 
     while True:
         now = at(length)
         tried += 1
-        if not is_low(now) or (tried > 1 and now[1] >= last[1]):
+        if not is_low(now) or (tried > 1 and now.loss >= last.loss):
             low, high = last, now
             break
         if is_flat(now) or tried == _MOST_TRIALS:
             return now
-        if now[2] >= 0:
+        if now.slope >= 0:
             low, high = now, last
             break
         # Still downhill: further, by what a cubic through both says, within limits.
-        nearest = length + 0.01 * (length - last[0])
+        nearest = length + 0.01 * (length - last.length)
         length = _cubic(last, now, nearest, length * 10)
         last = now
-    while tried < _MOST_TRIALS and abs(high[0] - low[0]) > least:
-        ends = sorted((low[0], high[0]))
+    while tried < _MOST_TRIALS and abs(high.length - low.length) > least:
+        ends = sorted((low.length, high.length))
         margin = 0.1 * (ends[1] - ends[0])
         now = at(_cubic(low, high, ends[0] + margin, ends[1] - margin))
         tried += 1
-        if not is_low(now) or now[1] >= low[1]:
+        if not is_low(now) or now.loss >= low.loss:
             high = now
             continue
         if is_flat(now):
             return now
-        if now[2] * (high[0] - low[0]) >= 0:
+        if now.slope * (high.length - low.length) >= 0:
             high = low
         low = now
     return low
@@ -306,7 +318,7 @@ def _cubic(one: Point, two: Point, least: float, most: float) -> float:
     """Where the cubic through two points with their slopes is lowest, within limits; the middle
     where there is none.
     """
-    (x1, f1, g1), (x2, f2, g2) = sorted((one, two))
+    (x1, f1, g1, _), (x2, f2, g2, _) = sorted((one, two), key=lambda point: point.length)
     middle = (least + most) / 2
     if not all(map(math.isfinite, (f1, f2, g1, g2))) or x1 == x2:
         return middle

@@ -50,14 +50,24 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return cosine(base, self.eta_min, share)
 
 
+def _refuse_momentum(name: str, cycle_momentum: bool) -> None:
+    """Raise ConfigError where momentum shall move, too: it is a number in the kernels."""
+    if cycle_momentum:
+        raise ConfigError(
+            f"{name}: momentum cannot be cycled", fix="cycle_momentum=False", line=here()
+        )
+
+
 class OneCycleLR(LRScheduler):
     """Up from max_lr / div_factor to max_lr in the share pct_start of the steps, then down to
     max_lr / div_factor / final_div_factor (Smith and Topin, 2019). With `three_phase` the way down
     first takes as long as the way up, back to the first rate.
 
-    Momentum stays as it is: PyTorch's `cycle_momentum=False`.
+    The steps are `total_steps`, or `epochs` times `steps_per_epoch`. Momentum stays as it is:
+    PyTorch's `cycle_momentum=False`.
 
-    Raises ConfigError for another anneal_strategy than "cos" and "linear".
+    Raises ConfigError for another anneal_strategy than "cos" and "linear", for `cycle_momentum`,
+    and if it is not said how many steps there are.
 
     >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> scheduler = nn.schedulers.OneCycleLR(optimizer, max_lr=1.0, total_steps=4)
@@ -70,13 +80,26 @@ class OneCycleLR(LRScheduler):
         self,
         optimizer: Optimizer,
         max_lr: float | Sequence[float],
-        total_steps: int,
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
         pct_start: float = 0.3,
         anneal_strategy: str = "cos",
+        cycle_momentum: bool = False,
+        *,
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
         three_phase: bool = False,
     ):
+        _refuse_momentum("OneCycleLR", cycle_momentum)
+        if total_steps is None:
+            if epochs is None or steps_per_epoch is None:
+                raise ConfigError(
+                    "OneCycleLR: how many steps there are is not known",
+                    fix="pass total_steps, or epochs and steps_per_epoch",
+                    line=here(),
+                )
+            total_steps = epochs * steps_per_epoch
         at_least_one("OneCycleLR", total_steps=total_steps)
         if anneal_strategy not in ("cos", "linear"):
             raise ConfigError(
@@ -147,7 +170,10 @@ class CyclicLR(LRScheduler):
         step_size_down: int | None = None,
         mode: str = "triangular",
         gamma: float = 1.0,
+        *,
+        cycle_momentum: bool = False,
     ):
+        _refuse_momentum("CyclicLR", cycle_momentum)
         if mode not in ("triangular", "triangular2", "exp_range"):
             raise ConfigError(
                 f"CyclicLR: unknown mode {mode!r}",
