@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import struct
-from enum import Enum
 from typing import Any, Final
 
 from tilegrad.base.float8 import FORMATS
+from tilegrad.base.members import Members
 
 __all__ = [
     "DType", "Place", "Pointer", "as_const", "can_lossless_cast", "dtypes", "least_upper_dtype",
@@ -20,7 +20,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Place(Enum):
+class Place(Members):
     """Where memory lives: `GLOBAL` outlives a kernel, `SHARED` is per block, `SCRATCH` and
     `REGISTER` per thread.
     """
@@ -29,9 +29,6 @@ class Place(Enum):
     SHARED = "shared"
     SCRATCH = "scratch"
     REGISTER = "register"
-
-    def __repr__(self) -> str:
-        return f"Place.{self.name}"
 
 
 class DType:

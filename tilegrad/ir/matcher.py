@@ -250,9 +250,10 @@ class PatternMatcher:
                 writer = _Writer(rule, number)
                 body = writer.write()
                 scope |= writer.values
-                for op in rule.left.op or tuple(Ops):
+                for op in rule.left.op or Ops:
                     bodies.setdefault(op.serial, []).extend(body)
-            names = {serial: f"step{serial}" for serial in bodies}
+            # In the order of the ops, as what is kept on disk goes by the source.
+            names = {serial: f"step{serial}" for serial in sorted(bodies)}
             _define({names[serial]: body for serial, body in bodies.items()}, scope, self.name)
             found: list[Step | None] = [None] * (1 + max(op.serial for op in Ops))
             for serial, name in names.items():

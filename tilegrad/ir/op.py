@@ -12,8 +12,10 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum, Flag, auto
+from enum import Flag, auto
 from typing import Any
+
+from tilegrad.base.members import Members
 
 __all__ = ["Axis", "Definition", "Ops", "Stage"]
 
@@ -32,7 +34,7 @@ class Stage(Flag):
         return str(self.name)
 
 
-class Axis(Enum):
+class Axis(Members):
     """What runs a range. `LOOP` is a plain loop over outputs, `REDUCE` one that folds; the others
     shape a kernel.
     """
@@ -46,9 +48,6 @@ class Axis(Enum):
     UPCAST = "upcast"
     UNROLL = "unroll"
     STAGE = "stage"
-
-    def __repr__(self) -> str:
-        return f"Axis.{self.name}"
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,7 @@ def _maximum(x: Any, y: Any) -> Any:
     return x if x > y else y
 
 
-class Ops(Enum):
+class Ops(Members):
     """The ops by name; see `docs/ops.md` for the generated page."""
 
     # leaves
@@ -435,20 +434,6 @@ class Ops(Enum):
         self.is_movement = False
         self.commutes = definition.commutes
         self.is_boolean = definition.boolean
-
-    def __repr__(self) -> str:
-        return f"Ops.{self.name}"
-
-    __str__ = __repr__
-
-    def __format__(self, spec: str) -> str:
-        return f"{self!r}"
-
-    def __hash__(self) -> int:
-        return self.serial
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return getattr, (Ops, self.name)
 
     def __lt__(self, other: Ops) -> bool:
         return self.serial < other.serial

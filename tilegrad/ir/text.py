@@ -12,7 +12,6 @@ import ast
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import Enum
 from typing import Any
 
 from tilegrad.base.dtype import DType, Place, dtypes
@@ -251,7 +250,7 @@ _TABLE: dict[str, Any] = {
 
 def register(name: str, constructor: Callable[..., Any]) -> None:
     """Let `parse` read `name(...)` by calling `constructor`; `name.MEMBER` of an enum."""
-    if isinstance(constructor, type) and issubclass(constructor, Enum):
+    if hasattr(constructor, "__members__"):
         _TABLE[name] = _Members(constructor.__members__)
     else:
         _TABLE[name] = _Constructor(constructor)

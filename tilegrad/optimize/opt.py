@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
+from tilegrad.base.members import Members
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.text import register
 from tilegrad.ir.uop import UOp
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-class OptOps(Enum):
+class OptOps(Members):
     """The moves. Each is one checked rewrite in `optimize.opts` or a file beside it."""
 
     UPCAST = "upcast"
@@ -36,9 +36,6 @@ class OptOps(Enum):
     THREAD = "thread"
     TILE = "tile"
     STAGE = "stage"
-
-    def __repr__(self) -> str:
-        return f"OptOps.{self.name}"
 
 
 @dataclass(frozen=True)
