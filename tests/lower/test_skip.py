@@ -15,7 +15,9 @@ from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
+from tilegrad.lower.expand import write_out
 from tilegrad.lower.skip import skip_turns
+from tilegrad.lower.skip_products import skip_products
 from tilegrad.target import Target, cuda_target
 
 TARGET = Device["CPU"].target
@@ -70,6 +72,17 @@ def test_turns_are_those_that_count(shape: tuple[int, int, int, int], is_staged:
         kernel = Kernel(ast, replace(TARGET, has_mask=False)).apply_opts([Opt(OptOps.STAGE, -1, 1)])
         ast = kernel.ast
     assert turns(skip_turns(ast, TARGET)) == needed(*shape)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_products_are_those_that_count(shape: tuple[int, int, int, int]) -> None:
+    """Of a window that is written out at all of its places."""
+    ast = window(*shape)
+    kernel = Kernel(ast, TARGET).apply_opts([Opt(OptOps.UPCAST, 0, 0), Opt(OptOps.UNROLL, 0, 0)])
+    ast = skip_products(write_out(kernel.ast), TARGET)
+    found = [node for node in ast.toposort() if node.op is Ops.STORE]
+    products = [sum(part.op is Ops.MUL for part in store.src[2].src) for store in found]
+    assert products == needed(*shape)
 
 
 def test_no_gate_is_left_where_none_is_closed() -> None:

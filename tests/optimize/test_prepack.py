@@ -59,7 +59,7 @@ def test_packed_beforehand(m: int, k: int, n: int, is_turned: bool) -> None:
 
 
 def test_a_convolution_takes_packed_weights_and_packs_its_windows() -> None:
-    x = SEED.standard_normal((2, 16, 9, 9), np.float32)
+    x = SEED.standard_normal((2, 16, 16, 16), np.float32)
     w = SEED.standard_normal((64, 16, 3, 3), np.float32)
     ast = kernel_of(Tensor(x).realize().conv2d(Tensor(w).realize(), padding=1))
     shaped = apply_opts(ast, heuristic(ast, WIDE, {2}), WIDE)
@@ -76,7 +76,7 @@ def test_a_convolution_takes_packed_weights_and_packs_its_windows() -> None:
     kernels = [
         _compiled(each, BACKEND, kernel_key(each, BACKEND), (0, 0)) for each in (packing[2], main)
     ]
-    copy, result = np.zeros(w.size, np.float32), np.zeros((2, 64, 9, 9), np.float32)
+    copy, result = np.zeros(w.size, np.float32), np.zeros((2, 64, 16, 16), np.float32)
     launch(kernels[0], copy, w)
     launch(kernels[1], result, x, copy)
     np.testing.assert_allclose(result, correlate(x, w, 1), rtol=1e-4, atol=1e-3)

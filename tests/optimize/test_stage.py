@@ -135,7 +135,7 @@ def test_matrices_have_no_windows() -> None:
 
 
 def test_the_heuristic_leaves_no_gate_where_the_work_is() -> None:
-    x, w = Tensor.empty(4, 32, 28, 28).realize(), Tensor.empty(64, 32, 3, 3).realize()
+    x, w = Tensor.empty(4, 32, 32, 32).realize(), Tensor.empty(64, 32, 3, 3).realize()
     ast = kernel_of(x.conv2d(w, padding=1))
     target = Device["CPU"].target
     opts = heuristic(ast, target)
@@ -147,14 +147,32 @@ def test_the_heuristic_leaves_no_gate_where_the_work_is() -> None:
 
 
 def test_seven_neighbours_are_better_rows_than_eight_pictures() -> None:
-    """They share lines and windows; and the weights of a block of channels are packed as a whole,
-    where most of the second cache holds them.
+    """They share lines and windows, of which none is copied; and the weights of a block of channels
+    are packed as a whole, where most of the second cache holds them.
     """
     x, w = Tensor.empty(8, 512, 7, 7).realize(), Tensor.empty(512, 512, 3, 3).realize()
     opts = heuristic(kernel_of(x.conv2d(w, padding=1)), WIDE)
     assert [opt.arg for opt in opts if opt.op is UPCAST] == [32, 7]
-    assert [opt.arg for opt in opts if opt.op is STAGE] == [2, 1]
+    assert [opt.arg for opt in opts if opt.op is STAGE] == [2]
     assert not any(opt.op is TILE for opt in opts)
+
+
+@pytest.mark.parametrize(
+    ("side", "stride", "tile", "staged"),
+    [
+        (9, 1, [32, 9], [2]), (13, 1, [16, 13], [2]), (28, 2, [16, 14], [2]),
+        (56, 1, [16, 14], [2]), (16, 1, [32, 8], [2, 1]),
+    ],
+)  # fmt: skip
+def test_short_windows_are_written_out(
+    side: int, stride: int, tile: list[int], staged: list[int]
+) -> None:
+    """Beside rows that are the whole axis, or a large part of it, without a copy."""
+    x, w = Tensor.empty(8, 64, side, side).realize(), Tensor.empty(64, 64, 3, 3).realize()
+    opts = heuristic(kernel_of(x.conv2d(w, padding=1, stride=stride)), WIDE)
+    assert [opt.arg for opt in opts if opt.op is UPCAST] == tile
+    assert [opt.arg for opt in opts if opt.op is STAGE] == staged
+    assert opts[-2:-1] == [Opt(UNROLL, 2, 0)], "after copies, before chunks"
 
 
 def test_few_steps_make_results_that_are_neighbours() -> None:

@@ -23,6 +23,7 @@ from tilegrad.lower.linearize import linearize
 from tilegrad.lower.peel import peel
 from tilegrad.lower.reduce import place_accumulators
 from tilegrad.lower.skip import skip_turns
+from tilegrad.lower.skip_products import skip_products
 from tilegrad.lower.transpose import turn_tiles
 from tilegrad.lower.turn_loads import turn_loads
 from tilegrad.target import Target
@@ -44,6 +45,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     # Before anything asks what an extent is: from here on, those of the launch are numbers.
     ("lower.launch", lambda ast, target: fix_launch(ast)),
     ("lower.expand", lambda ast, target: write_out(ast)),
+    # While a fold holds its values side by side.
+    ("lower.skip_products", skip_products),
     # After expand: before it, the rows of a tile are one vector.
     ("lower.transpose", turn_tiles),
     ("lower.turn_loads", turn_loads),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
@@ -22,6 +23,7 @@ from tilegrad.optimize.opt import OptOps, loop_order
 from tilegrad.optimize.overlap import dimensions
 from tilegrad.optimize.reuse import Reuse
 from tilegrad.optimize.shaper import Shaper
+from tilegrad.optimize.taps import find_beside, find_taps
 
 __all__ = ["Tiler"]
 
@@ -51,6 +53,10 @@ class Tiler(Shaper):
             # A vector for each of two threads, as any other loop would pack the lanes again.
             step = width
         is_large = self.work() >= WORTH_STAGING
+        taps = find_taps(self.ast, reuse) if is_large else None
+        beside = taps and find_beside(self.ast, reuse, taps, max(step // width, 1), self.target)
+        if beside:
+            step, reuse = min(step, beside.vectors * width), replace(reuse, windows=None)
         is_strided = self.is_strided(reuse)
         is_far = is_strided or not self.is_near(reuse, fold, step)
         # What the rows move stays at hand while each group of lanes passes over it.
@@ -63,7 +69,10 @@ class Tiler(Shaper):
         if not self.write_out(reuse.lanes, step, overlaps=not is_copied):
             return
         vectors = max(step // width, 1)
-        written = self.write_rows(reuse.rows, vectors, overlaps=not is_copied)
+        if beside and self.move(OptOps.UPCAST, reuse.rows[0], beside.rows):
+            written = beside.rows
+        else:
+            written = self.write_rows(reuse.rows, vectors, overlaps=not is_copied)
         least = self.least_uses(reuse, is_strided=is_strided)
         if written * vectors < _BUSY:
             is_packed = is_copied and is_far and self.reused(reuse) >= least
@@ -79,6 +88,9 @@ class Tiler(Shaper):
             self.pack(reuse.stages, panel, least, is_whole=not is_again)
         if reuse.windows is not None and is_large:
             self.stage_window(reuse.windows, is_whole=len(reuse.rows) > 1)
+        if taps and (beside or taps.has_room(vectors, written, self.target)):
+            # After copies, whose lanes it would part.
+            self.move(OptOps.UNROLL, taps.loop, 0)
 
     def write_short_folds(self) -> None:
         """Write out folds of few steps beside the tile's, such as the window of a pooling: their
