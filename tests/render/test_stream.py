@@ -13,7 +13,7 @@ from tilegrad.base.dtype import Place, dtypes
 from tilegrad.engine.stages import to_program
 from tilegrad.ir import Axis, Ops, UOp
 from tilegrad.render.llvm import LLVMRenderer
-from tilegrad.render.stream import ahead, streamed
+from tilegrad.render.stream import ahead, read_once, streamed
 
 SIZE = 1 << 12
 
@@ -111,3 +111,36 @@ def test_a_sum_over_short_runs_asks_for_the_next(length: int, apart: int, asks: 
     uops = [given, outer, inner, *load.src[1].src, load.src[1], load]
     uops += [UOp(Ops.END, dtypes.void, (loop,)) for loop in (inner, outer)]
     assert ahead(uops, 8 * count * apart) == ({load: apart} if asks else {})
+
+
+def test_a_long_run_is_asked_for_once() -> None:
+    """Not what fits into the caches, what is read again, short runs, nor where a loop stores."""
+
+    def found(
+        length: int = 1 << 12, turns: int = 1, cache_bytes: int = 1 << 12, **more: bool
+    ) -> Any:
+        given = UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(length * 16), (), 0)
+        around, loop = UOp.range(turns, 0), UOp.range(length, 1, Axis.REDUCE)
+        load = given.load(loop * 16, dtype=dtypes.float32.vec(16))
+        made = [given, *[around] * (turns > 1), loop, load.src[1], load]
+        if more.get("stores"):
+            made.append(given.store(load.src[1], load))
+        if more.get("again"):
+            made.append(given.load(load.src[1] + 1, dtype=dtypes.float32.vec(16)))
+        ends = [UOp(Ops.END, dtypes.void, (each,)) for each in (loop, *[around] * (turns > 1))]
+        asked = read_once([*made, *ends], cache_bytes)
+        return {node is load: step for node, step in asked.items()}
+
+    assert found() == {True: 512}
+    assert not found(cache_bytes=1 << 18)
+    assert not found(turns=2)
+    assert not found(length=1 << 9, cache_bytes=1 << 6)
+    assert not found(stores=True)
+    assert not found(again=True)
+
+
+def test_a_sum_asks_once() -> None:
+    uops = program(Tensor.empty(64, 1 << 15).realize().sum(1))
+    source = LLVMRenderer(vector_bytes(), cache_bytes=1 << 12).render("kernel", uops)
+    assert source.count("i32 0, i32 0, i32 1") >= 1
+    assert "prefetch" not in LLVMRenderer(vector_bytes(), 1 << 30).render("kernel", uops)

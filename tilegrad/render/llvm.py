@@ -14,12 +14,14 @@ from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.llvm_values import Values, constant_of, mangled, memory_type, type_of
-from tilegrad.render.stream import ahead, entry, streamed
+from tilegrad.render.stream import ahead, entry, read_once, streamed
 
 __all__ = ["LLVMRenderer"]
 
 # Bytes of a line of the caches.
 _LINE = 64
+# The nearness that a prefetch asks for: the second cache; the first alone, for one use.
+_NEAR, _ONCE = 2, 0
 
 
 class LLVMRenderer:
@@ -33,7 +35,9 @@ class LLVMRenderer:
     def render(self, name: str, program: list[UOp]) -> str:
         """The IR module with one kernel."""
         stores = streamed(program, self.cache_bytes, self.vector_bytes)
-        early = ahead(program, self.cache_bytes)
+        early = {node: (step, _NEAR) for node, step in ahead(program, self.cache_bytes).items()}
+        for node, step in read_once(program, self.cache_bytes).items():
+            early.setdefault(node, (step, _ONCE))
         if not stores:
             function = _Function(name, program, early=early)
             functions, texts = [function], [function.text("void")]
@@ -58,8 +62,8 @@ class LLVMRenderer:
 class _Function(Values):
     """The function of one program, written instruction by instruction.
 
-    `streamed` stores go around the caches; an `early` load also asks for what lies that many
-    elements ahead.
+    `streamed` stores go around the caches; an `early` load also asks for what lies so many elements
+    ahead, in such a nearness.
     """
 
     def __init__(
@@ -67,7 +71,7 @@ class _Function(Values):
         name: str,
         program: list[UOp],
         streamed: frozenset[UOp] = frozenset(),
-        early: Mapping[UOp, int] | None = None,
+        early: Mapping[UOp, tuple[int, int]] | None = None,
     ):
         super().__init__(name)
         self.program, self.streamed = program, streamed
@@ -281,13 +285,13 @@ class _Function(Values):
         if node not in self.early:
             return
         size = node.dtype.itemsize
-        further, nbytes = self.early[node] * size, size * node.dtype.lanes
+        further, nearness = self.early[node]
         name = "llvm.prefetch.p0"
         self.declared[name] = f"declare void @{name}(ptr, i32, i32, i32)"
-        for offset in range(0, nbytes, _LINE):
-            line = self.make(f"getelementptr i8, ptr {place}, i64 {further + offset}")
-            # For reading, to the second cache, data.
-            self.line(f"call void @{name}(ptr {line}, i32 0, i32 2, i32 1)")
+        for offset in range(0, size * node.dtype.lanes, _LINE):
+            line = self.make(f"getelementptr i8, ptr {place}, i64 {further * size + offset}")
+            # For reading, and of data.
+            self.line(f"call void @{name}(ptr {line}, i32 0, i32 {nearness}, i32 1)")
 
     def store(self, node: UOp) -> None:
         gate = node.src[3] if len(node.src) == 4 else None

@@ -12,17 +12,22 @@ the others. So the second pass asks for the next row, place by place, while it w
 copy of a part of a large operand reads short runs that are far apart, which no processor foresees:
 each turn asks for what later ones will read. So does a sum over such runs (a channel of all images)
 for the next run.
+
+A fold over one long run that no cache holds asks for what follows, to be used once: such lines do
+not push others out of the caches, whose way back costs part of what memory gives. A kernel that
+also stores does not: there each request takes the place of a store.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from tilegrad.base.dtype import Place, Pointer
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["ahead", "entry", "streamed"]
+__all__ = ["ahead", "entry", "read_once", "streamed"]
 
 # A row is asked for early if it is at most this share of the last cache: nearer ones are smaller.
 _ROW = 1 / 64
@@ -33,6 +38,8 @@ _FAR = 1 / 16
 _LEAD, _MOST_LEAD = 4 << 10, 64 << 10
 # A run is asked for as a whole if it is a few lines, and not so long that a processor foresees it.
 _SHORT_RUN, _LONG_RUN = 256, 4 << 10
+# How far a fold over a long run asks, and from how many bytes on a run is long.
+_RUN_LEAD, _ENDLESS_RUN = 2 << 10, 64 << 10
 # Turns further apart than this read lines that crowd each other out of a cache, if many are asked
 # for at once.
 _RUN = 1 << 10
@@ -91,6 +98,48 @@ def ahead(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
             if len(seen) == 2 and seen[1] is loop and step and size <= cache_bytes * _ROW:
                 found[node] = step
     return found
+
+
+def read_once(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
+    """The loads of vectors along a long run in a buffer larger than the last cache, of which
+    nothing is read again, in loops that store nothing; and how many elements ahead they ask.
+    """
+    found: dict[UOp, int] = {}
+    loops: list[UOp] = []
+    body: list[UOp] = []
+    places = {node for node in program if node.op is Ops.SPECIAL}
+    for node in program if cache_bytes else ():
+        if node.op is Ops.RANGE:
+            loops.append(node)
+            body = []
+        elif node.op is not Ops.END:
+            body.append(node)
+        else:
+            if not any(each.op is Ops.STORE for each in body):
+                loads = [each for each in body if _is_large(each, cache_bytes)]
+                found |= {load: _RUN_LEAD // load.dtype.itemsize for load in loads
+                          if _is_endless(load, loads, loops, places)}  # fmt: skip
+            loops.pop()
+            body = []
+    readers = Counter(node.src[0] for node in program if node.op is Ops.LOAD)
+    readers.subtract(node.src[0] for node in found)
+    return {load: lead for load, lead in found.items() if not readers[load.src[0]]}
+
+
+def _is_endless(load: UOp, loads: Sequence[UOp], loops: Sequence[UOp], places: set[UOp]) -> bool:
+    """Whether the last of `loops` reads memory without a gap and for long where `load` does, and no
+    other part of the launch reads there.
+    """
+    pointer, index = load.src
+    step, extent = _coefficient(index, loops[-1]), loops[-1].src[0]
+    width = sum(each.dtype.lanes for each in loads if each.src[0] is pointer)
+    return (
+        step == width
+        and extent.op is Ops.CONST
+        and step * extent.arg * load.dtype.itemsize >= _ENDLESS_RUN
+        and all(loop in index.ranges for loop in loops)
+        and places <= set(index.toposort())
+    )
 
 
 def _ahead_of_copies(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
