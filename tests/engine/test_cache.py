@@ -16,7 +16,7 @@ import pytest
 from tilegrad import Context, Device, Tensor
 from tilegrad.base import cache
 from tilegrad.base.trace import counters
-from tilegrad.engine import pipeline, plans, run
+from tilegrad.engine import forms, pipeline, plans, run
 
 # Two kernels, a copy and a read, with values that no other test computes.
 PROGRAM = """
@@ -70,6 +70,7 @@ def compute(device: str = "CPU", scale: float = 1.0) -> tuple[list[float], tuple
     """A value, as a process computes it that knows only the disk; and what it cost: rewrites,
     schedules, renders, compiles.
     """
+    forms._kept.clear()
     plans._plans.clear()
     pipeline._kernels.clear()
     pipeline._binaries.clear()

@@ -11,7 +11,7 @@ import pytest
 from tests.schedule.plans import plan
 from tilegrad import Context, Device, Tensor
 from tilegrad.base.trace import counters, recording
-from tilegrad.engine import pipeline, plans, workers
+from tilegrad.engine import forms, pipeline, plans, workers
 from tilegrad.engine.pipeline import Job, Made, kernel_key, make_kernel
 from tilegrad.engine.worker import answer
 from tilegrad.engine.workers import Helpers, count_of_helpers, rows_of
@@ -131,6 +131,7 @@ def test_a_schedule_has_the_same_kernels_with_helpers(
     found = []
     for count in (0, 1):
         monkeypatch.setattr(workers, "count_of_helpers", lambda count=count: count)
+        monkeypatch.setattr(forms, "_kept", {})
         monkeypatch.setattr(plans, "_plans", {})
         for table in ("_kernels", "_binaries", "_named"):
             monkeypatch.setattr(pipeline, table, {})

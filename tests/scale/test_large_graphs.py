@@ -19,7 +19,7 @@ import pytest
 
 from tilegrad import Context, GlobalCounters, Tensor
 from tilegrad.base.trace import counters
-from tilegrad.engine import memory, pipeline, plans, run
+from tilegrad.engine import forms, memory, pipeline, plans, run
 from tilegrad.ir import uop
 
 Graph = Callable[[Tensor, int], Tensor]
@@ -101,6 +101,7 @@ def cold(tmp_path: Path) -> Iterator[Callable[[], None]]:
     contexts: list[Context] = []
 
     def forget() -> None:
+        forms._kept.clear()
         plans._plans.clear()
         pipeline._kernels.clear()
         pipeline._binaries.clear()

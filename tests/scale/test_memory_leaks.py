@@ -11,7 +11,7 @@ import pytest
 
 from tilegrad import GlobalCounters, Tensor, Variable, jit, nn
 from tilegrad.base.errors import ShapeError
-from tilegrad.engine import memory, pipeline, plans
+from tilegrad.engine import forms, memory, pipeline, plans
 from tilegrad.ir import uop
 from tilegrad.tensor.core import live
 
@@ -25,6 +25,7 @@ def held() -> dict[str, int]:
         "tensors": len(list(live())),
         "buffers": len(memory.buffers()),
         "bytes": GlobalCounters.mem_used,
+        "forms": len(forms._kept),
         "plans": len(plans._plans),
         "kernels": len(pipeline._kernels),
     }

@@ -8,7 +8,6 @@ ever), and what can no longer be computed, as memory below was overwritten.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Collection, Iterable
 
 from tilegrad.engine.memory import is_overwritten
@@ -22,35 +21,31 @@ _WRITTEN = (Ops.ASSIGN, Ops.AFTER)
 
 
 class Known:
-    """A weak mapping from a node to [movement of] the BUFFER that holds its value."""
-
-    def __init__(self) -> None:
-        self._values: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
+    """A mapping from a node to [movement of] the BUFFER that holds its value, which the node itself
+    keeps (`UOp.stored`): it lasts as long as the node.
+    """
 
     def get(self, node: UOp) -> UOp | None:
         """The memory of `node`, if it was computed."""
+        found = node.stored
+        if found is None:
+            return None
         record = current_recording()
         if record is None or record.known is None:
-            return _unless_written(node, self._values.get(node))
-        found = _unless_written(node, record.known.get(node))
-        if found is None:
-            found = _unless_written(node, self._values.get(node))
-            if found is not None and not (
-                node.op in _WRITTEN or _is_upload(node) or self._is_past(node)
-            ):
-                return None
+            return _unless_written(node, found)
+        own = _unless_written(node, record.known.get(node))
+        if own is not None:
+            return own
+        found = _unless_written(node, found)
+        if found is not None and not (
+            node.op in _WRITTEN or _is_upload(node) or self._is_past(node)
+        ):
+            return None
         return found
 
     def _is_past(self, node: UOp) -> bool:
-        below = toposort([node], stop=lambda other: other is not node and other in self._values)
+        below = toposort([node], stop=lambda other: other is not node and other.stored is not None)
         return any(leaf.op is Ops.BUFFER and is_overwritten(leaf) for leaf in below)
-
-    def forget(self, node: UOp) -> None:
-        """Take the value of `node` as not computed."""
-        record = current_recording()
-        if record is not None and record.known is not None:
-            record.known.pop(node, None)
-        self._values.pop(node, None)
 
     def __contains__(self, node: UOp) -> bool:
         return self.get(node) is not None
@@ -65,7 +60,7 @@ class Known:
         record = current_recording()
         if record is not None and record.known is not None:
             record.known[node] = value
-        self._values[node] = value
+        node.stored = value
 
 
 def _unless_written(node: UOp, found: UOp | None) -> UOp | None:

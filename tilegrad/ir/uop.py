@@ -54,7 +54,7 @@ class UOp:
 
     __slots__ = (
         "__weakref__", "_below", "_bounds", "_digest", "_divisor", "_is_constant", "_ranges",
-        "_shape", "arg", "dtype", "op", "origin", "simple", "src",
+        "_shape", "arg", "dtype", "op", "origin", "simple", "src", "stored",
     )  # fmt: skip
     op: Ops
     dtype: DType
@@ -63,6 +63,8 @@ class UOp:
     origin: tuple[Any, ...]
     # What the rules of `ir.rules.simplify` make of this node: True for itself, None if not known.
     simple: UOp | Literal[True] | None
+    # [Movement of] the BUFFER that holds the value, once it was computed (`engine.known`).
+    stored: UOp | None
     # All nodes that a kernel's root needs, sources first.
     _below: tuple[UOp, ...]
     _shape: tuple[Any, ...]
@@ -95,6 +97,7 @@ class UOp:
             node.arg = arg
             node.origin = ()
             node.simple = None
+            node.stored = None
             reference = _Reference(node, _drop)
             reference.key = key
             _table[key] = reference

@@ -1,0 +1,297 @@
+"""What is decided of a run by the form of its graph: decided once, and then looked up.
+
+A `Form` says by numbers what a run does: which plan it is, what the plan reads, what it writes to,
+and which nodes have their value when it is through. It holds no memory and no graph, so that one
+form serves every request of its kind.
+
+Here a graph becomes what is planned:
+
+* What was computed before is replaced by its memory.
+* A view of memory that is about to change is copied, and so is the value of an assignment that
+  another one overwrites in the same run.
+* Values that cost a step of their own (copies, assignments, parts of loops) are results too, so
+  that they are remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tilegrad.base.config import Config, config
+from tilegrad.base.origin import Entry
+from tilegrad.device.backend import Backend
+from tilegrad.device.registry import Device
+from tilegrad.engine.plans import Graph, Plan, Step, normalise, plan_for
+from tilegrad.engine.request import Request
+from tilegrad.engine.windows import opened
+from tilegrad.ir.copies import direct_copies
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.windows import place_name
+
+__all__ = ["Form", "Value", "form_of"]
+
+_REMEMBERED = (Ops.COPY, Ops.ASSIGN, Ops.PART)
+_MOST, _MOST_PLACES = 4096, 256
+
+Moves = tuple[tuple[Ops, Any], ...]
+
+
+class Value(NamedTuple):
+    """Where a value is: [movement of] result number `source` of the plan, or if it `is_written` of
+    the memory of node number `source`, as it is after the run.
+    """
+
+    source: int
+    is_written: bool
+    moves: Moves
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a run does, in numbers of a `Request`.
+
+    Attributes:
+        inputs: the memory that the plan takes.
+        draws, windows: the random draws, and the windows with the axis of each, whose numbers are
+            variables of the launches.
+        targets: the memory that is overwritten.
+        order: the nodes of the plan's graph, None for those made for the plan.
+        values: where values are after the run.
+        known: the nodes whose values these are, each with its place in `values`.
+        roots: the place in `values` of what each root is, None for memory itself.
+        unkept: the roots of which nothing is remembered: the value of a graph of constants is not
+            one device's.
+    """
+
+    plan: Plan
+    backends: tuple[tuple[str, Backend], ...]
+    inputs: tuple[int, ...]
+    draws: tuple[int, ...]
+    windows: tuple[tuple[int, int], ...]
+    targets: tuple[int, ...]
+    order: tuple[int | None, ...]
+    values: tuple[Value, ...]
+    known: tuple[tuple[int, int], ...]
+    roots: tuple[int | None, ...]
+    unkept: frozenset[int]
+
+    def origin_of(self, request: Request, step: Step) -> tuple[Entry, ...]:
+        """The user's calls behind a step: those of this request, whoever made the plan."""
+        known = [self.order[place] for place in step.nodes if place < len(self.order)]
+        nodes = [request.nodes[number] for number in known if number is not None]
+        return tuple(dict.fromkeys(entry for node in nodes for entry in node.origin))
+
+    def graph_of(self, request: Request) -> list[UOp]:
+        """The nodes that the steps of the plan name, if it calls Python functions among them."""
+        if not any(step.is_custom for step in self.plan.steps):
+            return []
+        return [request.nodes[number or 0] for number in self.order]
+
+    def draws_and_places(self, request: Request) -> Iterator[tuple[str, int]]:
+        """The values of the variables that the run itself brings: places of windows, and seed and
+        offset of each draw.
+        """
+        for place, (number, axis) in enumerate(self.windows):
+            yield place_name(place), request.nodes[number].arg[axis][0]
+        for place, number in enumerate(self.draws):
+            arg = request.nodes[number].arg
+            yield f"seed{place}_low", arg.seed & 0xFFFFFFFF
+            yield f"seed{place}_high", (arg.seed >> 32) & 0xFFFFFFFF
+            yield f"offset{place}", arg.offset
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the devices are still those that the plan was made for."""
+        return all(Device[name] is backend for name, backend in self.backends)
+
+
+class _Forms:
+    """The forms of graphs that differ in the places of windows only: `moving` are the windows whose
+    places are variables, the others' are part of the key.
+    """
+
+    __slots__ = ("by_places", "moving")
+
+    def __init__(self) -> None:
+        self.moving: frozenset[int] = frozenset()
+        self.by_places: dict[tuple[tuple[int, ...], ...], Form] = {}
+
+    def key(self, request: Request) -> tuple[tuple[int, ...], ...]:
+        """Where the windows that do not move begin."""
+        fixed = [number for number in request.windows if number not in self.moving]
+        return tuple([tuple([start for start, _ in request.nodes[n].arg]) for n in fixed])
+
+
+# By the switches, the default device, and what the requests share.
+_kept: dict[tuple[Config, str, tuple[Any, ...], tuple[int, ...]], _Forms] = {}
+
+
+def form_of(request: Request, keep: Sequence[int]) -> Form:
+    """The form of `request`; of what its plan stores anyway, the nodes with the numbers `keep` are
+    kept if that is a way to compute them.
+    """
+    key = config.current(), Device.DEFAULT, request.form(), tuple(keep)
+    forms = _kept.get(key)
+    if forms is None:
+        if len(_kept) >= _MOST:
+            del _kept[next(iter(_kept))]
+        forms = _kept[key] = _Forms()
+    found = forms.by_places.get(forms.key(request))
+    if found is None or not found.is_current:
+        found, moving = _make(request, keep)
+        if moving != forms.moving or len(forms.by_places) >= _MOST_PLACES:
+            forms.moving = moving
+            forms.by_places.clear()
+        forms.by_places[forms.key(request)] = found
+    return found
+
+
+def _make(request: Request, keep: Sequence[int]) -> tuple[Form, frozenset[int]]:
+    """The form of `request`, and which of its windows have variables for their places."""
+    now = _with_memory(request)
+    sources = [now[number] for number in request.roots]
+    below = toposort(sources)
+    overwritten = {now[request.version_of(assign)] for assign in request.assigns}
+    requested = [_request(node, overwritten) for node in sources]
+    parts = [node for node in now if node.op is Ops.PART]
+    sink = UOp.sink(*dict.fromkeys([*requested, *_remembered(requested, parts)]))
+    graph = opened(normalise(sink))
+    place_of = {node: place for place, node in enumerate(graph.nodes)}
+    plan = plan_for(graph, sorted({place_of[now[n]] for n in keep if now[n] in place_of}))
+    results = [*sink.src, *[graph.nodes[place] for place in plan.kept]]
+    number_of: dict[UOp, int] = {}
+    for number, node in enumerate(now):
+        number_of.setdefault(node, number)
+    values = _values(results, below, overwritten, number_of)
+    for node, asked in zip(sources, requested, strict=True):
+        if node not in values and node.op is not Ops.BUFFER:
+            values[node] = values[asked]
+    has_device = {node: _has_device(node) for node in values}
+    at = {value: place for place, value in enumerate(dict.fromkeys(values.values()))}
+    form = Form(
+        plan=plan,
+        backends=_backends(graph, plan),
+        inputs=tuple([number_of[leaf] for leaf in graph.leaves]),
+        draws=tuple([number_of[draw] for draw in graph.draws]),
+        windows=tuple([(number_of[graph.nodes[w.position]], w.axis) for w in graph.windows]),
+        targets=tuple(dict.fromkeys(request.target_of(assign) for assign in request.assigns)),
+        order=tuple([number_of.get(node) for node in graph.nodes]),
+        values=tuple(at),
+        known=tuple(
+            [(n, at[values[node]]) for n, node in enumerate(now) if has_device.get(node, False)]
+        ),
+        roots=tuple([at[values[node]] if node in values else None for node in sources]),
+        unkept=frozenset(
+            place for place, node in enumerate(sources) if not has_device.get(node, True)
+        ),
+    )
+    moving = {number for number, _ in form.windows}
+    return form, frozenset(moving)
+
+
+def _with_memory(request: Request) -> list[UOp]:
+    """The nodes of `request`, over the memory of what was computed before."""
+    now: list[UOp] = []
+    for node, sources in zip(request.nodes, request.sources, strict=True):
+        src = tuple([now[source] for source in sources])
+        if src == node.src:
+            now.append(node)
+            continue
+        made = UOp(node.op, node.dtype, src, node.arg)
+        if node.origin and not made.origin:
+            made.origin = node.origin
+        now.append(made)
+    return now
+
+
+def _request(node: UOp, overwritten: Collection[UOp]) -> UOp:
+    """What to compute for a root. A view of memory that is about to change must be copied;
+    everything else is computed anyway.
+    """
+    if node in overwritten or _base_of(node).op is Ops.BUFFER:
+        return UOp(Ops.CONTIGUOUS, node.dtype, (node,))
+    return node.src[1] if node.op is Ops.AFTER else node
+
+
+def _remembered(requested: Sequence[UOp], parts: Sequence[UOp]) -> list[UOp]:
+    """What is a result beside the `requested`; `parts` of loops are what somebody holds."""
+    below = toposort([*requested, *parts])
+    # A copy that lands in memory which may be written to again is not remembered.
+    unkept = {*requested, *direct_copies([*below, UOp.sink(*requested)]).values()}
+    return [node for node in below if node.op in _REMEMBERED and node not in unkept]
+
+
+def _values(
+    results: Sequence[UOp],
+    below: Collection[UOp],
+    overwritten: Collection[UOp],
+    number_of: dict[UOp, int],
+) -> dict[UOp, Value]:
+    """Where the values of the `results`, and of what memory is once it was written to, are after
+    the run.
+    """
+    values: dict[UOp, Value] = {}
+    for number, node in enumerate(results):
+        if node.op is not Ops.ASSIGN:
+            values[node] = Value(number, False, _shaping(node))
+    places = {node: node.src[0] for node in results if node.op is Ops.ASSIGN}
+    places |= {node: node for node in below if node.op is Ops.AFTER}
+    for node, place in places.items():
+        # What is overwritten in the same run is nowhere any more, unless it was copied.
+        if node not in overwritten:
+            target, moves = _on_memory(place)
+            values[node] = Value(number_of[target], True, moves)
+    return values
+
+
+def _on_memory(place: UOp) -> tuple[UOp, Moves]:
+    """The BUFFER that `place` views once it was written to, and the movement above it."""
+    moves: list[tuple[Ops, Any]] = []
+    while place.op is not Ops.BUFFER:
+        if place.op.is_movement:
+            moves.append((place.op, place.arg))
+        place = place.src[0]
+    return place, tuple(reversed(moves))
+
+
+def _shaping(node: UOp) -> Moves:
+    """From flat memory to the shape of `node`; memory has the largest sizes of a symbolic shape."""
+    shape = node.shape
+    largest = tuple(size.vmax if isinstance(size, UOp) else size for size in shape)
+    moves: list[tuple[Ops, Any]] = [] if len(largest) == 1 else [(Ops.RESHAPE, largest)]
+    if largest != shape:
+        moves.append((Ops.SHRINK, tuple((0, size) for size in shape)))
+    return tuple(moves)
+
+
+def _backends(graph: Graph, plan: Plan) -> tuple[tuple[str, Backend], ...]:
+    names = {str(node.arg.device) for node in (*graph.leaves, *graph.draws)} | {Device.DEFAULT}
+    names |= {step.device for step in plan.steps}
+    return tuple([(name, Device[name]) for name in sorted(names)])
+
+
+def _base_of(node: UOp) -> UOp:
+    """What a chain of movement ops moves."""
+    while node.op.is_movement:
+        node = node.src[0]
+    return node
+
+
+def _has_device(node: UOp) -> bool:
+    """Whether the graph holds memory or a draw: one made of constants alone is of every device, so
+    its value on one must not be taken for another's.
+    """
+    stack, seen = [node], {node}
+    while stack:
+        part = stack.pop()
+        if part.op in (Ops.BUFFER, Ops.RAND, Ops.COPY):
+            return True
+        if part.op is Ops.CONTIGUOUS and isinstance(part.arg, str):
+            return True
+        fresh = [source for source in part.src if source not in seen]
+        seen.update(fresh)
+        stack += fresh
+    return False
