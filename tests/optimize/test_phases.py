@@ -197,3 +197,18 @@ def test_lanes_along_what_lies_side_by_side(columns: int) -> None:
     found = run(ast, arrays, heuristic(ast, cpu_target()))
     weights = np.exp(x.astype(np.float64) - x.max(0))
     np.testing.assert_allclose(found, weights / weights.sum(0), rtol=1e-4, atol=1e-6)
+
+
+def test_folds_that_share_a_range() -> None:
+    """Two sums over one range, beside the products that do the work, are given lanes at once."""
+
+    def compute(x: Tensor, y: Tensor, z: Tensor, w: Tensor) -> Tensor:
+        half = (x @ z).relu()
+        return (half / (1 + half.sum(1, keepdim=True) + (half * y).sum(1, keepdim=True))) @ w
+
+    x, y, z, w = random(96, 17), np.abs(random(96, 96)), random(17, 96), random(96, 48)
+    ast, arrays = one_kernel(compute, x, y, z, w)
+    found = run(ast, arrays, heuristic(ast, cpu_target()))
+    half = np.maximum(x.astype(np.float64) @ z, 0)
+    parts = 1 + half.sum(1, keepdims=True) + (half * y).sum(1, keepdims=True)
+    np.testing.assert_allclose(found, half / parts @ w, rtol=1e-4, atol=1e-5)

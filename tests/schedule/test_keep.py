@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.schedule.plans import edges, kernels, plan, sizes
@@ -120,3 +121,26 @@ def test_what_is_asked_for_later_is_stored(is_wanted: bool) -> None:
     )
     assert len(schedule.items) == (2 if is_wanted else 1)
     assert len(schedule.kept) == (1 if is_wanted else 0)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_kept_row_beside_other_values(axis: int) -> None:
+    """The kernel stores more rows than there are: beyond them nothing is read to fill scratch."""
+    array = np.random.default_rng(0).standard_normal((6, 9), np.float32)
+    shares = np.exp(array.astype(np.float64))
+    shares /= shares.sum(axis, keepdims=True)
+    found = {
+        "pad": (lambda x: x.pad(((0, 3), (0, 2))), lambda x: np.pad(x, ((0, 3), (0, 2)))),
+        "cat": (
+            lambda x: x.cat(Tensor(array), dim=1 - axis),
+            lambda x: np.concatenate([x, array], 1 - axis),
+        ),
+        "pad and as it is": (
+            lambda x: x[:4, :4].pad(((0, 2), (0, 5))) + x,
+            lambda x: np.pad(x[:4, :4], ((0, 2), (0, 5))) + x,
+        ),
+    }
+    for how, (ours, theirs) in found.items():
+        result = ours(Tensor(array).softmax(axis))
+        assert len(kernels(plan(result))) == 1, how
+        np.testing.assert_allclose(result.numpy(), theirs(shares), rtol=1e-5, err_msg=how)

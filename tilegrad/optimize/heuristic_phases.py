@@ -87,7 +87,8 @@ class Phaser(Tiler):
             if self.split_to(tile.lanes, OptOps.UPCAST, step, is_shared=False):
                 vectors = max(vectors, step // self.target.lanes_of(fold.dtype))
         self.write_rows([row], vectors)
-        for part in [fold.src[-1] for fold in light]:
+        # Folds side by side have a range in common.
+        for part in dict.fromkeys(fold.src[-1] for fold in light):
             self.lanes_of_fold(self.fold_over(part))
         for number in range(len(self.nests())):
             self.lanes_of_store(self.nests()[number].src[0])

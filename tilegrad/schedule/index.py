@@ -9,7 +9,7 @@ each is a value of its own, and interning makes equal ones one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -288,7 +288,7 @@ class KernelBuilder:
             )
             loops = {axis: self.range(node.shape[axis], Axis.LOOP) for axis in inner_axes}
             inside = tuple(loops.get(axis, part) for axis, part in enumerate(index))
-            value = yield from self.compute(node, inside, TRUE)
+            value = yield from self.compute(node, inside, _within(outer, held.shared, node))
             written = memory.store(flat_index(tuple(loops.values()), shape), value)
             filled = memory.after(
                 written.end(*[loop for loop in loops.values() if loop.op is Ops.RANGE])
@@ -297,6 +297,17 @@ class KernelBuilder:
         return self._load(
             filled, flat_index(tuple(index[axis] for axis in inner_axes), shape), valid, node
         )
+
+
+def _within(outer: Index, axes: Sequence[int], node: UOp) -> UOp:
+    """Whether `node` has elements at `outer` along `axes`: a kernel may store more than them, where
+    the value is padded or beside others.
+    """
+    found = TRUE
+    for part, size in zip(outer, (node.shape[axis] for axis in axes), strict=True):
+        if part.op is Ops.RANGE and part.src[0] is not size:
+            found = found & (part < size)
+    return simplify(found)
 
 
 def _source_index(node: UOp, index: Index, valid: UOp) -> Index:
