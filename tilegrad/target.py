@@ -7,7 +7,7 @@ holds, so that one Opt and one emulator serve `mma`, `simdgroup` and their kin.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DeviceError
@@ -96,6 +96,15 @@ class Target:
     missing: frozenset[Ops] = frozenset()
     missing_dtypes: frozenset[DType] = frozenset()
     isa: str = ""
+
+    def __repr__(self) -> str:
+        """The same in every process, as keys of what is kept on disk have it: sets in order."""
+        parts = {
+            each.name: sorted(map(repr, value)) if isinstance(value, frozenset) else value
+            for each in fields(self)
+            for value in [getattr(self, each.name)]
+        }
+        return f"Target({', '.join(f'{name}={value!r}' for name, value in parts.items())})"
 
     def lanes_of(self, dtype: DType) -> int:
         """How many elements of `dtype` one vector holds; 1 on a scalar target."""
