@@ -75,6 +75,7 @@ class Target:
         cache_bytes: sizes of the caches from the nearest outward; the last is shared.
         has_mask: whether vector loads and stores take a gate per lane.
         has_fma: whether MULACC is one instruction, rounded once.
+        has_scale: whether SCALE of a vector register, or of half or a quarter of one, is one.
         matrix_units: the units that TC may use.
         missing: ops that lower.decompose must replace.
         missing_dtypes: dtypes that values cannot have in registers.
@@ -92,6 +93,7 @@ class Target:
     cache_bytes: tuple[int, ...] = (32 << 10, 1 << 20, 16 << 20)
     has_mask: bool = False
     has_fma: bool = True
+    has_scale: bool = False
     matrix_units: tuple[MatrixUnit, ...] = ()
     missing: frozenset[Ops] = frozenset()
     missing_dtypes: frozenset[DType] = frozenset()

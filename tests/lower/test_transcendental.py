@@ -9,6 +9,7 @@ from __future__ import annotations
 import decimal
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 from typing import Any
@@ -17,8 +18,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.schedule.plans import kernel_of
 from tilegrad import Context, Device, Tensor
 from tilegrad.base.dtype import dtypes
+from tilegrad.engine.stages import to_program
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.lower import transcendental, turns
@@ -305,6 +308,29 @@ def test_where_exp2_leaves_the_normal_numbers(dtype: Any) -> None:
     # A subnormal result is rounded twice: in the polynomial, and to fewer digits.
     assert np.all(np.abs(found - exact) <= 0.75 * step + exact * np.finfo(dtype).eps)
     assert np.all(np.diff(found) >= 0)
+
+
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scaling_by_one_instruction_changes_no_bit(name: str, dtype: Any) -> None:
+    """Nor does it where results are subnormal, overflow or are no numbers."""
+    backend = Device["CPU"]
+    ends = (-152, 130) if dtype is np.float32 else (-1080, 1026)
+    x = np.concatenate([np.linspace(*ends, 1 << 14), [np.inf, -np.inf, np.nan, -0.0] * 4])
+    x = x.astype(dtype)
+    ast = kernel_of(getattr(Tensor(x).realize(), name)(), backend.target)
+    results = []
+    for has_scale in (False, True):
+        target = replace(backend.target, has_scale=has_scale and backend.target.has_scale)
+        uops = to_program(ast, target)[1]
+        assert any(node.op is Ops.SCALE for node in uops) == target.has_scale
+        loaded = backend.runtime.load("kernel", backend.compile(backend.render("kernel", uops)))
+        results.append(np.empty_like(x))
+        chunks = max((node.arg[1] for node in uops if node.op is Ops.SPECIAL), default=1)
+        addresses = [results[-1].ctypes.data, x.ctypes.data]
+        backend.runtime.launch(loaded, addresses, (), (chunks, 1, 1), (1, 1, 1), wait=True)
+    plain, scaled = (result.view(np.uint8) for result in results)
+    np.testing.assert_array_equal(plain, scaled)
 
 
 @pytest.mark.parametrize("name", ["sin", "cos"])

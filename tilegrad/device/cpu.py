@@ -119,6 +119,7 @@ def cpu_target(limit: str = "") -> Target:
         cache_bytes=_cache_sizes(),
         has_mask=isa in ("avx512", "avx2"),
         has_fma=isa in ("avx512", "avx2", "neon"),
+        has_scale=isa == "avx512",
         matrix_units=_dot_units(isa),
         missing=frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.RECIP}),
         # Before AVX, a conversion of a half is a call of a library that is not there.

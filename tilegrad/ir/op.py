@@ -123,6 +123,15 @@ def _multiply(x: Any, y: Any) -> Any:
     return x * y
 
 
+def _scale(x: float, y: float) -> float:
+    if not math.isfinite(y):
+        return math.nan if y != y else x * (math.inf if y > 0 else 0.0)
+    try:
+        return math.ldexp(x, math.floor(y))
+    except OverflowError:
+        return math.copysign(math.inf, x)
+
+
 def _truncate(x: Any) -> Any:
     return math.copysign(math.trunc(x), x) if isinstance(x, float) and math.isfinite(x) else x
 
@@ -341,6 +350,15 @@ class Ops(Members):
         "x shifted right by y bits; the sign is kept for signed types.",
         evaluate=lambda x, y: x >> (y & 63),
         symbol=">>",
+    )
+
+    SCALE = op(
+        2,
+        "x times 2 to the power y rounded down, rounded once: what lower.decompose makes "
+        "exponentials of where a target has it.",
+        Stage.PROGRAM,
+        evaluate=_scale,
+        symbol="scale",
     )
 
     # three

@@ -121,11 +121,6 @@ def _refuse(ast: UOp, dtype: DType, target: Target) -> None:
 
 # functions
 
-_BUILDERS: dict[Ops, Callable[[UOp], UOp]] = {
-    Ops.EXP: transcendental.exp,
-    Ops.EXP2: transcendental.exp2,
-}
-
 
 def _wide_enough(build: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
     """The function on float32 or float64, narrower floats by way of float32."""
@@ -212,9 +207,13 @@ def _multiply_add(node: UOp) -> UOp:
 
 def _functions(target: Target) -> PatternMatcher:
     """The rules for the ops that the target lacks."""
-    made = {op: _wide_enough(build) for op, build in _BUILDERS.items()}
-    made[Ops.LOG2] = _wide_enough(lambda x: transcendental.log2(x, target.has_fma))
-    made |= {Ops.RECIP: _reciprocal, Ops.MAX: _maximum}
+    made = {
+        Ops.EXP: _wide_enough(lambda x: transcendental.exp(x, target.has_scale)),
+        Ops.EXP2: _wide_enough(lambda x: transcendental.exp2(x, target.has_scale)),
+        Ops.LOG2: _wide_enough(lambda x: transcendental.log2(x, target.has_fma)),
+        Ops.RECIP: _reciprocal,
+        Ops.MAX: _maximum,
+    }
     rules = [
         Rule(f"no-{op.name.lower()}", UPat(op, name="node"), function=build)
         for op, build in made.items()

@@ -1,5 +1,5 @@
 """exp, exp2, log2, sin and cos as polynomials: arithmetic, casts of bits and choices only, so that
-whole vectors run through them.
+whole vectors run through them; and SCALE, where the target has it.
 
 Each function reduces its argument exactly, evaluates a polynomial by Horner's rule with MULACC, and
 puts the parts together. Special values (zero, infinities, NaN, subnormal numbers) take the same
@@ -21,6 +21,7 @@ a unit in the last place.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Ops
@@ -50,6 +51,9 @@ _SIN = tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(11))
 # A fit of sin, chosen among its neighbours so that sin(pi/2) is 1 and nothing is more.
 _SIN_FLOAT = (1.0, -0.1666666567325592, 0.008333328180015087, -0.000198410838493146,
               2.753646867859061e-06, -2.408028088041192e-08)  # fmt: skip
+
+# Bytes of the vectors that SCALE takes.
+_SCALED = (16, 32, 64)
 
 
 def _const(like: UOp, value: float) -> UOp:
@@ -87,45 +91,50 @@ def _at_least(x: UOp, limit: float) -> UOp:
     return (x < bound).where(bound, x)
 
 
-def _parts(x: UOp, scale: float) -> tuple[UOp, UOp, UOp]:
-    """x * scale rounded to a whole number n, and two powers of two whose product is 2**n; |n| must
-    be below 1100, for float32 150.
+def _power(x: UOp, scale: float, has_scale: bool) -> tuple[UOp, Callable[[UOp], UOp]]:
+    """x * scale rounded to a whole number n, and what multiplies a value by 2**n, rounded once; |n|
+    must be below 1100, for float32 150. Both forms give the same.
 
-    A sum with a large number leaves n in the last bits, with whatever bias the large number has.
-    The bias makes of them the exponent of a power that is far from both ends, so that numbers too
-    small to be normal are rounded once, by the product with the other power.
+    A sum with a large number leaves n in the last bits. Where SCALE is no instruction, the large
+    number has a bias besides, which makes of these bits the exponent of a power that is far from
+    both ends, so that numbers too small to be normal are rounded once, by the product with the
+    other power.
     """
     is_double = x.dtype.itemsize == 8
     bits, bias, far = (52, 1023, 512) if is_double else (23, 127, 64)
+    if has_scale and x.dtype.lanes * x.dtype.itemsize in _SCALED:
+        magic = 1.5 * 2.0**bits
+        whole = _multiply_add(x, _const(x, scale), _const(x, magic)) + -magic
+        return whole, lambda value: value.alu(Ops.SCALE, whole)
     magic = 1.5 * 2.0**bits + bias
     is_negative = x < _const(x, 0.0)
     shift = is_negative.where(_const(x, magic + far), _const(x, magic - far))
     back = is_negative.where(_const(x, 2.0**-far), _const(x, 2.0**far))
     shifted = _multiply_add(x, _const(x, scale), shift)
     power = (shifted.bitcast(_integer(x.dtype)) << bits).bitcast(x.dtype)
-    return shifted + shift * -1.0, power, back
+    return shifted + shift * -1.0, lambda value: value * power * back
 
 
-def exp(x: UOp) -> UOp:
+def exp(x: UOp, has_scale: bool = False) -> UOp:
     """e**x for float32 and float64: 2**n * e**(x - n ln 2)."""
     is_double = x.dtype.itemsize == 8
     inside = _at_most(_at_least(x, -746.0 if is_double else -104.5), 711.0 if is_double else 89.0)
-    whole, power, back = _parts(inside, 1 / _LN2)
+    whole, scaled = _power(inside, 1 / _LN2, has_scale)
     part = inside
     for ln2 in _LN2_DOUBLE if is_double else _LN2_FLOAT:
         part = _multiply_add(whole, _const(x, -ln2), part)
-    return _horner(part, _EXP_DOUBLE if is_double else _EXP_FLOAT) * power * back
+    return scaled(_horner(part, _EXP_DOUBLE if is_double else _EXP_FLOAT))
 
 
-def exp2(x: UOp) -> UOp:
+def exp2(x: UOp, has_scale: bool = False) -> UOp:
     """2**x for float32 and float64: 2**n * p(x - n)."""
     is_double = x.dtype.itemsize == 8
     inside = _at_most(
         _at_least(x, -1080.0 if is_double else -152.0), 1025.0 if is_double else 129.0
     )
-    whole, power, back = _parts(inside, 1.0)
+    whole, scaled = _power(inside, 1.0, has_scale)
     part = inside + whole * -1.0
-    return _horner(part, _EXP2_DOUBLE if is_double else _EXP2_FLOAT) * power * back
+    return scaled(_horner(part, _EXP2_DOUBLE if is_double else _EXP2_FLOAT))
 
 
 def log2(x: UOp, has_fma: bool = True) -> UOp:

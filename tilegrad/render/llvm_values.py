@@ -334,6 +334,8 @@ class Values:
             return self.make(f"icmp {test} {kind} {x}, {y}")
         if op is Ops.MAX:
             return self.maximum(dtype, kind, x, y)
+        if op is Ops.SCALE:
+            return self.scaled(dtype, kind, x, y)
         if dtype.is_float:
             return self.make(f"{_FLOAT_OPS[op]} {kind} {x}, {y}")
         if dtype.scalar is dtypes.bool and op in (Ops.ADD, Ops.MUL):
@@ -357,6 +359,15 @@ class Values:
         larger = self.make(f"select {flags} {test}, {kind} {x}, {kind} {y}")
         is_number = self.make(f"fcmp ord {kind} {x}, {x}")
         return self.make(f"select {flags} {is_number}, {kind} {larger}, {kind} {x}")
+
+    def scaled(self, dtype: DType, kind: str, x: str, y: str) -> str:
+        """An instruction of AVX-512, of all lanes, with the rounding that there is."""
+        bits = dtype.itemsize * dtype.lanes * 8
+        name = f"x86.avx512.mask.scalef.{'ps' if dtype.itemsize == 4 else 'pd'}"
+        mask = f"i{max(dtype.lanes, 8)}"
+        parts = [(kind, x), (kind, y), (kind, "zeroinitializer"), (mask, "-1")]
+        rounding = [("i32", "4")] * (bits == 512)
+        return self.call(name, kind, *parts, *rounding, suffix=str(bits))
 
     def dot(self, node: UOp) -> None:
         """A dot unit. The instructions take whole registers, by their bits."""
