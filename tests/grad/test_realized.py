@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 
 import numpy as np
+import pytest
 
 from tilegrad import GlobalCounters, Tensor
+from tilegrad.base.errors import TilegradError
 from tilegrad.tensor.graphs import graphs
 
 
@@ -85,3 +87,35 @@ def test_graphs_go_with_their_values() -> None:
         gc.collect()
         kept.append(len(graphs))
     assert kept[1:] == kept[1:2] * 5
+
+
+def test_parts_that_were_written_and_then_looked_at() -> None:
+    """Also over each other, by places, and where the rest is computed of it and looked at."""
+    w = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = Tensor.zeros(5)
+    y[1:4] = w * 2
+    assert y.tolist() == [0.0, 2.0, 4.0, 6.0, 0.0]
+    y[Tensor([0, 1])] = w[:2].exp()
+    loss = (y * y).sum()
+    loss.item()
+    loss.backward()
+    assert w.grad is not None and y.requires_grad and not y.is_leaf
+    of_exp = 2 * np.exp(2 * np.arange(1.0, 3.0))
+    np.testing.assert_allclose(w.grad.numpy(), [of_exp[0], of_exp[1] + 16, 24], rtol=1e-6)
+
+
+def test_a_view_is_computed_before_what_it_views() -> None:
+    array = np.arange(6.0).reshape(2, 3)
+    for w in (Tensor(array, requires_grad=True), Tensor.ones(2, 3, requires_grad=True) * array):
+        y = w.permute(1, 0).pad((1, 0))
+        y.realize()
+        (found,) = (y * y).sum().gradient(w)
+        np.testing.assert_array_equal(found.numpy(), 2 * array)
+
+
+def test_what_a_gradient_needs_was_overwritten() -> None:
+    w, z = Tensor([1.0, 2.0], requires_grad=True), Tensor([3.0, 4.0]).realize()
+    y = (w * z).realize()
+    z.assign(z * 2).realize()
+    with pytest.raises(TilegradError, match="needed was overwritten in place after its use"):
+        y.sum().gradient(w)[0].realize()

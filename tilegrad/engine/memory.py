@@ -11,7 +11,7 @@ import threading
 import weakref
 
 from tilegrad.base.dtype import DType
-from tilegrad.base.errors import InternalError, TransformError
+from tilegrad.base.errors import TilegradError, TransformError
 from tilegrad.device.registry import Device
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops
@@ -54,8 +54,11 @@ def buffer_of(node: UOp) -> Buffer:
     """The memory of a BUFFER node."""
     slot = node.arg.slot
     if slot in _stale:
-        raise InternalError(
-            f"engine: buffer {slot} is read after it was overwritten", node=repr(node)
+        raise TilegradError(
+            "realize: a value that is needed was overwritten in place after its use",
+            memory=f"{node.arg.size} elements of {node.dtype.name} on {node.arg.device}",
+            rule="what a gradient is computed from stays as it is until then",
+            remedy="ask for the gradient before the write, or write to a clone()",
         )
     found = _memory.get(slot)
     if found is None:

@@ -17,7 +17,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import files, memory
 from tilegrad.tensor.algebra import Algebra
-from tilegrad.tensor.core import check_devices, compute, describe, live
+from tilegrad.tensor.core import Core, check_devices, compute, describe, live
 from tilegrad.tensor.index import has_tensor
 from tilegrad.tensor.realized import owners
 from tilegrad.tensor.sizes import Variables, here, is_one, merge, same_shape, show_shape
@@ -188,9 +188,11 @@ class Assignment(Algebra):
             check_devices("assign", [self, value])
         return value
 
-    def _write_through(self, window: UOp, value: UOp, variables: Variables) -> None:
+    def _write_through(
+        self, window: UOp, value: UOp, variables: Variables, wants_grad: bool | None = None
+    ) -> None:
         """Let `value` be written to `window` of memory; tensors that look at that memory look at it
-        as it is then.
+        as it is then. If it wants a gradient, so do they from now on.
         """
         old = memory.version_of(window)
         lookers = [
@@ -208,6 +210,8 @@ class Assignment(Algebra):
             _note(tensor)
             tensor.uop = tensor.uop.substitute({old: fresh})
             tensor._previous = ()
+            if wants_grad and tensor._requires_grad is None:
+                tensor._requires_grad, tensor._is_leaf = True, False
         memory.supersede(old)
         if memory.writes_before(fresh) >= _MOST_WAITING and not is_open(fresh):
             memory.run([fresh], variables)
@@ -229,6 +233,7 @@ class Assignment(Algebra):
                 line=here(),
                 remedy="write to a clone() of it, or to detach() for no gradient",
             )
+        wants_grad = isinstance(value, Core) and self.dtype.is_float and value._requires_grad
         if not self._has_elements():
             return
         if is_file(self.device):
@@ -244,7 +249,7 @@ class Assignment(Algebra):
         if has_tensor(key):
             new = self._written(key, value)
             variables = merge(self._variables, new._variables)
-            self._write_through(self.uop, new.uop, variables)
+            self._write_through(self.uop, new.uop, variables, wants_grad)
             return
         window = self[key]
         new = self._as_tensor(value).cast(self.dtype)
@@ -255,7 +260,7 @@ class Assignment(Algebra):
         check_devices("setitem", [self, new])
         if window._has_elements():
             variables = merge(window._variables, new._variables)
-            self._write_through(window.uop, new.uop, variables)
+            self._write_through(window.uop, new.uop, variables, wants_grad)
 
     def __iadd__(self, other: Any) -> Self:
         return self.assign(self + other)

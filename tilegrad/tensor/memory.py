@@ -19,14 +19,14 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import address_of
 from tilegrad.tensor.core import compute, live
-from tilegrad.tensor.graphs import forgotten
+from tilegrad.tensor.graphs import forgotten, graphs
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, simple
 
 __all__ = [
     "base_of", "bound", "empty", "expose", "fixed", "follow", "from_host", "has_assignment",
     "is_in_order", "is_row_major", "is_shared", "is_sole", "is_stored", "is_superseded",
     "is_view", "is_whole", "is_written", "lend", "looks_at", "over", "owned", "owners",
-    "place_of", "put_off", "read", "run", "share", "sizes_in", "stored_below", "supersede",
+    "place_of", "put_off", "read", "run", "settle", "share", "sizes_in", "stored_below", "supersede",
     "unwritten", "version_of",
     "writes_before",
 ]  # fmt: skip
@@ -280,9 +280,31 @@ def follow(tensor: Any) -> None:
     owner = owners.get(fresh)
     # A view is followed like what it looks at, which may be a leaf.
     if tensor._requires_grad and not tensor._is_leaf and owner is not None and owner() is tensor:
-        forgotten.add(fresh)
+        if version.op is Ops.AFTER:
+            graphs[fresh] = version
+        else:
+            forgotten.add(fresh)
     if is_row_major(stored):
         tensor._variables = sizes_in(tensor.shape, tensor._variables)
+
+
+def settle(root: UOp, stored: UOp) -> bool:
+    """Let the tensors that a user made, that require a gradient, and that view the value `root`,
+    view the memory `stored` that has it now: gradients of another view reach them there. Whether
+    there is one.
+    """
+    base = base_of(stored)
+    found = False
+    for tensor in live():
+        if not (tensor._requires_grad and tensor._is_leaf) or is_stored(tensor.uop):
+            continue
+        node = tensor.uop
+        if stored_below(node, tensor.device) is root:
+            tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
+            tensor.uop = node.substitute({root: stored})
+            owners[base] = weakref.ref(tensor)
+            found = True
+    return found
 
 
 def sizes_in(shape: Sequence[sint], variables: Variables) -> Variables:

@@ -298,6 +298,9 @@ def _realize(tensors: Sequence[Realized]) -> None:
         tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
         # A value that was looked at can still be differentiated, and so can what is made of it.
         if tensor._requires_grad and not tensor._is_leaf:
-            if stored.op is Ops.BUFFER or (stored.op is Ops.RESHAPE and stored.src[0] is base):
+            is_a_leafs = root is not node and memory.settle(root, stored)
+            if is_a_leafs:
+                tensor._is_shared = False
+            elif stored.op is Ops.BUFFER or (stored.op is Ops.RESHAPE and stored.src[0] is base):
                 graphs[base] = root
         tensor.uop = result
