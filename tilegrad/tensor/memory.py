@@ -26,9 +26,8 @@ __all__ = [
     "base_of", "bound", "empty", "expose", "fixed", "follow", "from_host", "has_assignment",
     "is_in_order", "is_row_major", "is_shared", "is_sole", "is_stored", "is_superseded",
     "is_view", "is_whole", "is_written", "lend", "looks_at", "over", "owned", "owners",
-    "place_of", "put_off", "read", "run", "settle", "share", "sizes_in", "stored_below", "supersede",
-    "unwritten", "version_of",
-    "writes_before",
+    "place_of", "put_off", "read", "run", "settle", "share", "sizes_in", "stored_below",
+    "supersede", "unwritten", "version_of", "writes_before",
 ]  # fmt: skip
 
 # Which tensor the memory of a leaf was computed for; another one of equal value only borrows it.
