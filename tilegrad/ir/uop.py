@@ -1,8 +1,8 @@
 """The node: an op, a dtype, sources and an argument. Equal means identical.
 
 Every graph, from the user's tensors to the instructions of a kernel, is made of `UOp`s. They are
-immutable and interned by weak reference under one lock, so that two threads that build the same
-node get the same object and comparing graphs is comparing identities. Nothing here recurses in
+immutable and interned by weak reference, so that two threads that build the same node get the same
+object and comparing graphs is comparing identities. Nothing here recurses in
 Python: a graph of 100,000 nodes is ordinary.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
-import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MethodType
 from typing import Any, Literal
 
 from tilegrad.base.dtype import DType, Pointer, as_const, dtypes
@@ -27,22 +28,11 @@ __all__ = ["UOp", "Variable", "alive", "element_of", "prod", "sint", "toposort",
 
 Key = tuple[Any, ...]
 _table: dict[Key, weakref.ref[UOp]] = {}
-_lock = threading.RLock()
+# Called as a method of the key of a node that has died, without a frame of Python: most nodes live
+# only from one pass to the next.
+_take_out = _table.pop
+_blank = object.__new__
 _FLOAT_BITS = struct.Struct("<d")
-
-
-class _Reference(weakref.ref["UOp"]):
-    """A weak reference that knows the key it stands under."""
-
-    __slots__ = ("key",)
-    key: Key
-
-
-def _drop(dead: weakref.ref[UOp]) -> None:
-    key = dead.key  # type: ignore[attr-defined]
-    with _lock:
-        if _table.get(key) is dead:
-            del _table[key]
 
 
 class UOp:
@@ -68,10 +58,10 @@ class UOp:
     # All nodes that a kernel's root needs, sources first.
     _below: tuple[UOp, ...]
     _shape: tuple[Any, ...]
-    _bounds: tuple[Any, Any]
+    _bounds: tuple[Any, Any] | None
     _divisor: int
     _is_constant: bool
-    _ranges: frozenset[UOp]
+    _ranges: frozenset[UOp] | None
     _digest: bytes
 
     def __new__(
@@ -86,22 +76,24 @@ class UOp:
         found = _table.get(key)
         if found is not None and (node := found()) is not None:
             return node
-        with _lock:
-            found = _table.get(key)
-            if found is not None and (node := found()) is not None:
-                return node
-            node = object.__new__(cls)
-            node.op = op
-            node.dtype = dtype
-            node.src = src
-            node.arg = arg
-            node.origin = ()
-            node.simple = None
-            node.stored = None
-            reference = _Reference(node, _drop)
-            reference.key = key
-            _table[key] = reference
+        node = _blank(cls)
+        node.op = op
+        node.dtype = dtype
+        node.src = src
+        node.arg = arg
+        node.origin = ()
+        node.simple = None
+        node.stored = None
+        node._bounds = None
+        node._ranges = None
+        reference = weakref.ref(node, MethodType(_take_out, key))
+        if _table.setdefault(key, reference) is reference:
             return node
+        # Another thread was first, or it is about to take out a node of these four that has died.
+        # Without its reference this one goes and takes out nothing.
+        del reference
+        time.sleep(0)
+        return UOp(op, dtype, src, arg)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return UOp, (self.op, self.dtype, self.src, self.arg)
@@ -119,24 +111,22 @@ class UOp:
 
     def _lazy(self, slot: str, compute: Callable[[UOp], Any]) -> Any:
         """The attribute `slot`, computed for all sources that lack it first."""
-        for source in self.src:
-            if not hasattr(source, slot):
-                break
-        else:
-            found = compute(self)
-            setattr(self, slot, found)
-            return found
         stack = [self]
-        while stack:
+        while True:
             node = stack[-1]
-            missing = [source for source in node.src if not hasattr(source, slot)]
-            if missing:
-                stack.extend(missing)
+            known = len(stack)
+            for source in node.src:
+                if getattr(source, slot, None) is None:
+                    stack.append(source)
+            if len(stack) > known:
                 continue
             stack.pop()
-            if not hasattr(node, slot):
-                setattr(node, slot, compute(node))
-        return getattr(self, slot)
+            found = getattr(node, slot, None)
+            if found is None:
+                found = compute(node)
+                setattr(node, slot, found)
+            if not stack:
+                return found
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -149,13 +139,8 @@ class UOp:
     @property
     def bounds(self) -> tuple[Any, Any]:
         """(smallest, largest) value."""
-        try:
-            return self._bounds
-        except AttributeError:
-            if not self.src:
-                self._bounds = bounds_of(self)
-                return self._bounds
-            return self._lazy("_bounds", bounds_of)  # type: ignore[no-any-return]
+        found = self._bounds
+        return self._lazy("_bounds", bounds_of) if found is None else found
 
     @property
     def vmin(self) -> Any:
@@ -184,10 +169,8 @@ class UOp:
     @property
     def ranges(self) -> frozenset[UOp]:
         """The ranges inside which this node stands: those it needs and that no END has closed."""
-        try:
-            return self._ranges
-        except AttributeError:
-            return self._lazy("_ranges", _ranges_of)  # type: ignore[no-any-return]
+        found = self._ranges
+        return self._lazy("_ranges", _ranges_of) if found is None else found
 
     @property
     def key(self) -> bytes:
