@@ -45,6 +45,15 @@ def test_a_vector_serves_many_rows() -> None:
     assert rows_of_fold(fold_of(i * 256 + k, k, over=k), [i], 24) == [(i, 8)]
 
 
+@pytest.mark.parametrize(("length", "rows"), [(3072, 4), (3080, 8), (1024, 8)])
+def test_rows_that_crowd_each_other_out_of_a_cache(length: int, rows: int) -> None:
+    """Fewer of them, where each is read once: 12 KiB apart, not a little more, nor short ones."""
+    i, j, k = loop(64, 0), loop(64, 1), loop(length, 2, Axis.REDUCE)
+    assert rows_of_fold(fold_of(i * length + k, k, over=k), [i], 24) == [(i, rows)]
+    fold = fold_of(i * length + k, j * length + k, over=k)
+    assert dict(rows_of_fold(fold, [i, j], 32)) in ({i: 8, j: 4}, {i: 4, j: 8})
+
+
 def test_nothing_is_shared() -> None:
     i, k = loop(64, 0), loop(256, 2, Axis.REDUCE)
     assert rows_of_fold(fold_of(i * 256 + k, over=k), [i], 24) == []

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.facts import stride
 
 __all__ = ["rows_of_fold"]
 
@@ -19,6 +20,10 @@ _MOST_ROWS = 8
 _MOST_AXES = 3
 # A load with a gate takes the gate's arithmetic too.
 _GATED = 2
+# Rows that lie a multiple of so many bytes apart share the places of a few lines in the nearest
+# cache: of what is read once, no more of them than leave place for what is fetched ahead. Shorter
+# rows end before that counts.
+_WAY, _MOST_CROWDED = 4 << 10, 4
 
 
 def rows_of_fold(fold: UOp, outputs: Sequence[UOp], accumulators: int) -> list[tuple[UOp, int]]:
@@ -44,17 +49,27 @@ def rows_of_fold(fold: UOp, outputs: Sequence[UOp], accumulators: int) -> list[t
     axes.sort(key=lambda axis: (sum(axis in load.ranges for load in loads), axis.src[0].arg))
     axes = axes[:_MOST_AXES]
     options = [_amounts(axis.src[0].arg) for axis in axes]
+    crowded = {load for load in loads if _is_crowded(load, axes, outputs)}
     best: tuple[float, tuple[int, ...]] = (float("inf"), ())
     for amounts in itertools.product(*options):
         total = int(prod(amounts))
-        if total > accumulators:
+        rows = {
+            load: int(prod(amount for axis, amount in zip(axes, amounts) if axis in load.ranges))
+            for load in loads
+        }
+        if total > accumulators or any(rows[load] > _MOST_CROWDED for load in crowded):
             continue
-        cost = 0
-        for load in loads:
-            own = [amount for axis, amount in zip(axes, amounts) if axis in load.ranges]
-            cost += int(prod(own)) * (_GATED if len(load.src) == 4 else 1)
+        cost = sum(rows[load] * (_GATED if len(load.src) == 4 else 1) for load in loads)
         best = min(best, (cost / total, amounts))
     return [(axis, amount) for axis, amount in zip(axes, best[1]) if amount > 1]
+
+
+def _is_crowded(load: UOp, axes: Sequence[UOp], outputs: Sequence[UOp]) -> bool:
+    """Whether no element serves two results, and rows lie so that their lines crowd each other."""
+    steps = [stride(load.src[1], axis) or 0 for axis in axes if axis in load.ranges]
+    apart = [step * load.dtype.itemsize for step in steps]
+    is_read_once = all(axis in load.ranges for axis in outputs if axis.arg[1] is Axis.LOOP)
+    return is_read_once and any(each > _WAY and each % _WAY == 0 for each in apart)
 
 
 def _amounts(extent: int) -> list[int]:
