@@ -17,7 +17,7 @@ from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opt import Opt, OptOps, loop_order
+from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order
 from tilegrad.optimize.opts import apply_opts
 from tilegrad.target import Target, cuda_target
 
@@ -93,6 +93,10 @@ def test_matrices_of_odd_sizes_are_turned_in_registers(shape: tuple[int, int]) -
     assert all(len(node.src) < 4 for node in shaped.toposort() if node.op is Ops.STORE)
     a = SEED.standard_normal(shape, np.float32)
     np.testing.assert_array_equal(Tensor(a).T.contiguous().numpy(), a.T)
+    ast = kernel_of(Tensor.empty(*shape).T.flip(0).contiguous())
+    shaped = apply_opts(ast, heuristic(ast, WIDE), WIDE)
+    assert sum(part.arg[1] is Axis.UPCAST for part in axes_of(shaped)) == 2
+    np.testing.assert_array_equal(Tensor(a).T.flip(0).contiguous().numpy(), np.rot90(a))
 
 
 def test_what_a_kernel_writes_twice_it_must_not_read() -> None:
@@ -130,13 +134,22 @@ def test_any_order_of_odd_axes(order: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(Tensor(a).permute(order).contiguous().numpy(), a.transpose(order))
 
 
+def loops_of(value: Tensor) -> list[int]:
+    """The loops of one thread, outermost first."""
+    ast = kernel_of(value)
+    opts = [opt for opt in heuristic(ast, WIDE) if opt.op is not THREAD]
+    shaped = apply_opts(ast, opts, WIDE)
+    return [part.src[0].arg for part in loop_order(shaped) if part.arg[1] is Axis.LOOP]
+
+
 def test_loops_over_tiles_nest_by_what_they_fetch() -> None:
     """With every turn of the loop along 176, tiles go on in memory where they were."""
-    ast = kernel_of(Tensor.empty(32, 176, 336).permute(2, 1, 0).contiguous())
-    opts = heuristic(ast, WIDE)
-    shaped = apply_opts(ast, [opt for opt in opts if opt.op is not THREAD], WIDE)
-    outside = [part.src[0].arg for part in loop_order(shaped) if part.arg[1] is Axis.LOOP]
+    outside = loops_of(Tensor.empty(32, 176, 336).permute(2, 1, 0).contiguous())
     assert outside[0] != 176 and sorted(outside) == [2, 21, 176]
+    # Rows that are stored lie a large power of two apart: few of their lines are kept at once.
+    assert loops_of(Tensor.empty(16, 96, 48).permute(2, 0, 1).contiguous()) == [3, 96]
+    # The parts of a row that is stored share lines; what is loaded begins at whole ones.
+    assert loops_of(Tensor.empty(16, 279, 480).permute(0, 2, 1).contiguous()) == [16, 30, 18]
 
 
 @pytest.mark.parametrize("length", [17, 100, 121, 200, 700])

@@ -36,7 +36,7 @@ _WORTH_MASKING = 0.6
 _WHOLE_FOLD = 13
 _WORTH_PADDING = 0.9
 # An axis may be so much longer for parts that overlap.
-_LITTLE = 1.02
+_LITTLE = 1.03
 # Two vectors are no better than one that pads so much less.
 _MOST_PADDING = 1.2
 # Rows are taken in pairs where there are more than so many, of no more than so many bytes in all

@@ -7,6 +7,7 @@ lost it costs nothing, so of several orders that one is taken which fetches fewe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,10 +24,14 @@ _LEAST = 4
 # What an element costs in tiles that are half as wide as a vector, or a quarter.
 _HALF, _QUARTER = 1.1, 1.8
 # Bytes and number of what is kept, and the cycles to fetch one: lines of the nearest cache beside
-# what else is there, and pages whose addresses are known. From beyond the second cache, also pages
-# whose next lines are fetched ahead.
-_LEVELS = ((64, 512, 4), (4096, 72, 25))
-_AHEAD = (4096, 32, 25)
+# what else is there, and pages whose addresses are known. What takes this share of the last cache
+# or more comes from memory in part: there also pages count whose next lines are fetched ahead.
+_LEVELS = ((64, 512, 1.0), (4096, 72, 0.5))
+_AHEAD = (4096, 32, 3.0)
+_FAR = 1 / 4
+# Lines that lie a multiple of so many apart share a set of the nearest cache, which holds so many;
+# what it costs to store to more of them in turn, over the number of sets.
+_LINE, _SETS, _WAYS, _CROWDED = 64, 64, 12, 20.0
 
 
 def turn(shaper: Shaper, loop: UOp, width: int) -> bool:
@@ -36,7 +41,7 @@ def turn(shaper: Shaper, loop: UOp, width: int) -> bool:
     loads = [node for node in shaper.ast.toposort() if node.op is Ops.LOAD]
     for other in shaper.outputs():
         if other is loop or not any(
-            stride(load.src[1], other) == 1 and stride(load.src[1], loop) not in (0, 1)
+            abs(stride(load.src[1], other) or 0) == 1 and stride(load.src[1], loop) not in (0, 1)
             for load in loads
         ):
             continue
@@ -70,6 +75,7 @@ class _Access:
 
     steps: Mapping[UOp, int]
     size: int
+    is_store: bool
 
     def units(self, spans: Mapping[UOp, int], unit: int) -> float:
         """How many lines or pages of `unit` bytes it touches over so many steps of each loop."""
@@ -85,6 +91,16 @@ class _Access:
         )
         return count * (length / unit if aligned else (length + unit - self.size) / unit)
 
+    def crowding(self, loop: UOp) -> float:
+        """What it costs a line to be stored to in turns of `loop`, of which more share a set of the
+        nearest cache than that has room for: each waits until one before has left.
+        """
+        step = self.steps[loop]
+        if not self.is_store or step % _LINE or not step:
+            return 0.0
+        sets = _SETS // math.gcd(step // _LINE, _SETS)
+        return _CROWDED / sets if int(loop.vmax) + 1 > sets * _WAYS else 0.0
+
 
 def _best_order(shaper: Shaper, sides: Mapping[UOp, int]) -> list[UOp]:
     """The order of the output loops, outermost first, in which tiles of `sides` fetch least."""
@@ -97,15 +113,14 @@ def _best_order(shaper: Shaper, sides: Mapping[UOp, int]) -> list[UOp]:
         steps = {part: stride(node.src[1], part) for part in loops}
         if None in steps.values():
             return loops
-        accesses.append(
-            _Access({part: abs(step or 0) * size for part, step in steps.items()}, size)
-        )
+        sizes = {part: abs(step or 0) * size for part, step in steps.items()}
+        accesses.append(_Access(sizes, size, node.op is Ops.STORE))
     far = {part: max(each.steps[part] for each in accesses) * sides.get(part, 1) for part in loops}
     outer = sorted(loops, key=lambda part: -far[part])
     orders = [loops, *([*(each for each in outer if each is not last), last] for last in loops)]
     whole = {part: int(part.vmax) + 1 for part in loops}
-    caches = shaper.target.cache_bytes
-    is_far = sum(each.units(whole, 1) for each in accesses) > caches[min(1, len(caches) - 1)]
+    nbytes = sum(each.units(whole, 1) for each in accesses)
+    is_far = nbytes > shaper.target.cache_bytes[-1] * _FAR
     levels = (*_LEVELS, _AHEAD) if is_far else _LEVELS
     return min(orders, key=lambda order: _fetched(order, accesses, sides, levels))
 
@@ -114,11 +129,12 @@ def _fetched(
     order: Sequence[UOp],
     accesses: Sequence[_Access],
     sides: Mapping[UOp, int],
-    levels: Sequence[tuple[int, int, int]],
+    levels: Sequence[tuple[int, int, float]],
 ) -> float:
     """The cycles that fetching takes if loops run in `order`."""
     tile = {part: max(sides.get(part, 1), 1) for part in order}
-    cycles = 0.0
+    whole = {part: int(part.vmax) + 1 for part in order}
+    cycles = sum(each.crowding(order[-1]) * each.units(whole, _LINE) for each in accesses)
     for unit, room, each in levels:
         spans = dict(tile)
         depth = len(order)

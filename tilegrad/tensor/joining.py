@@ -400,8 +400,13 @@ class Joining(Movement):
         for step, axis in zip(steps, axes):
             size = x._length(axis)
             if size and step % size:
-                twice = x.repeat([2 if place == axis else 1 for place in range(x.ndim)])
-                x = twice._window(axis, size - step % size, 2 * size - step % size)
+                cut = size - step % size
+                if axis == x.ndim - 1:
+                    # Neighbours of each part are neighbours in a vector.
+                    x = x._window(axis, cut, size)._followed_by(x._window(axis, 0, cut), axis)
+                else:
+                    twice = x.repeat([2 if place == axis else 1 for place in range(x.ndim)])
+                    x = twice._window(axis, cut, size + cut)
         return x
 
     # diagonals
