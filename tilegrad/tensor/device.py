@@ -24,7 +24,11 @@ def canonical(name: str | None) -> str:
             known = ", ".join(Device)
             from tilegrad.base.errors import DeviceError
 
-            raise DeviceError(f"device: {name!r} is unknown", known=known)
+            raise DeviceError(
+                f"device: {name!r} is unknown",
+                known=known,
+                remedy=f"leave it out: {Device.DEFAULT} is the default; no GPU can be used so far",
+            )
         if not is_file(found):
             # What a path means depends on the folder of the moment.
             _names[name] = found

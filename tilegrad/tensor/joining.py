@@ -231,6 +231,7 @@ class Joining(Movement):
                     left=describe(self.uop),
                     right=f"{describe(other.uop)}  argument {number}",
                     line=here(),
+                    rule=f"all sizes are equal but that of axis {axis}, dim= chooses another",
                 )
         # An empty part adds nothing, but its dtype counts.
         parts = _of_one_dtype([self, *others])
@@ -290,6 +291,7 @@ class Joining(Movement):
                     left=describe(self.uop),
                     right=describe(other.uop),
                     line=here(),
+                    rule="all have one shape; cat joins along an axis that is there",
                 )
         axis = as_axis("stack", dim, self.ndim + 1)
         return self.unsqueeze(axis).cat(*[other.unsqueeze(axis) for other in others], dim=axis)

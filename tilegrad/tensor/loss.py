@@ -170,8 +170,11 @@ class Loss(Convolution):
                 raise ShapeError(
                     f"cross_entropy: target {show_shape(target.shape)} does not fit "
                     f"{show_shape(self.shape)}",
+                    input=describe(self.uop),
+                    target=describe(target.uop),
                     line=here(),
                     rule="classes without axis 1, or probabilities of the same shape",
+                    remedy="classes are integers without that axis: squeeze(1), cast(dtypes.int32)",
                 )
             smooth = target * (1 - label_smoothing) + label_smoothing / self._length(axis)
             weights = 1 if weight is None else self._per_class(weight, axis)

@@ -14,11 +14,13 @@ from typing import Any, Self
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ShapeError
 from tilegrad.ir.op import Ops
+from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.casts import Casts
 from tilegrad.tensor.core import describe
 from tilegrad.tensor.sizes import (
     NO_VARIABLES,
+    Variables,
     as_axes,
     as_axis,
     as_size,
@@ -318,11 +320,38 @@ class Movement(Casts):
                     line=here(),
                     rule="0 <= start <= end <= size",
                 )
+            if variables or self._variables:
+                self._check_window(axis, start, end, merge(self._variables, variables))
             bounds.append((start, end))
         is_whole = all(
             is_zero(start) and same(end, size) for (start, end), size in zip(bounds, self.shape)
         )
         return (self if is_whole else self._moved(Ops.SHRINK, tuple(bounds)))._holding(variables)
+
+    def _check_window(self, axis: int, start: sint, end: sint, values: Variables) -> None:
+        """Raise ShapeError if a window lies outside for the `values` of its variables, or, where
+        there is one variable, for the least or the largest value that it may have.
+        """
+        size = self.shape[axis]
+        parts = [part for part in (start, end, size) if isinstance(part, UOp)]
+        involved = {part for each in parts for part in each.toposort() if part.op is Ops.DEFINE_VAR}
+        known = {each: values[each] for each in involved if each in values}
+        cases = [known] if len(known) == len(involved) else []
+        if len(involved) == 1:
+            (variable,) = involved
+            cases += [{variable: value} for value in variable.arg[1:]]
+        for case in cases:
+            first, last, most = (_number(part, case) for part in (start, end, size))
+            if not 0 <= first <= last <= most:
+                where = ", ".join(f"{each.arg[0]} = {value}" for each, value in case.items())
+                raise ShapeError(
+                    f"shrink: window ({_show(start)}, {_show(end)}) of axis {axis} is not "
+                    f"inside its size {_show(size)} where {where}",
+                    tensor=describe(self.uop),
+                    line=here(),
+                    rule="0 <= start <= end <= size, for all values of a variable",
+                    remedy="give the variable a range that fits, or the tensor more memory",
+                )
 
     def _window(self, axis: int, start: sint, end: sint) -> Self:
         return self.shrink([(start, end) if other == axis else None for other in range(self.ndim)])
@@ -346,6 +375,14 @@ def _least(size: sint) -> int:
     believed.
     """
     return size if isinstance(size, int) else int(size.vmax)
+
+
+def _number(size: sint, values: Variables) -> int:
+    """A size where variables have `values`."""
+    if isinstance(size, int):
+        return size
+    numbers = {each: UOp.const(each.dtype, value) for each, value in values.items()}
+    return int(simplify(size.substitute(numbers)).arg)
 
 
 def _show(size: sint) -> str:

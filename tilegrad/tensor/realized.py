@@ -216,6 +216,7 @@ class Realized(Attention):
                 f"item: one element is needed, the shape is {show_shape(shape)}",
                 tensor=describe(self.uop),
                 line=here(),
+                remedy=".tolist() and .numpy() give all; any(), all(), sum() and mean() give one",
             )
         return host.unpack(self._bytes(), self.dtype, 1)[0]
 

@@ -78,6 +78,25 @@ class _Kind(type):
     def training(cls, mode: bool) -> None:
         set_training(mode)
 
+    def __getattr__(cls, name: str) -> Any:
+        hint = f"; instead: {_INSTEAD[name]}" if name in _INSTEAD else ""
+        raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}{hint}")
+
+
+# What users of PyTorch reach for that is spelled otherwise here.
+_INSTEAD = {
+    "as_tensor": "Tensor(data)",
+    "compile": "the decorator tilegrad.jit",
+    "enable_grad": "nothing: gradients are computed when they are asked for",
+    "from_numpy": "Tensor(array), or Tensor.from_dlpack(array) to share memory",
+    "inference_mode": "nothing: gradients are computed when they are asked for",
+    "load": "nn.state.torch_load(path), or nn.state.safe_load(path)",
+    "no_grad": "nothing: gradients are computed when they are asked for; detach() cuts one off",
+    "save": "nn.state.safe_save(tensors, path)",
+    "tensor": "Tensor(data)",
+    "vmap": "tilegrad.func.vmap",
+}
+
 
 class Tensor(Interchange, metaclass=_Kind):
     """An array of one dtype on one device, computed when its values are asked for.
@@ -170,7 +189,7 @@ class Tensor(Interchange, metaclass=_Kind):
                 "backward: nothing below this tensor requires a gradient",
                 tensor=describe(self.uop),
                 line=here(),
-                remedy="make parameters with requires_grad=True",
+                remedy="make parameters with requires_grad=True, or give them to an optimizer",
             )
         found = self._gradients_of([_names(leaf) for leaf in leaves], gradient)
         if all(node is None for node in found):
