@@ -173,6 +173,8 @@ def test_short_windows_are_written_out(
     assert [opt.arg for opt in opts if opt.op is UPCAST] == tile
     assert [opt.arg for opt in opts if opt.op is STAGE] == staged
     assert opts[-2:-1] == [Opt(UNROLL, 2, 0)], "after copies, before chunks"
+    is_tiled = any(opt.op is TILE for opt in opts)
+    assert is_tiled == (side == 56), "rows that the cache holds while all channels pass"
 
 
 def test_few_steps_make_results_that_are_neighbours() -> None:

@@ -53,7 +53,7 @@ class Tiler(Shaper):
             # A vector for each of two threads, as any other loop would pack the lanes again.
             step = width
         is_large = self.work() >= WORTH_STAGING
-        taps = find_taps(self.ast, reuse) if is_large else None
+        taps, window = find_taps(self.ast, reuse) if is_large else None, reuse.windows
         beside = taps and find_beside(self.ast, reuse, taps, max(step // width, 1), self.target)
         if beside:
             step, reuse = min(step, beside.vectors * width), replace(reuse, windows=None)
@@ -88,6 +88,8 @@ class Tiler(Shaper):
             self.pack(reuse.stages, panel, least, is_whole=not is_again)
         if reuse.windows is not None and is_large:
             self.stage_window(reuse.windows, is_whole=len(reuse.rows) > 1)
+        elif beside and window is not None:
+            self.keep_window(window)
         if taps and (beside or taps.has_room(vectors, written, self.target)):
             # After copies, whose lanes it would part.
             self.move(OptOps.UNROLL, taps.loop, 0)
@@ -230,13 +232,27 @@ class Tiler(Shaper):
 
     def stage_window(self, slot: int, *, is_whole: bool = False) -> None:
         """Copy the part of a padded operand that some output elements need to scratch, where no
-        gate is left and neighbours that share a window find it once.
-
-        The loops that the window does not move along go inside, so that all of them use a copy;
-        what is left of it outside is as little as fits the cache; of what fits as a whole, nothing
-        where `is_whole`, as results that follow one another in memory had better be made so.
+        gate is left and neighbours that share a window find it once; of what fits as a whole all
+        of it where `is_whole`, as results that follow one another in memory had better be made so.
         """
         before = self.ast
+        if not self.stage(slot, self.put_window(slot, is_whole=is_whole)):
+            self.ast = before
+
+    def keep_window(self, slot: int) -> None:
+        """Run all loops that use a part of a padded operand over it while the second cache holds
+        it.
+        """
+        load, staged = operand(self.ast, slot), self.staged()
+        again = [part for part in self.outputs() if part not in load.ranges and part not in staged]
+        if again:
+            self.put_window(slot)
+
+    def put_window(self, slot: int, *, is_whole: bool = False) -> UOp | None:
+        """Put the loops that a padded operand does not move along inside, so that all of them use a
+        part of it that fits the cache; what is left of it outside is as little as that takes. The
+        innermost of the loops outside.
+        """
         limit = self.target.cache_bytes[1] // 2
         load = operand(self.ast, slot)
         own = [part for part in self.outputs() if part in load.ranges]
@@ -280,8 +296,7 @@ class Tiler(Shaper):
             part for part in self.outputs() if part not in load.ranges and part in self.staged()
         ]
         self.put_first([*first, *outside])
-        if not self.stage(slot, next(reversed([*around, *outside]), None)):
-            self.ast = before
+        return next(reversed([*around, *outside]), None)
 
     def cut_fold(self, moved: frozenset[UOp], panel: int, limit: int) -> UOp | None:
         """Tile a reduce loop so that the panel fits; its outer part, which becomes the outermost
