@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 
 from tests.optimize.test_stage import SEED, WIDE, kernel_of, run
-from tilegrad import Tensor
-from tilegrad.base.errors import OptError
+from tests.schedule import plans
+from tilegrad import Tensor, dtypes
+from tilegrad.base.errors import InternalError, OptError
+from tilegrad.device.emulator import execute
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.lower.lower import lower
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order
 from tilegrad.optimize.opts import apply_opts
@@ -106,6 +109,26 @@ def test_what_a_kernel_writes_twice_it_must_not_read() -> None:
     with pytest.raises(OptError, match="reads what it writes"):
         apply_opts(targets, [Opt(OVERLAP, 0, 16)], WIDE)
     np.testing.assert_array_equal(x.numpy(), np.arange(1, 34))
+
+
+def test_chunks_that_meet_store_the_same() -> None:
+    """The emulator, which tells chunks that touch one element, holds what the Opt promises."""
+    target = Target("chunks", threads=3)
+    x = np.arange(37, dtype=np.float32)
+    ast = plans.kernel_of(Tensor(x).realize() * 2 + 1, target)
+    shaped = apply_opts(ast, [Opt(OVERLAP, 0, 16), Opt(THREAD, 0, 3)], target)
+    found = np.zeros_like(x)
+    execute(lower(shaped, target), [memoryview(found).cast("B"), memoryview(x).cast("B")])
+    np.testing.assert_array_equal(found, x * 2 + 1)
+    # The number of the chunk is not the same in two of them.
+    number = next(part for part in axes_of(shaped) if part.arg[1] is Axis.THREAD)
+    (store,) = [node for node in shaped.toposort() if node.op is Ops.STORE]
+    other = store.replace(src=(*store.src[:2], store.src[2] + number.cast(dtypes.float)))
+    with pytest.raises(InternalError, match="which another chunk wrote"):
+        execute(
+            lower(shaped.substitute({store: other}), target),
+            [memoryview(found).cast("B"), memoryview(x).cast("B")],
+        )
 
 
 @pytest.mark.parametrize(

@@ -107,3 +107,10 @@ class KernelInfo:
     name: str = ""
     order: tuple[int, ...] = ()
     opts: tuple[Any, ...] = ()
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether parts of an axis overlap, so that some elements are stored twice: the Opt has
+        made sure that both times it is the same value, so chunks may do it at once.
+        """
+        return any(opt.op.name == "OVERLAP" for opt in self.opts)

@@ -151,11 +151,10 @@ def _axis_of(node: UOp) -> Axis:
 
 def _racing(nodes: Iterable[UOp]) -> dict[Place, tuple[Axis, ...]]:
     """By place, the axes that must not meet there. Where parts of an axis overlap, they meet by
-    design, as chunks or written out: the Opt has made sure that all write the same.
+    design, as chunks or written out.
     """
     infos = [node.arg for node in nodes if node.op is Ops.SINK]
-    opts = [opt for info in infos if isinstance(info, KernelInfo) for opt in info.opts]
-    if not any(opt.op.name == "OVERLAP" for opt in opts):
+    if not any(isinstance(info, KernelInfo) and info.overlaps for info in infos):
         return _BESIDE
     return {
         place: tuple(axis for axis in axes if axis not in (Axis.THREAD, Axis.UPCAST))

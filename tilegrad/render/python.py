@@ -19,6 +19,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType, Place, Pointer, dtypes
 from tilegrad.base.errors import CompileError
+from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.target import MatrixUnit
@@ -102,6 +103,7 @@ class _Writer:
             f"POSITIONS = {_table([node.arg[0] for node in self.nodes(Ops.SPECIAL)])}",
             f"MEETS = {self.meets}",
             f"GROUP = {lanes}",
+            f"OVERLAPS = {any(_overlaps(node) for node in self.nodes(Ops.SINK))}",
             f"UNITS = {_table([_unit_text(unit) for unit in self.units], raw=True)}",
             "",
         ]
@@ -351,6 +353,10 @@ _HANDLERS: dict[Ops, Callable[[_Writer, UOp, str], None]] = {
     Ops.WMMA: _Writer.matrix,
     Ops.SINK: _Writer.nothing,
 }
+
+
+def _overlaps(sink: UOp) -> bool:
+    return isinstance(sink.arg, KernelInfo) and sink.arg.overlaps
 
 
 def _pointer(node: UOp) -> Pointer:

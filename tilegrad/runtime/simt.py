@@ -103,17 +103,29 @@ class TrackedMemory(Memory):
 
     Every lane between two barriers has a stamp, and stamps only grow. An element that one lane
     writes may be touched by no other before they meet at a barrier, which is what raises `start`;
-    lanes of another block, whose stamps lie below `block_start`, never meet this one's.
+    lanes of another block, whose stamps lie below `block_start`, never meet this one's. Of a kernel
+    whose parts overlap, chunks may store what is there already.
     """
 
-    __slots__ = ("block_start", "kind", "lanes", "readers", "stamp", "start", "writers")
+    __slots__ = (
+        "block_start", "kind", "lanes", "overlaps", "readers", "stamp", "start", "writers",
+    )  # fmt: skip
 
     def __init__(
-        self, name: str, cells: Any, size: int, dtype: DType | None, lanes: int, kind: str
+        self,
+        name: str,
+        cells: Any,
+        size: int,
+        dtype: DType | None,
+        lanes: int,
+        kind: str,
+        *,
+        overlaps: bool = False,
     ):
         super().__init__(name, cells, size, dtype)
         self.lanes = lanes
         self.kind = kind
+        self.overlaps = overlaps
         self.block_start = 0
         self.start = 0
         self.stamp = 0
@@ -170,13 +182,16 @@ class TrackedMemory(Memory):
         return values
 
     def write(self, index: int, value: Any) -> None:
-        super().write(index, value)
-        self.note_write(index)
+        self.write_vector(index, (value,))
 
     def write_vector(self, index: int, values: Sequence[Any]) -> None:
+        places = range(index, index + len(values))
+        before = [bytes(self.cells[place : place + 1]) for place in places] if self.overlaps else []
         super().write_vector(index, values)
-        for place in range(index, index + len(values)):
-            self.note_write(place)
+        for number, place in enumerate(places):
+            is_there = self.overlaps and before[number] == bytes(self.cells[place : place + 1])
+            if not (is_there and self.writers[place] != _NOBODY):
+                self.note_write(place)
 
 
 _DONE = object()
@@ -200,6 +215,7 @@ class SimtProgram:
         self.positions: tuple[str, ...] = facts["POSITIONS"]
         self.meets: bool = facts["MEETS"]
         self.group: int = facts["GROUP"]
+        self.overlaps: bool = facts["OVERLAPS"]
         self.units: tuple[MatrixUnit, ...] = facts["UNITS"]
 
     @property
@@ -290,8 +306,10 @@ class _Launch:
         if not stored or self.lane_count * math.prod(self.global_size) == 1:
             return Memory(name, cells, count, dtype)
         kind = "chunk" if "chunk" in program.positions else "block"
-        self.tracked.append(TrackedMemory(name, cells, count, dtype, self.lane_count, kind))
-        return self.tracked[-1]
+        overlaps = kind == "chunk" and program.overlaps
+        memory = TrackedMemory(name, cells, count, dtype, self.lane_count, kind, overlaps=overlaps)
+        self.tracked.append(memory)
+        return memory
 
     def _values(self, values: Sequence[int]) -> Sequence[int]:
         known = self.program.variables
