@@ -192,13 +192,22 @@ def test_the_padding_row_of_an_embedding() -> None:
     assert layer.weight.grad.tolist() == [[0, 0], [2, 2], [0, 0], [0, 0]]
     frozen = nn.Embedding.from_pretrained(Tensor([[1.0], [2.0]]))
     assert frozen(Tensor([1])).tolist() == [[2.0]] and frozen.weight.requires_grad is False
-    for options, message in (
-        ({"padding_idx": 4}, "padding_idx 4 is none of 4 rows"),
-        ({"max_norm": 1.0}, "max_norm is not supported"),
-        ({"scale_grad_by_freq": True}, "scale_grad_by_freq is not supported"),
-    ):
-        with pytest.raises(ConfigError, match=f"Embedding: {message}"):
-            nn.Embedding(4, 2, **options)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="Embedding: padding_idx 4 is none of 4 rows"):
+        nn.Embedding(4, 2, padding_idx=4)
+
+
+def test_rows_that_a_lookup_shortens() -> None:
+    """In the table itself; the gradient is that of the shorter row, over how often it is read."""
+    table = np.array([[3.0, 4.0], [0.3, 0.4], [6.0, 8.0]], np.float32)
+    layer = nn.Embedding(3, 2, max_norm=1.0, scale_grad_by_freq=True)
+    layer.weight.assign(Tensor(table))
+    rows = layer(Tensor([[0, 1], [0, 0]]))
+    expected = np.array([[0.6, 0.8], [0.3, 0.4], [6.0, 8.0]], np.float32)
+    close(rows, expected[[[0, 1], [0, 0]]])
+    close(layer.weight, expected)
+    rows.square().sum().backward()
+    assert layer.weight.grad is not None
+    close(layer.weight.grad, 2 * expected * [[1], [1], [0]])
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])

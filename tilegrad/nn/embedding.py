@@ -6,7 +6,7 @@ from typing import Unpack
 
 from tilegrad.nn import functional
 from tilegrad.nn.checks import Place, positive
-from tilegrad.nn.functional.layers import check_embedding, padding_place
+from tilegrad.nn.functional.layers import padding_place
 from tilegrad.nn.module import Module
 from tilegrad.tensor.tensor import Tensor
 
@@ -19,8 +19,8 @@ class Embedding(Module):
     Only the rows asked for are read, and the gradient costs no more than they do. The first values
     are normal(0, 1). Row `padding_idx` is first 0, and has no gradient.
 
-    Raises ConfigError for `max_norm` and `scale_grad_by_freq`, which PyTorch has: a lookup writes
-    nothing.
+    With `max_norm` a call first shortens the rows asked for that are longer, in the weight itself;
+    with `scale_grad_by_freq` the gradient of a row is over how often it is asked for.
 
     >>> nn.Embedding(3, 2, padding_idx=0)(Tensor([[0]])).tolist()
     [[[0.0, 0.0]]]
@@ -39,9 +39,10 @@ class Embedding(Module):
     ):
         name = type(self).__name__
         positive(name, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
-        check_embedding(max_norm, scale_grad_by_freq)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = padding_idx
+        self.max_norm, self.norm_type = max_norm, norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
         values = Tensor.randn(num_embeddings, embedding_dim)
         if padding_idx is not None:
             self.padding_idx = padding_place(padding_idx, num_embeddings)
@@ -52,16 +53,30 @@ class Embedding(Module):
 
     @classmethod
     def from_pretrained(
-        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
     ) -> Embedding:
         """The layer with rows that are there; with `freeze` they are not trained."""
         rows, size = embeddings._sizes
-        layer = cls(rows, size, padding_idx)
+        layer = cls(rows, size, padding_idx, max_norm, norm_type, scale_grad_by_freq)
         layer.weight = embeddings.detach().clone().requires_grad_(not freeze)
         return layer
 
     def __call__(self, index: Tensor) -> Tensor:
-        return functional.embedding(index, self.weight, self.padding_idx)
+        return functional.embedding(
+            index,
+            self.weight,
+            self.padding_idx,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+        )
 
 
 class EmbeddingBag(Module):
@@ -92,6 +107,8 @@ class EmbeddingBag(Module):
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.mode, self.include_last_offset = mode, include_last_offset
         self.padding_idx, self.weight = rows.padding_idx, rows.weight
+        self.max_norm, self.norm_type = max_norm, norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
         self.to(**place)
 
     def __call__(
@@ -104,6 +121,9 @@ class EmbeddingBag(Module):
             index,
             self.weight,
             offsets,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
             mode=self.mode,
             per_sample_weights=per_sample_weights,
             include_last_offset=self.include_last_offset,

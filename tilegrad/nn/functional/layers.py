@@ -62,10 +62,12 @@ def embedding(
 ) -> Tensor:
     """Row `input` of `weight`, (num_embeddings, embedding_dim), for each index. No gradient goes to
     row `padding_idx`. `sparse` is taken and does nothing: only the rows asked for are read, and the
-    gradient costs no more than they do.
+    gradient costs no more than they do. With `max_norm` the rows asked for that are longer, by the
+    norm `norm_type`, are first written so long. With `scale_grad_by_freq` the gradient of a row is
+    over how often it is asked for.
 
-    Raises DTypeError for indices that are no integers, ConfigError for a `padding_idx` out of range
-    and for `max_norm` and `scale_grad_by_freq`: a lookup writes nothing.
+    Raises DTypeError for indices that are no integers, ConfigError for a `padding_idx` out of
+    range.
 
     >>> nn.functional.embedding(Tensor([1, 0]), Tensor([[1.0], [2.0]])).tolist()
     [[2.0], [1.0]]
@@ -78,23 +80,33 @@ def embedding(
             line=here(),
             remedy="cast them: .cast(dtypes.int32)",
         )
-    check_embedding(max_norm, scale_grad_by_freq)
+    if max_norm is not None:
+        _shorten_rows(weight, input, max_norm, norm_type)
     rows = weight[input]
+    if scale_grad_by_freq:
+        rows = _by_counts(rows, input, weight._sizes[0])
     if padding_idx is None:
         return rows
     place = padding_place(padding_idx, weight._sizes[0])
     return input.eq(place).unsqueeze(-1).where(rows.detach(), rows)
 
 
-def check_embedding(max_norm: float | None, scale_grad_by_freq: bool) -> None:
-    """Raise ConfigError for what a lookup does not do."""
-    if max_norm is not None or scale_grad_by_freq:
-        option = "scale_grad_by_freq" if scale_grad_by_freq else "max_norm"
-        raise ConfigError(
-            f"Embedding: {option} is not supported: a lookup neither writes the table nor counts",
-            fix="scale the rows of the weight, or of its gradient, after the step",
-            line=here(),
-        )
+def _shorten_rows(weight: Tensor, input: Tensor, most: float, order: float) -> None:
+    """Write those rows of `weight` that are asked for and are longer than `most` so long."""
+    # What is written needs memory; no gradient flows to it, and a leaf keeps its own.
+    table = weight.realize().detach()
+    rows = table[input]
+    length = rows.norm(order, -1, keepdim=True)
+    table[input] = (length > most).where(rows * (most / (length + 1e-7)), rows)
+
+
+def _by_counts(rows: Tensor, input: Tensor, count: int) -> Tensor:
+    """`rows`, whose gradients are over how often `input` asks for their row."""
+    ones = input.flatten().zeros_like(dtype=rows.dtype) + 1
+    zeros = Tensor.zeros(count, dtype=rows.dtype, device=rows.device)
+    often = zeros.scatter_add(0, input.flatten(), ones)[input].unsqueeze(-1)
+    fixed = rows.detach()
+    return fixed + (rows - fixed) / often
 
 
 def padding_place(padding_idx: int, count: int) -> int:
