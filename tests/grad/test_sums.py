@@ -8,7 +8,7 @@ import pytest
 from tests.grad.numeric import evaluate, leaf
 from tilegrad import Tensor
 from tilegrad.base.dtype import dtypes
-from tilegrad.grad.sums import sum_axes
+from tilegrad.grad.sums import is_zero, sum_axes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
@@ -81,7 +81,35 @@ def test_other_folds_and_other_ops_stay_apart() -> None:
     x = leaf(3, 4)
     largest = UOp(Ops.REDUCE_AXIS, x.dtype, (x,), (Ops.MAX, (1,)))
     assert len(sums(sum_axes(largest, (0,)))) == 2
-    assert len(sums(sum_axes(inner_sum(x, 1) * 2.0, (0,)))) == 2
+    assert len(sums(sum_axes(inner_sum(x, 1) + 2.0, (0,)))) == 2
+
+
+def test_factors_that_repeat_stand_before_the_sum() -> None:
+    """The terms of a sum keep what varies; a normalisation's three gradients share their sums."""
+    x, y, scale, shift = leaf(3, 4), leaf(3, 4), leaf(3, 1), leaf(1, 4)
+    values = {each: np.random.default_rng(place).normal(size=each.shape)
+              for place, each in enumerate((x, y, scale, shift))}  # fmt: skip
+    whole = [UOp(Ops.EXPAND, each.dtype, (each,), (3, 4)) for each in (scale, shift)]
+    terms = x * whole[0] * 2.0 * y.alu(Ops.FDIV, whole[0] + 3.0)
+    found = sum_axes(terms, (1,))
+    (total,) = sums(found)
+    assert total is sum_axes(x * y, (1,))
+    a, b, c, _ = values.values()
+    wanted = (a * c * 2 * b / (c + 3)).sum(1, keepdims=True)
+    np.testing.assert_allclose(evaluate(found, values), wanted, rtol=1e-12)
+    # Each but the number varies along this axis, or nothing else does.
+    assert sums(sum_axes(terms, (0,)))[0].src[0].op is Ops.MUL
+    assert sums(sum_axes(whole[1], (0,)))[0].src[0] is whole[1]
+
+
+def test_distances_from_a_mean_have_no_sum() -> None:
+    x = leaf(3, 4)
+    mean = UOp(Ops.EXPAND, x.dtype, (sum_axes(x, (1,)) * 0.25,), (3, 4))
+    distance = x + mean * -1.0
+    assert is_zero(sum_axes(distance + distance, (1,)))
+    assert sum_axes(distance, (1,)).shape == (3, 1)
+    assert not is_zero(sum_axes(distance, (0,)))
+    assert not is_zero(sum_axes(x + mean * -0.5, (1,)))
 
 
 def test_half_stays_wide_between_two_sums() -> None:

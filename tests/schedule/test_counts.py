@@ -117,11 +117,18 @@ def test_a_sum_that_picks_has_no_loop(dtype: str) -> None:
     assert [size for size, _ in loops(item)] == [8]
 
 
-def test_two_outputs_over_one_input_are_two_kernels() -> None:
-    """A kernel has several outputs only where it updates memory in place."""
-    x = floats(8, 64)
-    assert len(kernels(plan(x.sum(0), x.sum(1)))) == 2
-    assert len(kernels(plan(x + 1, x * 2))) == 2
+@pytest.mark.row("F2.11")
+def test_outputs_that_take_one_pass_over_an_input_are_one_kernel() -> None:
+    """Where the loops agree and what is read is the same; a product has its registers for itself,
+    and nothing is gained where nothing is shared.
+    """
+    x, y, a = floats(8, 64), floats(8, 64), floats(64, 64)
+    for together in ((x.sum(1), (x * y).sum(1)), (x.max(0), (x * x).sum(0))):
+        (item,) = kernels(plan(*together))
+        assert len(item.ast.src) == 2
+        assert len(kernels(plan(*together, plain=True))) == 2
+    for apart in ((x.sum(0), x.sum(1)), (x @ a, (x * 2) @ a), (x + 1, x * 2), (x.sum(1), y.max(1))):
+        assert len(kernels(plan(*apart))) == 2
 
 
 @pytest.mark.row("F2.4")

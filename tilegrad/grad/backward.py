@@ -16,7 +16,7 @@ from tilegrad.base.errors import DTypeError, InternalError, ShapeError
 from tilegrad.grad.loops import LOOPS, loop_gradients
 from tilegrad.grad.regions import Region, has_regions, moved, region_of, waiting_copy
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, device_of, filled
-from tilegrad.grad.sums import sum_axes
+from tilegrad.grad.sums import is_zero, sum_axes
 from tilegrad.grad.watched import seen
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort, toposort_over
@@ -94,7 +94,10 @@ def pullback(
                 continue
             fitting = _fit(part, source)
             known = flow.get(source)
-            total = fitting if known is None else _sum(known, fitting, node)
+            if known is None or is_zero(known):
+                total = fitting
+            else:
+                total = known if is_zero(fitting) else _sum(known, fitting, node)
             if node.origin:
                 inherit_origin(total, node, order, {gradient})
             flow[source] = total

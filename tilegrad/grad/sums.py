@@ -1,7 +1,17 @@
 """Sums as the backward pass makes them: wide, one instead of several, and with plain indices.
 
-Two things make the gradients of windows, and so of convolution and pooling, single kernels like
-those of the forward pass.
+*Factors before the sum.* What is the same along all axes that are summed multiplies the sum, not
+each term. That is less work; and the gradients of a normalisation by its input, its weight and its
+bias, which all sum the same terms times other factors, so share two sums:
+
+    before   SUM(x * expand(y) / c, a)
+    after    SUM(x, a) * y / c
+
+Distances from a mean over the same axes have the sum 0, which is not computed: the derivative of a
+variance by its mean.
+
+Two things more make the gradients of windows, and so of convolution and pooling, single kernels
+like those of the forward pass.
 
 *One sum.* The gradient of a convolution by its input is a sum over channels, moved, then a sum
 over the places of the kernel along one axis, moved, and again along the next. Computed one after
@@ -34,7 +44,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.runs import runs_of
 from tilegrad.ir.uop import UOp, prod
 
-__all__ = ["sum_axes"]
+__all__ = ["is_zero", "sum_axes"]
 
 Move = tuple[Ops, tuple[Any, ...]]
 
@@ -43,6 +53,9 @@ _MOVES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.PAD, Ops.SHRINK, Ops.FLIP})
 # The zeros that a PAD adds are summed too: while they make the work no more than this many times
 # larger, one sum is better than two.
 _MOST_GROWTH = 4
+# So many operations deep a factor is looked at, and so many factors of one product.
+_DEPTH = 3
+_MOST_FACTORS = 16
 
 
 def sum_axes(x: UOp, axes: tuple[int, ...]) -> UOp:
@@ -54,6 +67,19 @@ def sum_axes(x: UOp, axes: tuple[int, ...]) -> UOp:
     if not axes:
         return x
     wide = sum_dtype(x.dtype)
+    terms, factors = _without_factors(x, axes)
+    if factors:
+        # In the dtype of the sum, whose range is that of all terms.
+        total = sum_axes(terms.cast(wide), axes)
+        for op, factor in factors if not is_zero(total) else ():
+            total = UOp(op, wide, (total, factor.cast(wide)))
+        return total.cast(x.dtype)
+    if _is_around_mean(x, axes):
+        shape = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+        return _moved(
+            UOp.const(x.dtype, 0.0),
+            [(Ops.RESHAPE, (1,) * len(shape)), (Ops.EXPAND, shape)],
+        )
     base, moves = _unmoved(x, wide)
     plain = _unsheared(base.shape, moves, axes)
     moves = plain or moves
@@ -64,6 +90,87 @@ def sum_axes(x: UOp, axes: tuple[int, ...]) -> UOp:
     else:
         total = UOp(Ops.REDUCE_AXIS, wide, (terms,), (Ops.ADD, axes))
     return total.cast(x.dtype)
+
+
+def is_zero(x: UOp) -> bool:
+    """Whether `x` is seen to be 0 everywhere."""
+    for _ in range(_MOST_FACTORS if x.is_constant else 0):
+        if x.op.is_movement or x.op is Ops.CAST:
+            x = x.src[0]
+        elif x.op is Ops.MUL:
+            zeros = [factor for factor in x.src if factor.op is Ops.CONST and factor.arg == 0]
+            x = zeros[0] if zeros else x.src[0]
+    return x.op is Ops.CONST and x.arg == 0
+
+
+def _without_factors(x: UOp, axes: tuple[int, ...]) -> tuple[UOp, list[tuple[Ops, UOp]]]:
+    """`x` without the factors and divisors that are the same all along `axes`; and these, with size
+    1 there, each with its op. None are taken from what has no other factor.
+    """
+    rest: list[UOp] = []
+    found: list[tuple[Ops, UOp]] = []
+    waiting = [x]
+    while waiting:
+        part = waiting.pop()
+        if len(rest) + len(found) + len(waiting) > _MOST_FACTORS:
+            return x, []
+        divisor = _narrow(part.src[1], axes) if part.op is Ops.FDIV else None
+        factor = _narrow(part, axes)
+        if factor is not None:
+            found.append((Ops.MUL, factor))
+        elif divisor is not None:
+            found.append((Ops.FDIV, divisor))
+            waiting.append(part.src[0])
+        elif part.op is Ops.MUL:
+            waiting += part.src[::-1]
+        elif part.op is Ops.ADD and part.src[0] is part.src[1]:
+            # The derivative of a square.
+            found.append((Ops.MUL, UOp.const(part.dtype, 2.0)))
+            waiting.append(part.src[0])
+        else:
+            rest.append(part)
+    if not found or not rest:
+        return x, []
+    terms = rest[0]
+    for part in rest[1:]:
+        terms = UOp(Ops.MUL, x.dtype, (terms, part))
+    return terms, found
+
+
+def _narrow(x: UOp, axes: tuple[int, ...], depth: int = _DEPTH) -> UOp | None:
+    """`x` with size 1 along `axes`, if it is seen to be the same all along them."""
+    if x.op is Ops.CONST:
+        return x
+    if x.op is Ops.EXPAND:
+        source = x.src[0]
+        if any(source.shape[axis] != 1 for axis in axes):
+            return None
+        shape = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+        return source if shape == source.shape else UOp(Ops.EXPAND, x.dtype, (source,), shape)
+    if not depth or not (x.op.is_alu or x.op is Ops.CAST):
+        return None
+    src: list[UOp] = []
+    for part in x.src:
+        narrow = _narrow(part, axes, depth - 1)
+        if narrow is None:
+            return None
+        src.append(narrow)
+    return x.replace(src=tuple(src))
+
+
+def _is_around_mean(x: UOp, axes: tuple[int, ...]) -> bool:
+    """Whether `x` is a value less its mean over `axes`."""
+    if x.op is not Ops.ADD:
+        return False
+    count = prod(x.shape[axis] for axis in axes)
+    for value, rest in (x.src, x.src[::-1]):
+        total = UOp(Ops.REDUCE_AXIS, value.dtype, (value,), (Ops.ADD, axes))
+        taken = (
+            _narrow(rest, axes) if isinstance(count, int) and count and rest.op is Ops.MUL else None
+        )
+        if taken is not None and taken is total * (1 / count) * -1.0:
+            return True
+    return False
 
 
 def _unmoved(x: UOp, wide: DType) -> tuple[UOp, list[Move]]:

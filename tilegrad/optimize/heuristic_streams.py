@@ -160,14 +160,16 @@ class Streamer(Tiler):
         store = stores(self.ast)[0].src[1]
         rivals = [part for part in fold.ranges if stride(store, part) == 1]
         least = max((_score(fold, part) for part in rivals), default=-(1 << 20))
-        # A short axis makes poor vectors beside a longer one of the results.
+        is_gathered = self.target.has_mask and least < -1
+        # A short axis makes poor vectors beside a longer one of the results, but no lanes that are
+        # gathered one by one.
         widest = max((int(part.vmax) + 1 for part in rivals), default=0)
         contiguous = [
             part
             for part in loops
             if _has_unit_load(fold, part)
             and _score(fold, part) > least
-            and (2 * part.src[0].arg > width or part.src[0].arg > widest)
+            and ((3 if is_gathered else 2) * part.src[0].arg > width or part.src[0].arg > widest)
         ]
         if contiguous:
             loop = contiguous[-1]

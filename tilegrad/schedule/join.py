@@ -1,8 +1,8 @@
-"""Updates that run over the same elements become one kernel with several outputs.
+"""Kernels that run over the same elements become one with several outputs.
 
-An optimizer assigns a few buffers per parameter, each from the others at the same position. Where
-the loops agree and every shared buffer is touched at one position only, one pass over memory does
-them all.
+An optimizer assigns a few buffers per parameter, each from the others at the same position; and the
+gradients of a normalisation fold the same values twice. Where the loops agree and every shared
+buffer is touched at one position only, one pass over memory does them all.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ from dataclasses import dataclass
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.schedule.cost import extent_product
 
 __all__ = ["Update", "is_update", "join_updates"]
 
 _MOST_OUTPUTS = 8
 _MOST_BUFFERS = 24
+# How often folds that share a pass may use an element.
+_MOST_USES = 2
 
 
 @dataclass
 class Update:
-    """An elementwise kernel: its graph, and the buffers behind its slots, `outputs` of them
-    written.
+    """A kernel that writes whole values: its graph, and the buffers behind its slots, `outputs` of
+    them written.
     """
 
     ast: UOp
@@ -35,21 +38,25 @@ class Update:
 
 
 def is_update(ast: UOp) -> bool:
-    """Whether a kernel stores whole values, element by element, without folds or gates."""
+    """Whether a kernel stores whole values, element by element, without gates or scratch."""
     if len({store.src[0] for store in ast.src}) < len(ast.src):
         return False
     plain = all(
         store.op is Ops.STORE and len(store.src) == 3 and store.arg is None for store in ast.src
     )
     return plain and all(
-        node.op not in (Ops.REDUCE, Ops.PREFIX, Ops.END, Ops.DEFINE_LOCAL)
-        for node in ast.toposort()
+        node.op not in (Ops.PREFIX, Ops.END, Ops.DEFINE_LOCAL) for node in ast.toposort()
     )
+
+
+def has_folds(ast: UOp) -> bool:
+    """Whether a kernel folds anything."""
+    return any(node.op is Ops.REDUCE for node in ast.toposort())
 
 
 def join_updates(first: Update, second: Update) -> Update | None:
     """Both updates in one kernel, the first before the second in each iteration; None where that is
-    not the same.
+    not the same, or where folds do not gain by it.
 
     before   STORE(m, i, f(m[i]))  and  STORE(p, i, g(p[i], m[i]))
     after    STORE(m, i, x), STORE(p, i, g(p[i], x))                x = f(m[i])
@@ -70,6 +77,8 @@ def join_updates(first: Update, second: Update) -> Update | None:
         return None
     a = _by_buffer(first, buffers)
     b = _by_buffer(second, buffers).substitute(dict(zip(others, ranges, strict=True)))
+    if (has_folds(a) or has_folds(b)) and not _may_fold_together(a, b, ranges):
+        return None
     written = {store.src[0]: (store.src[1], store.src[2]) for store in a.src}
     later = {store.src[0]: store.src[1] for store in b.src}
     if any(load.src[1] is not later[load.src[0]] for load in _loads(a) if load.src[0] in later):
@@ -84,6 +93,25 @@ def join_updates(first: Update, second: Update) -> Update | None:
     b = b.substitute(known)
     info = first.ast.arg
     return Update(UOp.sink(*a.src, *b.src, arg=KernelInfo(info.name, info.order)), buffers, outputs)
+
+
+def _may_fold_together(a: UOp, b: UOp, ranges: list[UOp]) -> bool:
+    """Whether two kernels that fold over the same ranges gain by being one: neither reads what the
+    other writes, most of what one reads the other reads too, and each element is read about once,
+    so that memory is what they wait for. What uses its elements often, as products do, has its
+    registers for itself.
+    """
+    if not (has_folds(a) and has_folds(b)):
+        return False
+    written = {store.src[0] for kernel in (a, b) for store in kernel.src}
+    mine, others = set(_loads(a)), set(_loads(b))
+    if any(load.src[0] in written for load in mine | others):
+        return False
+    sizes = [{load: extent_product(load.ranges) for load in loads} for loads in (mine, others)]
+    shared = sum(size for load, size in sizes[0].items() if load in others)
+    return 2 * shared > min(sum(each.values()) for each in sizes) and all(
+        extent_product(ranges) <= _MOST_USES * max(each.values(), default=0) for each in sizes
+    )
 
 
 def _ranges(ast: UOp) -> list[UOp]:

@@ -1,5 +1,5 @@
 """Drafts of steps, and their order: data first, and before a buffer is overwritten all who read its
-old value; who cannot reads a copy of it. Then updates of equal shape are joined.
+old value; who cannot reads a copy of it. Then updates and folds of equal shape are joined.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.items import BufferSpec
-from tilegrad.schedule.join import Update, is_update, join_updates
+from tilegrad.schedule.join import Update, has_folds, is_update, join_updates
 from tilegrad.schedule.loop import Loop
 from tilegrad.schedule.versions import overwritten_by
 
@@ -182,8 +182,8 @@ def _sorted(drafts: list[Draft], before: list[set[int]]) -> list[Draft]:
 
 
 def join_drafts(order: list[Draft]) -> list[Draft]:
-    """Updates of equal shape joined, each moved up to an earlier one that nothing in between stands
-    in the way of.
+    """Updates and folds of equal shape joined, each moved up to an earlier one that nothing in
+    between stands in the way of.
     """
     result: list[Draft] = []
     for draft in order:
@@ -213,22 +213,22 @@ def join_drafts(order: list[Draft]) -> list[Draft]:
 
 
 def _host(draft: Draft, earlier: list[Draft]) -> tuple[int, Update] | None:
-    """The nearest earlier update that `draft` can join, and both as one."""
-    if draft.value.op is not Ops.ASSIGN or draft.ast is None or not is_update(draft.ast):
+    """The nearest earlier kernel that `draft` can join, and both as one: an update another one or
+    what makes the value it takes, a fold one that takes the same pass over memory.
+    """
+    if not _may_join(draft):
         return None
-    if draft.draws or draft.places:
-        # Long, and on its own most likely the same as others.
-        return None
+    assert draft.ast is not None
+    is_fold = has_folds(draft.ast)
     mine = Update(draft.ast, [*draft.written, *draft.reads], len(draft.written))
     touched = {*mine.buffers}
     for place in range(len(earlier) - 1, max(len(earlier) - _WINDOW, -1), -1):
         other = earlier[place]
         if (
             other.ast is not None
-            and other.value.op is Ops.ASSIGN
-            and not (other.draws or other.places)
+            and (_may_join(other) or (other.value in draft.needs and _is_whole(other)))
+            and has_folds(other.ast) is is_fold
             and other.device == draft.device
-            and is_update(other.ast)
         ):
             joined = join_updates(
                 Update(other.ast, [*other.written, *other.reads], len(other.written)), mine
@@ -239,3 +239,19 @@ def _host(draft: Draft, earlier: list[Draft]) -> tuple[int, Update] | None:
         if touched & set(other.written) or set(mine.written) & set(other.reads):
             return None
     return None
+
+
+def _may_join(draft: Draft) -> bool:
+    """Whether a kernel may move up and be one with another: an update or a fold. What else is
+    elementwise was stored by itself for a reason.
+    """
+    return _is_whole(draft) and (
+        draft.value.op is Ops.ASSIGN or (draft.ast is not None and has_folds(draft.ast))
+    )
+
+
+def _is_whole(draft: Draft) -> bool:
+    """Whether a kernel writes whole values and neither draws nor looks through windows: such are
+    long, and on their own most likely the same as others.
+    """
+    return not (draft.draws or draft.places) and draft.ast is not None and is_update(draft.ast)

@@ -14,7 +14,7 @@
       pieces     equal pieces side by side are computed each by itself  pieces.py
     loop       what a loop's step is, and which memory it finds         loop.py
     order      readers of an old value run before it is overwritten     order.py
-    join       updates of equal shape become one kernel                 join.py
+    join       updates, and folds, over the same elements are one kernel   join.py
     memory     lifetimes give temporary buffers shared memory           memory.py
 
 The graph comes in normalised: its BUFFERs and draws are numbered by first visit, so that a Schedule
