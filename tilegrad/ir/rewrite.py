@@ -8,7 +8,7 @@ many times keeps what it made of a node with the node (`is_kept`). Patterns and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilegrad.base.errors import InternalError
@@ -32,9 +32,9 @@ def graph_rewrite(
     counters.rewrites += 1
     record = trace.get()
     if record is None:
-        if matcher.is_kept and root.simple is not None:
-            return root if root.simple is True else root.simple
-        return _rewrite(root, matcher.steps(), ctx, matcher.name, matcher.is_kept)
+        if matcher.is_kept:
+            return _kept(root, matcher)
+        return _rewrite(root, matcher.steps(), ctx, matcher.name)
     entry = PassRecord(name or matcher.name, root)
     record.append(entry)
 
@@ -42,8 +42,7 @@ def graph_rewrite(
         return matcher.rewrite_traced(node, ctx, entry.steps)
 
     # Every step is to be seen, so nothing kept is used.
-    steps: list[Step | None] = [step] * len(matcher.steps())
-    entry.after = _rewrite(root, steps, ctx, matcher.name, False)
+    entry.after = _rewrite(root, [step] * len(matcher.steps()), ctx, matcher.name)
     return entry.after  # type: ignore[no-any-return]
 
 
@@ -54,59 +53,61 @@ def replace_and_rewrite(
     if trace.get() is not None:
         return graph_rewrite(root.substitute(mapping), matcher, name=name)
     counters.rewrites += 1
-    done = {node: settled(value, matcher) for node, value in mapping.items()}
+    done = {node: _kept(value, matcher) for node, value in mapping.items()}
     for node in root.toposort():
         if node in done:
             continue
         src = tuple([done[source] for source in node.src])
         fresh = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-        done[node] = settle(fresh, matcher)
+        done[node] = fresh if fresh.simple is True else settle(fresh, matcher)
     counters.visits += len(done)
     return done[root]
-
-
-def settled(node: UOp, matcher: PatternMatcher) -> UOp:
-    """What rules that are kept make of `node`."""
-    if node.simple is None:
-        return _rewrite(node, matcher.steps(), None, matcher.name, True)
-    return node if node.simple is True else node.simple
 
 
 def settle(node: UOp, matcher: PatternMatcher) -> UOp:
     """What rules that are kept make of `node`, of whose sources they make nothing else."""
     if node.simple is not None:
         return node if node.simple is True else node.simple
-    steps = matcher.steps()
-    step = steps[node.op.serial]
+    step = matcher.steps()[node.op.serial]
     made = None if step is None else step(node, None)
     if made is None:
         node.simple = True
         return node
-    node.simple = final = _descend(made, {}, steps, None, matcher.name, True)
+    node.simple = final = _kept(made, matcher)
     return final
 
 
-def _rewrite(root: UOp, steps: Sequence[Step | None], ctx: Any, name: str, is_kept: bool) -> UOp:
+def _kept(root: UOp, matcher: PatternMatcher) -> UOp:
+    """What rules that are kept make of `root`; so is what they make of all nodes on the way."""
+    if root.simple is None:
+        done: dict[UOp, UOp] = {}
+
+        def known(node: UOp) -> UOp | None:
+            simple = node.simple
+            return done.get(node) if simple is None else node if simple is True else simple
+
+        _descend(root, done, known, matcher.steps(), None, matcher.name)
+        for node, final in done.items():
+            node.simple = True if final is node else final
+        counters.visits += len(done)
+    return root if root.simple is True else root.simple  # type: ignore[return-value]
+
+
+def _rewrite(root: UOp, steps: Sequence[Step | None], ctx: Any, name: str) -> UOp:
+    """`root` by rules of which nothing is kept."""
     done: dict[UOp, UOp] = {}
-    if is_kept:
-        _descend(root, done, steps, ctx, name, True)
-    else:
-        # Sources stand first, so only what a rule makes has to be gone down into.
-        for node in root.toposort():
-            src = tuple([done[source] for source in node.src])
-            fresh = node
-            if src != node.src:
-                fresh = UOp(node.op, node.dtype, src, node.arg)
-                if fresh in done:
-                    done[node] = done[fresh]
-                    continue
-            elif node in done:
-                continue
-            step = steps[node.op.serial]
+    # Sources stand first, so only what a rule makes has to be gone down into.
+    for node in root.toposort():
+        src = tuple([done[source] for source in node.src])
+        fresh = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        if fresh not in done:
+            step = steps[fresh.op.serial]
             made = None if step is None else step(fresh, ctx)
             if made is not None:
-                made = _descend(made, done, steps, ctx, name, False)
-            done[node] = done[fresh] = fresh if made is None else made
+                _descend(made, done, done.get, steps, ctx, name)
+            done[fresh] = fresh if made is None else done[made]
+        if fresh is not node:
+            done[node] = done[fresh]
     counters.visits += len(done)
     return done[root]
 
@@ -114,69 +115,46 @@ def _rewrite(root: UOp, steps: Sequence[Step | None], ctx: Any, name: str, is_ke
 def _descend(
     root: UOp,
     done: dict[UOp, UOp],
+    known: Callable[[UOp], UOp | None],
     steps: Sequence[Step | None],
     ctx: Any,
     name: str,
-    is_kept: bool,
-) -> UOp:
-    """Rewrite `root`, and all below it that is not `done`."""
-    # How many rewrites in a row led to a node.
+) -> None:
+    """Rewrite `root` and all below it of which nothing is `known`; what comes of each is `done`."""
+    # What a node becomes next, by new sources or by a rule. It waits on the stack, under that, for
+    # what that comes to.
+    became: dict[UOp, UOp] = {}
+    # How many rules in a row led to a node.
     chain: dict[UOp, int] = {}
-    # A node waits here for its sources, under None, or for the end of what it became.
-    stack: list[UOp | tuple[UOp, UOp, UOp] | None] = [root]
+    stack = [root]
     while stack:
-        node = stack.pop()
-        if node is None:
-            node = stack.pop()
-        elif isinstance(node, tuple):
-            node, fresh, result = node
-            final = done[node] = done[fresh] = done[result]
-            if is_kept:
-                node.simple = fresh.simple = final
+        node = stack[-1]
+        if node in done:
+            stack.pop()
             continue
+        made = became.get(node)
+        final = None if made is None else known(made)
+        if final is not None:
+            done[node] = final
+            continue
+        missing = [source for source in node.src if known(source) is None]
+        if missing:
+            missing.reverse()
+            stack += missing
+            continue
+        length = chain.get(node, 0)
+        src = tuple([known(source) or source for source in node.src])
+        if src != node.src:
+            made = UOp(node.op, node.dtype, src, node.arg)
         else:
-            if node in done:
-                continue
-            missing = [source for source in node.src if source not in done]
-            if is_kept and missing:
-                for source in missing:
-                    known = source.simple
-                    if known is not None:
-                        done[source] = source if known is True else known
-                missing = [source for source in missing if source not in done]
-            if missing:
-                stack.append(node)
-                stack.append(None)
-                missing.reverse()
-                stack += missing
-                continue
-        assert isinstance(node, UOp)
-        src = tuple([done[source] for source in node.src])
-        if src == node.src:
-            fresh = node
-        else:
-            fresh = UOp(node.op, node.dtype, src, node.arg)
-            known = fresh.simple if is_kept else None
-            if known is not None:
-                done[fresh] = fresh if known is True else known
-            if fresh in done:
-                final = done[node] = done[fresh]
-                if is_kept:
-                    node.simple = final
-                continue
-        step = steps[fresh.op.serial]
-        made = None if step is None else step(fresh, ctx)
+            step = steps[node.op.serial]
+            made = None if step is None else step(node, ctx)
+            length += 1
         if made is None:
-            done[node] = done[fresh] = fresh
-            if is_kept:
-                fresh.simple = True
-                if fresh is not node:
-                    node.simple = fresh
-            continue
-        length = chain.get(node, 0) + 1
-        if length > _LIMIT:
+            done[node] = node
+        elif length > _LIMIT or node in became:
             raise InternalError(f"{name} does not come to an end", node=repr(node)[:400])
-        chain[made] = length
-        stack.append((node, fresh, made))
-        stack.append(made)
-    return done[root]
+        else:
+            became[node], chain[made] = made, length
+            if known(made) is None:
+                stack.append(made)

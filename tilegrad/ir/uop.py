@@ -498,17 +498,15 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) ->
     while stack:
         node = stack.pop()
         if node is None:
-            node = stack.pop()
-        elif node in seen:
-            continue
-        elif node.src and (stop is None or not stop(node)):
-            missing = [source for source in node.src if source not in seen]
-            if missing:
-                stack += (node, None)
-                missing.reverse()
-                stack += missing
+            seen[stack.pop()] = None  # type: ignore[index]
+        elif node not in seen:
+            if not node.src or (stop is not None and stop(node)):
+                seen[node] = None
                 continue
-        seen[node] = None  # type: ignore[index]
+            stack += (node, None)
+            for source in node.src[::-1]:
+                if source not in seen:
+                    stack.append(source)
     counters.visits += len(seen)
     return seen
 
