@@ -62,7 +62,7 @@ def test_values_at_any_address(misaligned: int) -> None:
 
 
 def test_what_is_asked_for() -> None:
-    """Of three passes over a row the second; not of one pass, nor of rows that are too long."""
+    """Of three passes over a row the last; not of one pass, nor of rows that are too long."""
 
     def passes(count: int, length: int) -> list[UOp]:
         given = UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(256 * length), (), 1)
@@ -78,7 +78,7 @@ def test_what_is_asked_for() -> None:
     assert not ahead(passes(1, 16), 2048)
     uops = passes(3, 16)
     loads = [node for node in uops if node.op is Ops.LOAD]
-    assert ahead(uops, 256 * 16 * 4 - 1) == {loads[1]: 16}
+    assert ahead(uops, 256 * 16 * 4 - 1) == {loads[2]: 16}
     assert not ahead(uops, 256 * 16 * 4)
     assert not ahead(passes(2, 64), 4096)
 

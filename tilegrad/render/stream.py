@@ -8,7 +8,8 @@ in its buffer; that the buffer itself begins at such an address is tested at eac
 entry that chooses between two renderings of the kernel.
 
 A kernel that passes over a row several times waits for memory in the first pass, and computes in
-the others. So the second pass asks for the next row, place by place, while it works on this one. A
+the others. So the last pass asks for the next row, place by place, while it works on this one: what
+it stores takes time that reading may share. A
 copy of a part of a large operand reads short runs that are far apart, which no processor foresees:
 each turn asks for what later ones will read. So does a sum over such runs (a channel of all images)
 for the next run.
@@ -72,13 +73,15 @@ def streamed(program: Sequence[UOp], cache_bytes: int, vector_bytes: int) -> fro
 
 def ahead(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
     """The loads of vectors that a loop makes once more, in an iteration of a loop around it, from a
-    buffer larger than the last cache; and how many elements further the next iteration reads. And
-    those of copies to scratch, and of runs with jumps between.
+    buffer larger than the last cache, where that is done for the last time; and how many elements
+    further the next iteration reads. And those of copies to scratch, and of runs with jumps
+    between.
     """
     found = _ahead_of_jumps(program, cache_bytes) | _ahead_of_copies(program, cache_bytes)
     loops: list[UOp] = []
-    # By what is read in an iteration: the loop that did so first, and the one that did again.
-    readers: dict[tuple[UOp, UOp, UOp], list[UOp]] = {}
+    # By what is read in an iteration: the loop that did so first, and the last load with its step.
+    readers: dict[tuple[UOp, UOp, UOp], UOp] = {}
+    last: dict[tuple[UOp, UOp, UOp], tuple[UOp, int]] = {}
     for node in program if cache_bytes else ():
         if node.op is Ops.RANGE:
             loops.append(node)
@@ -90,14 +93,12 @@ def ahead(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
             # Two loops of one length are alike.
             alike = loop.replace(arg=(-1, around.arg[1]))
             key = around, pointer, index.substitute({loop: alike})
-            seen = readers.setdefault(key, [])
-            if loop not in seen:
-                seen.append(loop)
+            first = readers.setdefault(key, loop)
             step = _coefficient(index, around)
             size = node.dtype.itemsize * abs(step or 0)
-            if len(seen) == 2 and seen[1] is loop and step and size <= cache_bytes * _ROW:
-                found[node] = step
-    return found
+            if first is not loop and step and size <= cache_bytes * _ROW:
+                last[key] = node, step
+    return found | dict(last.values())
 
 
 def read_once(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
