@@ -7,7 +7,6 @@ value for ever, and what was computed from the old value is never taken for the 
 from __future__ import annotations
 
 import itertools
-import threading
 import weakref
 
 from tilegrad.base.dtype import DType
@@ -32,7 +31,16 @@ __all__ = [
 _slots = itertools.count()
 _memory: dict[int, Buffer] = {}
 _stale: set[int] = set()
-_lock = threading.Lock()
+
+
+class _Reference(weakref.ref[UOp]):
+    """A weak reference to the leaf of a slot."""
+
+    __slots__ = ("slot",)
+    slot: int
+
+
+_leaves: dict[int, _Reference] = {}
 
 
 def leaf(buffer: Buffer) -> UOp:
@@ -40,14 +48,17 @@ def leaf(buffer: Buffer) -> UOp:
     slot = next(_slots)
     node = UOp(Ops.BUFFER, buffer.dtype, (), BufferArg(slot, buffer.device, buffer.size))
     _memory[slot] = buffer
-    weakref.finalize(node, _forget, slot).atexit = False
+    reference = _leaves[slot] = _Reference(node, _forget)
+    reference.slot = slot
     return node
 
 
-def _forget(slot: int) -> None:
-    with _lock:
-        _memory.pop(slot, None)
-        _stale.discard(slot)
+def _forget(dead: weakref.ref[UOp]) -> None:
+    """May be called at any moment, so each step is one of the interpreter's."""
+    slot = dead.slot  # type: ignore[attr-defined]
+    _leaves.pop(slot, None)
+    _memory.pop(slot, None)
+    _stale.discard(slot)
 
 
 def buffer_of(node: UOp) -> Buffer:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Any
 
+from tilegrad.base.trace import counters
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, alive
 
@@ -19,6 +20,7 @@ __all__ = ["Request"]
 _FLOAT_BITS = Struct("<d")
 # What a window of memory is seen through (ir.windows).
 _ORDER = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.DETACH})
+_SPECIAL = _ORDER | {Ops.CONST, Ops.BUFFER, Ops.RAND, Ops.SHRINK, Ops.ASSIGN}
 # Arguments that are equal only if they mean the same, and cost nothing to keep.
 _PLAIN = frozenset({type(None), tuple, str, int, bool, Ops})
 
@@ -57,9 +59,11 @@ class Request:
 
     def want(self, roots: Iterable[UOp]) -> None:
         """Ask for `roots` too."""
+        known = len(self.nodes)
         for root in roots:
             self._walk(root)
             self.roots.append(self.numbers[root])
+        counters.visits += len(self.nodes) - known
 
     def form(self) -> tuple[Any, ...]:
         """What equal graphs over other memory share: of windows of memory all but the places, and
@@ -82,62 +86,64 @@ class Request:
         return place
 
     def _walk(self, root: UOp) -> None:
-        numbers, stored = self.numbers, self._stored
+        numbers, nodes, all_sources, text = self.numbers, self.nodes, self.sources, self._text
         stack = [root]
         while stack:
             node = stack[-1]
             if node in numbers:
                 stack.pop()
                 continue
-            if node.stored is not None and (memory := stored(node)) is not None:
+            if node.stored is not None and (memory := self._stored(node)) is not None:
                 if memory in numbers:
                     numbers[node] = numbers[memory]
                     stack.pop()
                 else:
                     stack.append(memory)
                 continue
-            missing = [source for source in node.src if source not in numbers]
-            if missing:
-                missing.reverse()
-                stack += missing
+            count = len(stack)
+            for source in node.src[::-1]:
+                if source not in numbers:
+                    stack.append(source)
+            if len(stack) > count:
                 continue
             stack.pop()
-            self._enter(node)
-            if node.op is Ops.LOOP:
-                # What somebody holds of a loop is made as it runs anyway.
-                stack += _held_parts(node)
+            number = numbers[node] = len(nodes)
+            nodes.append(node)
+            sources = tuple([numbers[source] for source in node.src])
+            all_sources.append(sources)
+            op, arg = node.op, node.arg
+            if op in _SPECIAL or arg.__class__ not in _PLAIN:
+                arg = self._shared(number, node, sources)
+                if op is Ops.LOOP:
+                    # What somebody holds of a loop is made as it runs anyway.
+                    stack += _held_parts(node)
+            text.append((op.serial, node.dtype, arg, sources))
 
-    def _enter(self, node: UOp) -> None:
-        """Number `node`, whose sources have theirs, and add to the form."""
-        numbers, op = self.numbers, node.op
-        number = numbers[node] = len(self.nodes)
-        self.nodes.append(node)
-        sources = tuple([numbers[source] for source in node.src])
-        self.sources.append(sources)
-        arg: Any = node.arg
+    def _shared(self, number: int, node: UOp, sources: tuple[int, ...]) -> Any:
+        """The part of a node's argument that equal graphs over other memory share."""
+        op, arg = node.op, node.arg
         if op in _ORDER:
             if sources[0] in self._views:
                 self._views.add(number)
         elif op is Ops.CONST:
-            if node.dtype.is_float:
-                arg = _FLOAT_BITS.pack(arg)
+            return _FLOAT_BITS.pack(arg) if node.dtype.is_float else arg
         elif op is Ops.BUFFER:
             self._views.add(number)
-            arg = (arg.device, arg.size)
+            return arg.device, arg.size
         elif op is Ops.RAND:
-            arg = (arg.device, arg.shape)
+            return arg.device, arg.shape
         elif op is Ops.SHRINK:
             if sources[0] in self._views and all(
                 type(start) is int is type(end) for start, end in arg
             ):
                 self.windows.append(number)
-                arg = tuple([end - start for start, end in arg])
+                return tuple([end - start for start, end in arg])
         elif op is Ops.ASSIGN:
             self.assigns.append(number)
         elif type(arg) not in _PLAIN:
             # A Python function may hold anything: it is known by its name, and by where it recurs.
-            arg = (repr(arg), self._arguments.setdefault(arg, number))
-        self._text += (op.serial, node.dtype, arg, len(sources), *sources)
+            return repr(arg), self._arguments.setdefault(arg, number)
+        return arg
 
 
 def _held_parts(loop: UOp) -> list[UOp]:

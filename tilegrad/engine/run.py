@@ -13,8 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes
@@ -40,8 +39,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """One step as it ran: a kernel with its buffers, or a copy of the second buffer into the first.
 
     `values` are those of the kernel's `variables`, in their order; `origin` says which of the
@@ -59,6 +57,11 @@ class Launch:
     def calls(self) -> tuple[str, ...]:
         """The user's calls, by name."""
         return tuple(method_names(self.origin))
+
+    @property
+    def bound(self) -> dict[str, int]:
+        """The value of each variable of the kernel."""
+        return dict(zip(self.variables, self.values, strict=True)) if self.variables else {}
 
 
 class Recording(list[Launch]):
@@ -211,17 +214,18 @@ def _run_steps(
     nodes: Sequence[UOp],
 ) -> TilegradError | None:
     """Run the steps; what one raises is given back, so that no traceback holds their memory."""
-    record = _recorder.get()
-    is_told = record is not None or config.DEBUG >= 2
+    record, switches = _recorder.get(), config.current()
+    is_told = record is not None or switches.DEBUG >= 2
+    is_checked = switches.CHECK >= 2
     # Memory that no step has written to.
     new = {
         number
-        for number, memory in enumerate(plan.buffers if config.CHECK >= 2 else ())
+        for number, memory in enumerate(plan.buffers if is_checked else ())
         if memory.source is None or not table[number].is_allocated
     }
     step = plan.steps[0] if plan.steps else None
     try:
-        if config.DEBUG >= 2:
+        if switches.DEBUG >= 2:
             _show_empty(plan, table)
         for step in plan.steps if is_writing else ():
             for number in step.buffers:
@@ -240,11 +244,12 @@ def _run_steps(
             if record is not None:
                 record.append(launch)
             watch = None
-            if config.CHECK >= 2 and launch.kernel is not None:
-                first = [number for number in step.buffers if number in new]
-                watch = Watch(launch.buffers, [table[number] for number in first])
-            new.difference_update(step.buffers)
-            run_step(launch, dict(zip(launch.variables, launch.values, strict=True)))
+            if is_checked:
+                if launch.kernel is not None:
+                    first = [table[number] for number in step.buffers if number in new]
+                    watch = Watch(launch.buffers, first)
+                new.difference_update(step.buffers)
+            run_step(launch, launch.bound)
             if watch is not None and launch.kernel is not None:
                 watch.look(launch.kernel.name)
     except InternalError:
@@ -283,11 +288,11 @@ def _bound(
 
 def run_step(launch: Launch, variables: Mapping[str, int], *, replay: bool = False) -> None:
     """Run one step and count it."""
-    shown = config.DEBUG >= 2
-    if launch.kernel is None:
+    shown = config.current().DEBUG >= 2
+    kernel, timer = launch.kernel, _timer.get()
+    if kernel is None:
         _copy(launch, shown=shown, replay=replay)
         return
-    kernel = launch.kernel
     backend = Device[launch.device]
     program = load_program(launch.device, kernel)
     handles = [buffer.handle for buffer in launch.buffers]
@@ -298,10 +303,9 @@ def run_step(launch: Launch, variables: Mapping[str, int], *, replay: bool = Fal
         values,
         kernel.global_size,
         kernel.local_size,
-        wait=shown or _timer.get() is not None,
+        wait=shown or timer is not None,
     )
     report.count(kernel.ops, kernel.mem, seconds)
-    timer = _timer.get()
     if timer is not None and seconds is not None:
         timer.append((launch, seconds))
     if shown:

@@ -17,7 +17,7 @@ from tilegrad.grad.loops import LOOPS, loop_gradients
 from tilegrad.grad.regions import Region, has_regions, moved, region_of, waiting_copy
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, device_of, filled
 from tilegrad.grad.sums import is_zero, sum_axes
-from tilegrad.grad.watched import seen
+from tilegrad.grad.watched import has_watchers, seen
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort, toposort_over
 
@@ -53,6 +53,8 @@ def pullback(
     computed = {} if computed is None else computed
     found = _regions_of(roots, targets, computed)
     order = below(roots, computed, found)
+    # From here on only what stands in this graph.
+    elsewhere, computed = computed, {node: computed[node] for node in order if node in computed}
     through = _nodes_between(order, frozenset(targets), computed, found)
     flow: dict[UOp, UOp] = {}
     for root, seed in zip(roots, seeds, strict=True):
@@ -62,15 +64,16 @@ def pullback(
     regions = _Regions(
         {node: found[node] for node in order if node in through and node in found},
         targets,
-        computed,
+        elsewhere,
     )
+    is_any_watched = has_watchers()
     # The gradients of a loop's parts: its turn comes when all of them are known.
     parts_of: dict[UOp, dict[int, UOp]] = {}
     for node in reversed(order):
         gradient = flow.get(node)
         if node not in through:
             continue
-        if gradient is not None:
+        if gradient is not None and is_any_watched:
             gradient = flow[node] = seen(node, gradient, through)
         if node in found:
             regions.reach(found[node], gradient, flow, through)
@@ -99,7 +102,7 @@ def pullback(
             else:
                 total = known if is_zero(fitting) else _sum(known, fitting, node)
             if node.origin:
-                inherit_origin(total, node, order, {gradient})
+                inherit_origin(total, node, order, (gradient,))
             flow[source] = total
     return from_memory([flow.get(x) if x in through else None for x in targets], order, computed)
 
@@ -112,8 +115,9 @@ def from_memory(
     """
     stored = {
         graph: UOp(Ops.RESHAPE, node.dtype, (node,), graph.shape)
-        for node in order
-        if (graph := computed.get(node)) is not None
+        for node in (order if computed else ())
+        if node in computed
+        for graph in [computed[node]]
     }
     return [part if part is None else part.substitute(stored) for part in found]
 
@@ -212,11 +216,11 @@ def below(
     """
     several = [roots] if isinstance(roots, UOp) else list(roots)
     order = toposort(several)
-    if regions is None:
+    if regions is None and has_regions():
         regions = {node: known for node in order if (known := region_of(node)) is not None}
-    if not any(node in computed or node in regions for node in order):
+    inside: Outputs = regions or {}
+    if inside.keys().isdisjoint(order) and not any(node in computed for node in order):
         return order
-    inside = regions
     return toposort_over(several, lambda node: _sources(node, computed, inside))
 
 
@@ -240,7 +244,7 @@ def _nodes_between(
         elif node in regions:
             if any(source in through for source in regions[node][0].sources):
                 through.add(node)
-        elif node.op not in NO_DERIVATIVE and any(source in through for source in node.src):
+        elif not through.isdisjoint(node.src) and node.op not in NO_DERIVATIVE:
             if node.op not in DERIVATIVES and node.op not in LOOPS:
                 raise InternalError(f"grad: no rule for {node.op}", node=repr(node)[:300])
             through.add(node)
@@ -277,7 +281,6 @@ def inherit_origin(made: UOp, node: UOp, *older: Container[UOp]) -> None:
     while stack:
         new = stack.pop()
         # Zeros and the like are one node wherever they are made.
-        is_own = not (new.is_constant or new.origin or any(new in each for each in older))
-        if is_own:
+        if not (new.origin or any(new in each for each in older) or new.is_constant):
             new.origin = node.origin
             stack.extend(new.src)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Set
 
 from tilegrad.ir.uop import UOp
 
-__all__ = ["Watcher", "seen", "watch"]
+__all__ = ["Watcher", "has_watchers", "seen", "watch"]
 
 Watcher = Callable[[UOp, Set[UOp]], UOp | None]
 """Takes the gradient of the node, and the nodes that gradients flow through on their way to what is
@@ -31,9 +31,14 @@ def watch(node: UOp, watcher: Watcher) -> tuple[dict[int, Watcher], int]:
     return held, _count
 
 
+def has_watchers() -> bool:
+    """Whether any node is watched."""
+    return bool(_watchers)
+
+
 def seen(node: UOp, gradient: UOp, through: Set[UOp]) -> UOp:
     """The gradient of `node` after those who watch it, in the order in which they came."""
-    for watcher in list(_watchers.get(node, {}).values()) if _watchers else ():
+    for watcher in list(_watchers.get(node, {}).values()):
         new = watcher(gradient, through)
         gradient = gradient if new is None else new
     return gradient

@@ -19,20 +19,23 @@ Shape = tuple[Any, ...]
 def shape_of(node: Any) -> Shape:
     """The shape of `node`; every source already has its own."""
     op, arg, src = node.op, node.arg, node.src
-    if op.is_alu or op in _AS_SOURCE:
+    if op.is_alu:
         return _widest(src)
-    if op in (Ops.RESHAPE, Ops.EXPAND):
+    if op is Ops.RESHAPE or op is Ops.EXPAND:
         return tuple(arg)
+    if op is Ops.REDUCE_AXIS:
+        axes = arg[1]
+        return tuple([1 if axis in axes else size for axis, size in enumerate(src[0].shape)])
     if op is Ops.PERMUTE:
-        return tuple(src[0].shape[axis] for axis in arg)
+        shape = src[0].shape
+        return tuple([shape[axis] for axis in arg])
+    if op in _AS_SOURCE:
+        return _widest(src)
     if op is Ops.PAD:
         padded = zip(src[0].shape, arg, strict=True)
         return tuple(_plus(_plus(size, before), after) for size, (before, after) in padded)
     if op is Ops.SHRINK:
         return tuple(_between(start, end) for start, end in arg)
-    if op is Ops.REDUCE_AXIS:
-        axes = arg[1]
-        return tuple(1 if axis in axes else size for axis, size in enumerate(src[0].shape))
     if op is Ops.PREFIX_AXIS:
         return tuple(src[0].shape)
     if op is Ops.BUFFER:
@@ -83,6 +86,7 @@ def _plus(size: Any, amount: Any) -> Any:
 def _widest(src: tuple[Any, ...]) -> Shape:
     """The common shape of an elementwise op's sources; constants of shape () go with any."""
     for source in src:
-        if source.shape != ():
-            return tuple(source.shape)
+        shape: Shape = source.shape
+        if shape:
+            return shape
     return ()

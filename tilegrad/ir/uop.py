@@ -57,10 +57,11 @@ class UOp:
     stored: UOp | None
     # All nodes that a kernel's root needs, sources first.
     _below: tuple[UOp, ...]
-    _shape: tuple[Any, ...]
+    # These two are asked of every node that a tensor makes: None if not known yet.
+    _shape: tuple[Any, ...] | None
+    _is_constant: bool | None
     _bounds: tuple[Any, Any] | None
     _divisor: int
-    _is_constant: bool
     _ranges: frozenset[UOp] | None
     _digest: bytes
 
@@ -84,6 +85,8 @@ class UOp:
         node.origin = ()
         node.simple = None
         node.stored = None
+        node._shape = None
+        node._is_constant = None
         node._bounds = None
         node._ranges = None
         reference = weakref.ref(node, MethodType(_take_out, key))
@@ -131,10 +134,13 @@ class UOp:
     @property
     def shape(self) -> tuple[Any, ...]:
         """The sizes of a tensor node: integers, or index nodes."""
-        try:
-            return self._shape
-        except AttributeError:
-            return self._lazy("_shape", shape_of)  # type: ignore[no-any-return]
+        found = self._shape
+        if found is None:
+            for source in self.src:
+                if source._shape is None:
+                    return self._lazy("_shape", _shape_of)  # type: ignore[no-any-return]
+            found = self._shape = _shape_of(self)
+        return found
 
     @property
     def bounds(self) -> tuple[Any, Any]:
@@ -161,10 +167,8 @@ class UOp:
     @property
     def is_constant(self) -> bool:
         """Whether this is made of constants alone, with no memory and no random words."""
-        try:
-            return self._is_constant
-        except AttributeError:
-            return self._lazy("_is_constant", _constant_of)  # type: ignore[no-any-return]
+        found = self._is_constant
+        return bool(self._lazy("_is_constant", _constant_of)) if found is None else found
 
     @property
     def ranges(self) -> frozenset[UOp]:
@@ -481,10 +485,19 @@ def _below(root: UOp, done: Mapping[UOp, Any]) -> Iterator[UOp]:
         yield node
 
 
+def _shape_of(node: UOp) -> tuple[Any, ...]:
+    """The shape of `node`. Whether it is constant is noted on the way: both are asked of nearly
+    every node of a tensor.
+    """
+    node._is_constant = _constant_of(node)
+    return shape_of(node)
+
+
 def _constant_of(node: UOp) -> bool:
-    if node.op in (Ops.BUFFER, Ops.RAND, Ops.CUSTOM, Ops.LOOP):
-        return False
-    return all(source._is_constant for source in node.src)
+    for source in node.src:
+        if not source._is_constant:
+            return False
+    return node.op not in (Ops.BUFFER, Ops.RAND, Ops.CUSTOM, Ops.LOOP)
 
 
 def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) -> dict[UOp, None]:

@@ -28,6 +28,8 @@ class Casts(Incoming):
         >>> Tensor([1.7, -1.7]).cast(dtypes.int32).tolist()
         [1, -1]
         """
+        if dtype is self.uop.dtype:
+            return self
         return self._like(cast_node(self.uop, as_dtype(dtype)))
 
     def bitcast(self, dtype: DType | str) -> Self:

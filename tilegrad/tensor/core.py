@@ -52,6 +52,9 @@ Operand = Any
 _live: dict[int, weakref.ref[Any]] = {}
 
 
+_DTYPES = frozenset(dtypes.all)
+
+
 class _Reference(weakref.ref["Core"]):
     __slots__ = ("number",)
     number: int
@@ -91,7 +94,7 @@ def as_dtype(value: DType | str) -> DType:
                 value, "name", getattr(value, "__name__", repr(value))
             )
         value = dtypes.from_name(value)
-    if value not in dtypes.all:
+    if value not in _DTYPES:
         raise DTypeError(f"dtype: a tensor cannot have dtype {value!r}", line=here())
     return value
 
@@ -408,7 +411,7 @@ def check_devices(name: str, tensors: list[Core]) -> None:
     """Raise DeviceError unless all tensors are on one device; constants are on any."""
     check_tensors(name, *tensors)
     first = tensors[0]
-    for tensor in tensors[1:]:
+    for tensor in tensors:
         if tensor.device != first.device:
             if first.uop.op is Ops.CONST:
                 first = tensor
@@ -437,6 +440,9 @@ def broadcast_shape(name: str, nodes: list[UOp]) -> tuple[sint, ...]:
         theirs = (1,) * (length - len(theirs)) + theirs
         common: list[sint] = []
         for a, b in zip(ours, theirs):
+            if type(a) is int is type(b) and (a == b or a == 1 or b == 1):
+                common.append(b if a == 1 else a)
+                continue
             if not (is_one(a) or is_one(b) or same(a, b)):
                 raise ShapeError(
                     f"{name}: shapes do not broadcast: {show_shape(shape)} and "
@@ -453,19 +459,20 @@ def broadcast_shape(name: str, nodes: list[UOp]) -> tuple[sint, ...]:
 
 def stretch(node: UOp, shape: tuple[sint, ...]) -> UOp:
     """`node` broadcast to `shape`, which it fits."""
-    if node.shape == shape or is_scalar_leaf(node):
+    own = node.shape
+    if own == shape or is_scalar_leaf(node):
         return node
-    if len(node.shape) < len(shape):
-        node = UOp(
-            Ops.RESHAPE, node.dtype, (node,), (1,) * (len(shape) - len(node.shape)) + node.shape
-        )
-    return node if same_shape(node.shape, shape) else UOp(Ops.EXPAND, node.dtype, (node,), shape)
+    if len(own) < len(shape):
+        own = (1,) * (len(shape) - len(own)) + own
+        node = UOp(Ops.RESHAPE, node.dtype, (node,), own)
+    return node if same_shape(own, shape) else UOp(Ops.EXPAND, node.dtype, (node,), shape)
 
 
 def broadcast(name: str, nodes: list[UOp]) -> tuple[UOp, ...]:
     """The nodes in their common shape."""
     first = nodes[0].shape
-    if all(node.shape == first for node in nodes):
-        return tuple(nodes)
-    shape = broadcast_shape(name, nodes)
-    return tuple([stretch(node, shape) for node in nodes])
+    for node in nodes:
+        if node.shape != first:
+            shape = broadcast_shape(name, nodes)
+            return tuple([stretch(node, shape) for node in nodes])
+    return tuple(nodes)

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
 __all__ = ["forgotten", "graphs"]
@@ -32,7 +33,7 @@ class _Graphs(Mapping[UOp, UOp]):
         return graph
 
     def __contains__(self, leaf: object) -> bool:
-        return leaf in self._parts
+        return isinstance(leaf, UOp) and leaf.op is Ops.BUFFER and leaf in self._parts
 
     def __iter__(self) -> Iterator[UOp]:
         return iter(self._parts)

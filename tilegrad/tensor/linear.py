@@ -56,14 +56,15 @@ class Linear(Writing):
     @composed
     def _product(self, name: str, other: Self, dtype: DType | str | None) -> Self:
         check_devices(name, [self, other])
-        if not self.ndim or not other.ndim:
+        ours, theirs = self.uop.shape, other.uop.shape
+        if not ours or not theirs:
             raise ShapeError(
                 f"{name}: both sides need an axis",
                 left=describe(self.uop),
                 right=describe(other.uop),
                 line=here(),
             )
-        inner, column = self.shape[-1], other.shape[-min(other.ndim, 2)]
+        inner, column = ours[-1], theirs[-min(len(theirs), 2)]
         if not same(inner, column):
             raise ShapeError(
                 f"{name}: inner sizes differ: {show_shape((inner,))[1:-2]} and "
@@ -73,23 +74,21 @@ class Linear(Writing):
                 line=here(),
                 rule="the last axis of left must equal the second-to-last of right",
             )
-        if not _batches_fit(self.shape[:-2], other.shape[:-2]):
+        if not _batches_fit(ours[:-2], theirs[:-2]):
             raise ShapeError(
                 f"{name}: axes before the last two do not broadcast: "
-                f"{show_shape(self.shape[:-2])} and {show_shape(other.shape[:-2])}",
+                f"{show_shape(ours[:-2])} and {show_shape(theirs[:-2])}",
                 left=describe(self.uop),
                 right=describe(other.uop),
                 line=here(),
             )
         # (..., M, 1, K) times (..., 1, N, K), summed over K.
-        gap = [1] * min(self.ndim - 1, other.ndim - 1, 1)
-        left = self.reshape(*self.shape[:-1], *gap, inner)
-        turned = other if other.ndim == 1 else other.transpose(-1, -2)
-        right = (
-            other.reshape(inner)
-            if other.ndim == 1
-            else turned.reshape(*turned.shape[:-2], *gap, *turned.shape[-2:])
-        )
+        gap = (1,) * min(len(ours) - 1, len(theirs) - 1, 1)
+        left = self.reshape(*ours[:-1], *gap, inner)
+        if len(theirs) == 1:
+            right = other.reshape(inner)
+        else:
+            right = other.transpose(-1, -2).reshape(*theirs[:-2], *gap, theirs[-1], column)
         if dtype is not None:
             # In a wider dtype the products are exact, too.
             left, right = left.cast(dtype), right.cast(dtype)
@@ -252,6 +251,8 @@ def _contracted(
 
 def _batches_fit(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
     """Whether sizes broadcast."""
+    if not left or not right or left == right:
+        return True
     pairs = zip(reversed(left), reversed(right), strict=False)
     return all(is_one(a) or is_one(b) or same(a, b) for a, b in pairs)
 

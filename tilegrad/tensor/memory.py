@@ -226,6 +226,9 @@ def _values(roots: list[UOp], values: dict[UOp, int]) -> dict[UOp, int]:
     """`values`, and those of the variables in what has to run for `roots`. What has other values of
     the same variables runs on its own, before.
     """
+    holders = [tensor for tensor in live() if tensor._variables]
+    if not holders and not _waiting:
+        return values
     versions = engine.pending(roots)
     if not versions:
         return values
@@ -235,7 +238,6 @@ def _values(roots: list[UOp], values: dict[UOp, int]) -> dict[UOp, int]:
             values.update(found)
         elif engine.realized(version) is None:
             run([version], found)
-    holders = [tensor for tensor in live() if tensor._variables]
     nodes = [tensor.uop for tensor in holders]
     late = set(engine.late_readers(roots, nodes)) if holders else ()
     for tensor, node in zip(holders, nodes):

@@ -8,6 +8,7 @@ whole and chooses between them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from tilegrad.tensor.core import describe
 from tilegrad.tensor.sizes import (
     NO_VARIABLES,
     Variables,
+    are_plain,
     as_axes,
     as_axis,
     as_size,
@@ -81,7 +83,9 @@ class Movement(Casts):
         >>> Tensor([1, 2, 3, 4]).reshape(2, -1).tolist()
         [[1, 2], [3, 4]]
         """
-        wanted = flat_arguments(shape)
+        wanted, old = flat_arguments(shape), self.uop.shape
+        if are_plain(wanted) and are_plain(old) and math.prod(wanted) == math.prod(old):
+            return self if tuple(wanted) == old else self._moved(Ops.RESHAPE, tuple(wanted))
         if None in wanted:
             ours = dict(enumerate(self.shape))
             wanted = tuple(ours.get(axis) if n is None else n for axis, n in enumerate(wanted))
@@ -181,15 +185,16 @@ class Movement(Casts):
         >>> Tensor.zeros(2, 3, 4).permute(2, 0, 1).shape
         (4, 2, 3)
         """
-        wanted = flat_arguments(order)
-        axes = tuple(as_axis("permute", axis, self.ndim) for axis in wanted)
-        if sorted(axes) != list(range(self.ndim)):
+        wanted, ndim = flat_arguments(order), self.ndim
+        axes = tuple([as_axis("permute", axis, ndim) for axis in wanted])
+        places = list(range(ndim))
+        if sorted(axes) != places:
             raise ShapeError(
                 f"permute: {tuple(wanted)} does not name each of {self.ndim} axes once",
                 tensor=describe(self.uop),
                 line=here(),
             )
-        return self if axes == tuple(range(self.ndim)) else self._moved(Ops.PERMUTE, axes)
+        return self if axes == tuple(places) else self._moved(Ops.PERMUTE, axes)
 
     def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
         """Two axes exchanged.
@@ -197,8 +202,9 @@ class Movement(Casts):
         >>> Tensor([[1, 2], [3, 4]]).transpose(0, 1).tolist()
         [[1, 3], [2, 4]]
         """
-        first, second = as_axis("transpose", dim0, self.ndim), as_axis("transpose", dim1, self.ndim)
-        order = list(range(self.ndim))
+        ndim = self.ndim
+        first, second = as_axis("transpose", dim0, ndim), as_axis("transpose", dim1, ndim)
+        order = list(range(ndim))
         order[first], order[second] = second, first
         return self.permute(order)
 
@@ -244,9 +250,11 @@ class Movement(Casts):
         >>> Tensor([1, 2]).broadcast_to((2, 2)).tolist()
         [[1, 2], [1, 2]]
         """
-        wanted = flat_arguments(shape)
-        lead = len(wanted) - self.ndim
-        ours = (1,) * lead + self.shape
+        wanted, shape = flat_arguments(shape), self.uop.shape
+        if wanted == shape and are_plain(wanted):
+            return self
+        lead = len(wanted) - len(shape)
+        ours = (1,) * lead + shape
         if lead < 0:
             raise ShapeError(
                 f"expand: {show_shape(self.shape)} has more axes than {show_shape(wanted)}",

@@ -37,9 +37,10 @@ class Reduce(Activations):
     __slots__ = ()
 
     def _folded(self, name: str, op: Ops, axis: Axes, keepdim: bool) -> Self:
-        axes = as_axes(name, axis, self.ndim)
-        shape, node = self.shape, self.uop
-        kept = tuple(1 if place in axes else size for place, size in enumerate(shape))
+        node = self.uop
+        shape = node.shape
+        axes = as_axes(name, axis, len(shape))
+        kept = tuple([1 if place in axes else size for place, size in enumerate(shape)])
         # What requires a gradient stays below its fold, so that it gets one.
         is_apart = node.is_constant and not self._requires_grad
         if is_apart and any(is_zero(size) for size in shape):
@@ -47,17 +48,15 @@ class Reduce(Activations):
             identity = as_const(op.definition.identity(node.dtype), node.dtype)
             result = self._like(UOp.const(node.dtype, identity)).expand(kept)
         else:
-            wide = tuple(place for place in axes if not is_one(shape[place]))
+            wide = tuple([place for place in axes if not is_one(shape[place])])
             result = (
                 self._like(compute(Ops.REDUCE_AXIS, node.dtype, (node,), (op, wide)))
                 if wide
                 else self
             )
-        return (
-            result
-            if keepdim
-            else result.reshape(tuple(size for place, size in enumerate(kept) if place not in axes))
-        )
+        if keepdim:
+            return result
+        return result.reshape([size for place, size in enumerate(kept) if place not in axes])
 
     @takes_dim
     def sum(

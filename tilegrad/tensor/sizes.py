@@ -6,6 +6,7 @@ here: the graph holds variables only, and the tensor keeps their values beside i
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
 
 __all__ = [
-    "NO_VARIABLES", "Variables", "as_axes", "as_axis", "as_int", "as_size", "as_sizes",
+    "NO_VARIABLES", "Variables", "are_plain", "as_axes", "as_axis", "as_int", "as_size", "as_sizes",
     "ceil_divide", "divide",
     "flat_arguments", "here", "is_one", "is_zero", "merge", "multiply", "same",
     "same_shape", "show_shape", "show_size", "simple",
@@ -82,6 +83,18 @@ def as_size(name: str, value: Any) -> tuple[sint, Variables]:
     return as_int(name, "a size", value), NO_VARIABLES
 
 
+def are_plain(sizes: Iterable[Any]) -> bool:
+    """Whether all sizes are integers from 0 on, as they nearly always are: then plain arithmetic
+    will do.
+    """
+    for size in sizes:
+        if type(size) is not int or size < 0:
+            break
+    else:
+        return True
+    return False
+
+
 def flat_arguments(args: Sequence[Any]) -> Sequence[Any]:
     """`f(2, 3)` and `f((2, 3))` are one."""
     return tuple(args[0]) if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
@@ -107,7 +120,7 @@ def as_axis(name: str, axis: Any, ndim: int) -> int:
 
     Raises IndexBoundsError if there is no such axis.
     """
-    number = as_int(name, "an axis", axis)
+    number = axis if type(axis) is int else as_int(name, "an axis", axis)
     if not -ndim <= number < ndim:
         allowed = f"{-ndim} to {ndim - 1}" if ndim else "none, it has no axes"
         raise IndexBoundsError(
@@ -120,6 +133,8 @@ def as_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
     """Axes counted from the front, in order; None means all of them."""
     if axes is None:
         return tuple(range(ndim))
+    if type(axes) is int:
+        return (as_axis(name, axes, ndim),)
     found = [
         as_axis(name, axis, ndim) for axis in (axes if isinstance(axes, (tuple, list)) else (axes,))
     ]
@@ -140,17 +155,24 @@ def same(first: sint, second: sint) -> bool:
     """Whether two sizes are equal whatever the variables; nodes are interned, so equal ones are
     identical.
     """
+    if type(first) is int is type(second):
+        return first == second
     if isinstance(first, UOp) or isinstance(second, UOp):
         return first is second or simple(first) == simple(second)
     return first == second
 
 
 def same_shape(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
-    return first == second or (len(first) == len(second) and all(map(same, first, second)))
+    if first == second or len(first) != len(second):
+        return first == second
+    return all(map(same, first, second))
 
 
 def multiply(sizes: Iterable[sint]) -> sint:
     """The product of sizes."""
+    sizes = tuple(sizes)
+    if are_plain(sizes):
+        return math.prod(sizes)
     total: Any = 1
     for size in sizes:
         total = size if is_one(total) else total * size
