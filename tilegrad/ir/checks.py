@@ -538,6 +538,7 @@ _CODE_CHECKS: dict[Ops, Check] = {
     Ops.LOAD: _load,
     Ops.STORE: _store,
     Ops.REDUCE: _reduce,
+    Ops.RESCALED: _any_number,
     Ops.PREFIX: _prefix,
     Ops.VECTORIZE: _vectorize,
     Ops.GEP: _gep,

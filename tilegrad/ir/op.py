@@ -391,6 +391,12 @@ class Ops(Members):
     REDUCE = op(
         None, "(value, *ranges): the value folded over the ranges with the op `arg`.", Stage.KERNEL
     )
+    RESCALED = op(
+        2,
+        "(value, factor), as what a REDUCE sums: what was summed before is first multiplied by the "
+        "factor.",
+        Stage.KERNEL,
+    )
     PREFIX = op(
         None,
         "(*values, *ranges): what the values of all turns of the ranges before this one, and the "

@@ -10,6 +10,7 @@ otherwise it is scratch, read back by loops of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tilegrad.base.dtype import DType, Place, dtypes
 from tilegrad.ir.args import KernelInfo
@@ -30,27 +31,44 @@ def block_folds(ast: UOp, target: Target) -> UOp:
     memory.
     """
     room = target.cache_bytes[1] // 4 if target.has_vectors else 0
-    while (running := _running_outside(ast)) is not None:
+    while (running := _running_outside(ast, is_folded=False)) is not None:
         ast = _running_in_memory(ast, *running)
-    while True:
-        place = {number: rank for rank, number in enumerate(ast.arg.order)}
-        found = next(
-            (
-                parts
-                for fold in ast.toposort()
-                if fold.op is Ops.REDUCE and (parts := _parts(fold, place))
-            ),
-            None,
-        )
-        if found is None:
-            return ast
-        ast = _in_memory(ast, room, *found)
+    while found := _outermost(ast):
+        ast = _in_memory(ast, room, found)
+    # What runs along the loop of a fold does so in the nest that is left of it.
+    while (running := _running_outside(ast, is_folded=True)) is not None:
+        ast = _running_in_memory(ast, *running)
+    return ast
 
 
-def _parts(fold: UOp, place: dict[int, int]) -> tuple[UOp, list[UOp], list[UOp], list[UOp]] | None:
-    """(fold, its outer ranges, its inner ranges, the output ranges between), or None where a
-    register will do.
+class _Fold(NamedTuple):
+    """A fold, its outer ranges, its inner ranges, and the output ranges between."""
+
+    fold: UOp
+    outer: list[UOp]
+    inner: list[UOp]
+    between: list[UOp]
+
+
+def _outermost(ast: UOp) -> list[_Fold]:
+    """A fold that needs memory, and those that share its outer loops, of which none needs
+    another.
     """
+    place = {number: rank for rank, number in enumerate(ast.arg.order)}
+    folds = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    found = [parts for fold in folds if (parts := _parts(fold, place)) is not None]
+    together: list[_Fold] = []
+    for each in found:
+        needs = each.fold.toposort()
+        if set(each.outer) == set(found[0].outer) and all(
+            other.fold not in needs for other in together
+        ):
+            together.append(each)
+    return together
+
+
+def _parts(fold: UOp, place: dict[int, int]) -> _Fold | None:
+    """How a fold needs memory; None where a register will do."""
     own = [part for part in fold.src[1:] if part.arg[0] in place and part.arg[1] not in _WRITTEN]
     if not own:
         return None
@@ -63,18 +81,20 @@ def _parts(fold: UOp, place: dict[int, int]) -> tuple[UOp, list[UOp], list[UOp],
     outer = [part for part in own if place[part.arg[0]] < deepest]
     inner = [part for part in fold.src[1:] if part not in outer]
     between.sort(key=lambda part: place[part.arg[0]])
-    return fold, outer, inner, between
+    return _Fold(fold, outer, inner, between)
 
 
-def _running_outside(ast: UOp) -> tuple[UOp, list[UOp], list[UOp]] | None:
-    """A prefix, those of its loops that stand outside parallel ones, and these."""
+def _running_outside(ast: UOp, *, is_folded: bool) -> tuple[UOp, list[UOp], list[UOp]] | None:
+    """A prefix, those of its loops that stand outside parallel ones, and these; `is_folded` says
+    whether it is to run along the loop of a fold.
+    """
     place = {number: rank for rank, number in enumerate(ast.arg.order)}
     for node in ast.toposort():
         if node.op is not Ops.PREFIX:
             continue
         own = node.src[1:]
         loops = [part for part in own if part.arg[1] in _SEQUENTIAL]
-        if not loops:
+        if not loops or is_folded is not any(part.arg[1] is Axis.REDUCE for part in loops):
             continue
         first = min(place[part.arg[0]] for part in loops)
         others = node.ranges.difference(own)
@@ -113,20 +133,29 @@ def _running_in_memory(ast: UOp, prefix: UOp, outer: list[UOp], between: list[UO
     """
     between.sort(key=lambda part: part.vmax if part.arg[1] in _WRITTEN else -1)
     value, *own = prefix.src
-    function = prefix.arg[0]
+    function, _ = prefix.arg
     inner = [part for part in own if part not in outer]
     lives_in = [part for part in prefix.ranges if part not in own and part not in between]
-    memory = _scratch(ast, prefix.dtype, between, lives_in)
+    numbers = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
+    memory = _scratch(1 + max(numbers, default=-1), prefix.dtype, between, lives_in)
     position = _flat(between)
     identity = UOp.const(prefix.dtype, function.definition.identity(prefix.dtype))
     old = _is_first(outer).where(identity, memory.load(position, dtype=prefix.dtype))
-    here = whole = value
+    whole = value
     if inner:
-        here = UOp(Ops.PREFIX, prefix.dtype, (value, *inner), prefix.arg)
         whole = UOp(Ops.REDUCE, prefix.dtype, (value, *inner), function)
     kept = memory.store(position, old.alu(function, whole))
-    ast = ast.substitute({prefix: old.alu(function, here)})
-    return ast.replace(src=(*ast.src, kept))
+    made: dict[UOp, UOp] = {}
+    for node in ast.toposort():
+        # Those that differ in how much of a turn they fold share the memory.
+        if node.op is Ops.PREFIX and node.src == prefix.src and node.arg[0] is function:
+            here = value if node.arg[1] else None
+            if inner:
+                here = UOp(Ops.PREFIX, prefix.dtype, (value, *inner), node.arg)
+            made[node] = old if here is None else old.alu(function, here)
+    ast = ast.substitute(made)
+    closed = [part for part in outer if part.arg[1] is Axis.REDUCE]
+    return ast.replace(src=(*ast.src, kept.end(*closed) if closed else kept))
 
 
 def _is_first(loops: list[UOp]) -> UOp:
@@ -137,25 +166,22 @@ def _is_first(loops: list[UOp]) -> UOp:
     return is_first
 
 
-def _scratch(ast: UOp, dtype: DType, parts: Sequence[UOp], lives_in: Sequence[UOp]) -> UOp:
+def _scratch(number: int, dtype: DType, parts: Sequence[UOp], lives_in: Sequence[UOp]) -> UOp:
     """Memory for an element in each turn of `parts`, anew in each turn of `lives_in`."""
     size = int(prod(part.vmax + 1 for part in parts))
-    numbers = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
-    pointer = dtype.ptr(size, Place.SCRATCH)
-    return UOp(Ops.DEFINE_LOCAL, pointer, tuple(lives_in), 1 + max(numbers, default=-1))
+    return UOp(Ops.DEFINE_LOCAL, dtype.ptr(size, Place.SCRATCH), tuple(lives_in), number)
 
 
-def _in_memory(
-    ast: UOp, room: int, fold: UOp, outer: list[UOp], inner: list[UOp], between: list[UOp]
-) -> UOp:
+def _in_memory(ast: UOp, room: int, folds: list[_Fold]) -> UOp:
     # The widest of what is written out is what lanes are made of: last, it lies in vectors.
-    between.sort(key=lambda part: part.vmax if part.arg[1] in _WRITTEN else -1)
-    partial = UOp(Ops.REDUCE, fold.dtype, (fold.src[0], *inner), fold.arg) if inner else fold.src[0]
+    for each in folds:
+        each.between.sort(key=lambda part: part.vmax if part.arg[1] in _WRITTEN else -1)
+    fold, _, _, between = folds[0]
     store = _only_store(ast, fold)
     nbytes = int(prod(part.vmax + 1 for part in between)) * fold.dtype.itemsize
     if store is not None and (_is_vector(store, between[-1]) or nbytes > room):
-        return _in_output(ast, store, fold, outer, partial)
-    return _in_scratch(ast, fold, outer, between, partial)
+        return _in_output(ast, store, folds[0])
+    return _in_scratch(ast, folds)
 
 
 def _only_store(ast: UOp, fold: UOp) -> UOp | None:
@@ -168,36 +194,54 @@ def _only_store(ast: UOp, fold: UOp) -> UOp | None:
     return store if store.arg is None and _is_exact(store, fold) else None
 
 
-def _in_output(ast: UOp, store: UOp, fold: UOp, outer: list[UOp], partial: UOp) -> UOp:
-    """Each turn of the outer loops folds `partial` into what the output holds."""
+def _next(each: _Fold, kept: UOp) -> UOp:
+    """What memory holds after a turn of the outer loops, of what it holds before it."""
+    fold, outer, inner, _ = each
+    identity = UOp.const(fold.dtype, fold.arg.definition.identity(fold.dtype))
+    before, value = _is_first(outer).where(identity, kept), fold.src[0]
+    if value.op is Ops.RESCALED:
+        value, factor = value.src
+        return before * factor + value
+    partial = UOp(Ops.REDUCE, fold.dtype, (value, *inner), fold.arg) if inner else value
+    return before.alu(fold.arg, partial)
+
+
+def _in_output(ast: UOp, store: UOp, each: _Fold) -> UOp:
+    """Each turn of the outer loops folds a part into what the output holds."""
+    fold = each.fold
     identity = UOp.const(fold.dtype, fold.arg.definition.identity(fold.dtype))
     pointer, position, _, *gate = store.src
     kept = pointer.load(position, *((identity, gate[0]) if gate else ()), dtype=fold.dtype)
-    total = _is_first(outer).where(identity, kept).alu(fold.arg, partial)
-    return ast.replace(src=(pointer.store(position, total, *gate).end(*outer),))
+    total = pointer.store(position, _next(each, kept), *gate)
+    return ast.replace(src=(total.end(*each.outer),))
 
 
-def _in_scratch(ast: UOp, fold: UOp, outer: list[UOp], between: list[UOp], partial: UOp) -> UOp:
-    """Each turn of the outer loops folds `partial` into scratch; a second nest over the parallel
-    loops goes on with what it holds at the end.
+def _in_scratch(ast: UOp, folds: list[_Fold]) -> UOp:
+    """Each turn of the outer loops folds a part of each into scratch; further nests over the
+    parallel loops go on with what it holds at the end.
     """
-    identity = UOp.const(fold.dtype, fold.arg.definition.identity(fold.dtype))
-    lives_in = [part for part in fold.ranges if part not in between]
-    memory, position = _scratch(ast, fold.dtype, between, lives_in), _flat(between)
-    kept = memory.load(position, dtype=fold.dtype)
-    total = _is_first(outer).where(identity, kept).alu(fold.arg, partial)
-    filled = memory.after(memory.store(position, total).end(*outer, *between))
-    last = max(node.arg[0] for node in ast.toposort() if node.op is Ops.RANGE)
+    numbers = [node.arg[0] for node in ast.toposort() if node.op is Ops.RANGE]
+    scratch = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
+    loops = list(dict.fromkeys(part for each in folds for part in each.between))
     fresh = {
-        part: part.replace(arg=(last + count, part.arg[1]))
-        for count, part in enumerate(between, start=1)
+        part: part.replace(arg=(max(numbers) + count, part.arg[1]))
+        for count, part in enumerate(loops, start=1)
     }
-    stand_in = UOp.variable("folded", 0, 0, fold.dtype)
-    above = ast.substitute({fold: stand_in}).substitute(fresh)
-    read = filled.load(position.substitute(fresh), dtype=fold.dtype)
-    order = (*ast.arg.order, *(fresh[part].arg[0] for part in between))
+    stand_ins: dict[UOp, UOp] = {}
+    reads: dict[UOp, UOp] = {}
+    for count, each in enumerate(folds):
+        fold, outer, _, between = each
+        lives_in = [part for part in fold.ranges if part not in between]
+        memory = _scratch(1 + count + max(scratch, default=-1), fold.dtype, between, lives_in)
+        position = _flat(between)
+        total = _next(each, memory.load(position, dtype=fold.dtype))
+        filled = memory.after(memory.store(position, total).end(*outer, *between))
+        stand_in = stand_ins[fold] = UOp.variable(f"folded{count}", 0, 0, fold.dtype)
+        reads[stand_in] = filled.load(position.substitute(fresh), dtype=fold.dtype)
+    above = ast.substitute(stand_ins).substitute(fresh)
+    order = (*ast.arg.order, *(fresh[part].arg[0] for part in loops))
     info = KernelInfo(ast.arg.name, order, ast.arg.opts)
-    return simplify(above.substitute({stand_in: read}).replace(arg=info))
+    return simplify(above.substitute(reads).replace(arg=info))
 
 
 def _is_exact(store: UOp, fold: UOp) -> bool:

@@ -231,7 +231,7 @@ def _wide(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: Target
         return widen_unit(node, src, width)
     if op in (Ops.AFTER, Ops.SINK):
         return UOp(op, src[0].dtype if op is Ops.AFTER else node.dtype, src, node.arg)
-    if op.is_alu or op in (Ops.CAST, Ops.BITCAST):
+    if op.is_alu or op in (Ops.CAST, Ops.BITCAST, Ops.RESCALED):
         wide = tuple(part if part.dtype.lanes == width else part.broadcast(width) for part in src)
         return UOp(op, node.dtype.vec(width), wide, node.arg)
     raise InternalError(f"lower.lanes cannot vectorize a {op} node", node=repr(node)[:300])

@@ -59,7 +59,7 @@ def fold_to_accumulator(fold: UOp, ctx: _Context) -> UOp:
     outer = tuple(sorted(fold.ranges, key=lambda part: part.arg[0]))
     accumulator = UOp(Ops.DEFINE_ACC, fold.dtype, (identity, *outer), ctx.count)
     ctx.count += 1
-    is_plain = all(value.op is not Ops.WMMA for value in values)
+    is_plain = all(value.op not in (Ops.WMMA, Ops.RESCALED) for value in values)
     if ctx.is_short and is_plain and len(values) >= _SEVERAL:
         values = [_met(fold, values, ctx)]
     total = accumulator
@@ -102,6 +102,8 @@ def _repeated(value: UOp, times: UOp, function: Ops) -> UOp:
 
 
 def _step(fold: UOp, total: UOp, value: UOp, ctx: _Context) -> UOp:
+    if value.op is Ops.RESCALED:
+        return total * value.src[1] + value.src[0]
     if value.op is Ops.WMMA:
         # A matrix unit adds to what it is given; the graph gives it zero.
         return value.replace(src=(*value.src[:2], total))

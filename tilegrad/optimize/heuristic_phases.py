@@ -9,8 +9,8 @@ packed once for all blocks.
 from __future__ import annotations
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.uop import UOp
-from tilegrad.optimize.facts import WORTH_STAGING, steps_of, stores, stride
+from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.facts import ROWS, WORTH_STAGING, steps_of, stores, stride
 from tilegrad.optimize.heuristic_tiles import Tiler
 from tilegrad.optimize.opt import OptOps
 from tilegrad.optimize.reuse import Reuse, find_reuse
@@ -32,6 +32,10 @@ class Phaser(Tiler):
         nests = self.nests()
         if not nests or not folds or not self.target.has_vectors:
             return False
+        before = self.ast
+        if self.part() is not None:
+            self.put_part_outside()
+            nests, folds = self.nests(), [n for n in self.ast.toposort() if n.op is Ops.REDUCE]
         steps = {fold: steps_of(fold) for fold in folds}
         heavy = [fold for fold in folds if steps[fold] > max(steps.values()) * _LIGHT]
         closed = {part for nest in nests for part in nest.src[1:]}
@@ -47,7 +51,34 @@ class Phaser(Tiler):
                 if steps[heavy[0]] >= WORTH_STAGING:
                     self.pack_sides([fold.src[-1] for fold in heavy])
                 return True
+        self.ast = before
         return False
+
+    def part(self) -> UOp | None:
+        """The loop over the parts of rows, where these go through the kernel so."""
+        memories = (node for node in self.ast.toposort() if node.op is Ops.DEFINE_LOCAL)
+        loops = (loop for memory in memories for loop in memory.src)
+        return next((loop for loop in loops if loop.arg[1] is Axis.REDUCE), None)
+
+    def put_part_outside(self) -> None:
+        """All rows pass over a part before the next one, or as many as have room for what their
+        folds gather.
+        """
+        closed = {part for nest in self.nests() for part in nest.src[1:]}
+        *outside, row = [part for part in self.around(self.nests()) if part not in closed]
+        part = self.part()
+        gathered = 0
+        for node in self.ast.toposort():
+            if node.op is Ops.REDUCE and part in node.src:
+                own = node.ranges.difference((*outside, row))
+                gathered += int(prod(loop.vmax + 1 for loop in own)) * node.dtype.itemsize
+        most = self.target.cache_bytes[1] // max(gathered, 1)
+        count = next((n for n in range(most, 1, -1) if row.src[0].divisor % n == 0), 1)
+        if count < row.vmax + 1 and count >= ROWS[0]:
+            self.move(OptOps.TILE, row, count)
+        for loop in outside:
+            self.move(OptOps.TILE, loop, 1)
+        self.move(OptOps.TILE, self.part(), 1)
 
     def nests(self) -> list[UOp]:
         """The nests that fill scratch for some loops, not for all of the kernel."""
@@ -121,6 +152,9 @@ class Phaser(Tiler):
         lives_in = {part for nest in self.nests() for part in nest.src[0].src[0].src}
         written = {part for part in lives_in if part.arg[1] is Axis.UPCAST}
         *outside, row = self.around(self.nests())
+        part_loop = self.part()
+        if part_loop is not None:
+            outside.append(part_loop)
         sides = [(part, place) for part in folded for place in (0, 1)]
         for part, place in sides:
             fold = self.fold_over(part)

@@ -12,13 +12,16 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.axes import merge_neighbours, share_loops, split_divided
 from tilegrad.schedule.collapse import collapse
+from tilegrad.schedule.keep import cut_rows
+from tilegrad.schedule.parts import part_of
 from tilegrad.schedule.phases import split_phases
 from tilegrad.schedule.pieces import split_pieces
+from tilegrad.target import Target
 
 __all__ = ["finish", "renumbered"]
 
 
-def finish(raw: UOp, outputs: list[UOp], *, plain: bool) -> tuple[UOp, list[int]]:
+def finish(raw: UOp, outputs: list[UOp], target: Target, *, plain: bool) -> tuple[UOp, list[int]]:
     """Collapse, put the ranges in order, give the parameters their slots; which parameters of
     `raw` are read, in the order of those.
     """
@@ -27,6 +30,7 @@ def finish(raw: UOp, outputs: list[UOp], *, plain: bool) -> tuple[UOp, list[int]
     if not plain:
         ast, outputs = split_divided(*split_phases(share_loops(ast), outputs))
         ast, outputs = split_pieces(ast, outputs)
+        ast = cut_rows(ast, target) or ast
     ast = _with_repeats(ast, outputs)
     alive = [part for part in ast.toposort() if part.op is Ops.RANGE]
     ast, out_order = merge_neighbours(ast, [part for part in outputs if part in alive])
@@ -36,6 +40,11 @@ def finish(raw: UOp, outputs: list[UOp], *, plain: bool) -> tuple[UOp, list[int]
         ast, ordered = merge_neighbours(ast, group)
         merged += ordered
     order = [*out_order, *merged]
+    if (part := part_of(ast)) is not None:
+        # Inside of the loops that the rows live in, and outside of all others.
+        around = {loop for node in ast.toposort() if part in node.src for loop in node.src}
+        shared = [loop for loop in out_order if loop in around]
+        order = [*shared, part, *(loop for loop in order if loop not in (*shared, part))]
     gone = tuple(
         part.vmax + 1 for part in before if part not in alive and part.arg[1] is Axis.REDUCE
     )

@@ -54,7 +54,7 @@ def fuse(sink: UOp, target: Target, *, plain: bool, wanted: Sequence[UOp] = ()) 
     fusion.stored = _in_order(cut_large(nodes, fusion.stored), nodes)
     if not plain:
         _separate(nodes, fusion)
-        move_back(nodes, fusion, target, wanted)
+        fusion = move_back(nodes, fusion, target, wanted)
         hold(costs, fusion, target)
     return fusion
 

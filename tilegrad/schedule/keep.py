@@ -20,9 +20,10 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.cost import extent_product, nbytes
+from tilegrad.schedule.parts import in_parts, longest_row
 from tilegrad.target import Target
 
-__all__ = ["Place", "is_worth_keeping", "place_of", "shared_axes"]
+__all__ = ["Place", "cut_rows", "is_worth_keeping", "place_of", "shared_axes"]
 
 # So many rows are computed at once; what they share is packed, which takes a few times as many.
 _ROWS = 8
@@ -31,6 +32,10 @@ _MANY_ROWS = 32
 # time), and what is kept of some rows.
 _PASSED_OVER = 2
 _KEPT = 1 / 2
+# The same of a part of rows that do not fit. It may be shorter by a factor, so that parts are equal
+# and whole vectors, but from so few places on it costs more to go on from part to part.
+_PART = 1
+_SHORTER, _VECTORS, _SHORTEST = 8, 32, 64
 # Cycles for a byte that comes from the first cache, the second one, the last one, or memory.
 _BYTE = (0.0, 1 / 48, 1 / 20, 1 / 8)
 # The same for a byte of whole rows, in memory all the same, that are read or stored a vector at a
@@ -81,11 +86,12 @@ def place_of(value: UOp, uses: Sequence[tuple[UOp, ...]], outputs: Sequence[UOp]
 
 
 def is_worth_keeping(
-    value: UOp, element: UOp, place: Place, moving: Set[int], target: Target
+    value: UOp, element: UOp, place: Place, moving: Set[int], target: Target, *, is_long: bool
 ) -> bool:
     """Whether a kernel that stores `element`, with `value` already kept in scratch, takes less time
     than one that reads it from memory, where another has written it. `moving` are the parameters
-    that may still be computed in there, too.
+    that may still be computed in there, too; `is_long` says that rows go through the kernel in
+    parts that fit.
     """
     if target.has_locals or not target.has_vectors or len(target.cache_bytes) < 2:
         return False
@@ -93,7 +99,9 @@ def is_worth_keeping(
     folds = _heavy([node for node in nodes if node.op is Ops.REDUCE])
     kept = sum(_size(node) for node in nodes if node.op is Ops.DEFINE_LOCAL)
     second = target.cache_bytes[1]
-    if not folds or _ROWS * kept > _KEPT * second or any(n.op is Ops.PREFIX for n in nodes):
+    if not folds or any(n.op is Ops.PREFIX for n in nodes):
+        return False
+    if _ROWS * kept > _KEPT * second and not is_long:
         return False
     if any(_has_dot_unit(fold, target) for fold in folds) or not _fill_along_memory(nodes):
         return False
@@ -110,9 +118,39 @@ def is_worth_keeping(
         packed = _PACKED * (chunks - 1) * sum(passed.values())
         lost = _LOST * steps + packed + along * _APART[_level(along, target)]
         nearer = sum(count * load.dtype.itemsize for load, count in passed.items())
-        if nearer <= _PASSED_OVER * second and saved > lost:
+        if (nearer <= _PASSED_OVER * second or is_long) and saved > lost:
             return True
     return False
+
+
+def cut_rows(ast: UOp, target: Target) -> UOp | None:
+    """The kernel `ast` with its rows in parts that fit; None where they fit as a whole, or where no
+    parts can be made.
+    """
+    if target.has_locals or not target.has_vectors or len(target.cache_bytes) < 2:
+        return None
+    row = longest_row(ast)
+    if row is None:
+        return None
+    second = target.cache_bytes[1]
+    around = {loop for memory in row.memories for loop in memory.src}
+    # What all rows pass over, for each place of the row.
+    passed = {
+        node
+        for node in ast.toposort()
+        if node.op is Ops.LOAD and node.ranges & row.ranges and not around <= node.ranges
+    }
+    each = sum(
+        extent_product(load.ranges - around - row.ranges) * load.dtype.itemsize for load in passed
+    )
+    rows = _ROWS * row.nbytes
+    if row.length * rows <= _KEPT * second and row.length * each <= _PASSED_OVER * second:
+        return None
+    most = int(min(_KEPT * second // rows, _PART * second // max(each, 1)))
+    least = max(most // _SHORTER, _SHORTEST)
+    sizes = [size for size in range(least, most + 1) if row.length % size == 0]
+    whole = [size for size in sizes if size % _VECTORS == 0]
+    return in_parts(ast, row, (whole or sizes)[-1]) if sizes else None
 
 
 def _level(size: int, target: Target) -> int:

@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.schedule.cost import elements, extent_product, flops_of, nbytes
-from tilegrad.schedule.index import Held, KernelBuilder, maximum_shape
+from tilegrad.schedule.finish import finish
+from tilegrad.schedule.index import Held, KernelBuilder, flat_index, maximum_shape
 from tilegrad.schedule.keep import is_worth_keeping, place_of, shared_axes
+from tilegrad.schedule.parts import part_of
 from tilegrad.schedule.reason import FORCED, Reason
 from tilegrad.target import Target
 
@@ -43,6 +46,7 @@ class Fusion:
             in scratch.
         shaped: for a stored value, the same elements in the shape in which its kernel computes
             them, where that is another.
+        long: the kernels that keep rows that do not fit, unless they go through it in parts.
         refused: for a stored value that was not moved, (reason, bytes that moving it would save,
             flops it would add).
     """
@@ -53,6 +57,7 @@ class Fusion:
     held: dict[UOp, dict[UOp, Held]] = field(default_factory=dict)
     refused: dict[UOp, tuple[Reason, int, int]] = field(default_factory=dict)
     shaped: dict[UOp, UOp] = field(default_factory=dict)
+    long: set[UOp] = field(default_factory=set)
 
 
 class Trace(NamedTuple):
@@ -79,10 +84,32 @@ def readers_of(nodes: Iterable[UOp], stored: dict[UOp, Reason]) -> dict[UOp, set
     return readers
 
 
-def move_back(nodes: list[UOp], fusion: Fusion, target: Target, wanted: Sequence[UOp]) -> None:
-    """Move stored values into the kernel that reads them, last first, where legal and
+def move_back(nodes: list[UOp], given: Fusion, target: Target, wanted: Sequence[UOp]) -> Fusion:
+    """Stored values moved into the kernel that reads them, last first, where legal and
     profitable.
+
+    Whether rows that do not fit can go through a kernel in parts is seen when all of it is there:
+    where they cannot, everything is moved again, and such rows are stored.
     """
+    fusion = _moved_back(nodes, given, target, wanted, is_long=True)
+    if all(_goes_in_parts(kernel, fusion, target) for kernel in fusion.long):
+        return fusion
+    return _moved_back(nodes, given, target, wanted, is_long=False)
+
+
+def _goes_in_parts(kernel: UOp, fusion: Fusion, target: Target) -> bool:
+    trace = _trace(kernel, fusion)
+    memory = UOp(Ops.DEFINE_GLOBAL, kernel.dtype.ptr(), (), len(trace.numbers))
+    place = flat_index(trace.outputs, fusion.shaped.get(kernel, kernel).shape)
+    loops = [part for part in trace.outputs if part.op is Ops.RANGE]
+    raw = UOp.sink(simplify(memory.store(place, trace.element)))
+    return part_of(finish(raw, loops, target, plain=False)[0]) is not None
+
+
+def _moved_back(
+    nodes: list[UOp], given: Fusion, target: Target, wanted: Sequence[UOp], *, is_long: bool
+) -> Fusion:
+    fusion = Fusion(dict(given.stored), refused=dict(given.refused), shaped=given.shaped)
     later = set(toposort(wanted, stop=lambda node: node in fusion.stored))
     movable = (Reason.EXPANDED, Reason.REDUCED_AGAIN, Reason.SHARED, Reason.COSTLY)
     readers = readers_of(nodes, fusion.stored)
@@ -95,13 +122,14 @@ def move_back(nodes: list[UOp], fusion: Fusion, target: Target, wanted: Sequence
         (kernel,) = kernels
         verdict = _can_join(value, kernel, fusion, target, traces)
         if isinstance(verdict, Reason) and value not in later:
-            verdict = _keep(value, kernel, fusion, target, traces, readers) or verdict
+            verdict = _keep(value, kernel, fusion, target, traces, readers, is_long) or verdict
         if isinstance(verdict, Reason):
             fusion.refused[value] = (verdict, 2 * nbytes(value), flops_of(value) * elements(kernel))
             continue
         del fusion.stored[value], traces[kernel]
         fusion.joined[value] = kernel
         fusion.outer.setdefault(kernel, []).append(verdict)
+    return fusion
 
 
 def _kernel_of(node: UOp, fusion: Fusion) -> UOp:
@@ -147,6 +175,7 @@ def _keep(
     target: Target,
     traces: dict[UOp, Trace],
     readers: dict[UOp, set[UOp]],
+    is_long: bool,
 ) -> frozenset[int] | None:
     """Keep `value` in scratch inside the kernel that reads it, where each row of it is read along
     more than the kernel's own ranges; the kernel's axes that it shares, or None where that cannot
@@ -169,8 +198,11 @@ def _keep(
         for node, number in trial.numbers.items()
         if node in readers and _may_follow(node, kernel, fusion, readers)
     }
-    if is_worth_keeping(value, trial.element, place, moving, target):
-        return shared
+    for in_parts in (False, True) if is_long else (False,):
+        if is_worth_keeping(value, trial.element, place, moving, target, is_long=in_parts):
+            if in_parts:
+                fusion.long.add(kernel)
+            return shared
     del held[value]
     return None
 

@@ -97,7 +97,7 @@ class _Scheduler:
             for variable in random_variables(node.arg.seed)
         }
         # Kernels by their form before this stage's last passes, with the parameters that they read.
-        self.finished: dict[tuple[UOp, tuple[UOp, ...]], tuple[UOp, list[int]]] = {}
+        self.finished: dict[tuple[UOp, tuple[UOp, ...], str], tuple[UOp, list[int]]] = {}
         for node in self.nodes:
             if node.op is Ops.BUFFER:
                 spec = BufferSpec(node.arg.device, node.dtype, node.arg.size, node.arg.slot)
@@ -361,9 +361,10 @@ class _Scheduler:
         form = renumbered(raw, {buffer: slot for slot, buffer in enumerate(buffers)})
         form, draws = self._with_own_draws(form)
         form, places = _with_own_places(form)
-        key = form, tuple(outputs)
+        key = form, tuple(outputs), self.device[node]
         if key not in self.finished:
-            self.finished[key] = finish(form, outputs, plain=self.plain)
+            hardware = self.targets[self.device[node]]
+            self.finished[key] = finish(form, outputs, hardware, plain=self.plain)
         ast, slots = self.finished[key]
         reads = [buffers[slot] for slot in slots]
         needs = [value for value in builder.reads if value.op is not Ops.BUFFER]

@@ -1,0 +1,151 @@
+"""Rows that do not fit go through a kernel in parts, and what results is that of whole rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.optimize.test_phases import attention, one_kernel, random, run
+from tests.schedule.plans import kernels, plan
+from tilegrad import Tensor
+from tilegrad.base.errors import OptError
+from tilegrad.device.cpu import cpu_target
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.optimize.heuristic import heuristic
+from tilegrad.optimize.opt import Opt, OptOps, reduce_axes
+from tilegrad.optimize.opts import apply_opt
+from tilegrad.schedule.parts import part_of
+from tilegrad.target import Target
+
+LENGTH, SIZE = 512, 24
+# A part of a row: as many keys and values as fit the second cache, whole vectors, without a rest.
+PART = 128
+NEAR = Target("near", vector_bytes=32, threads=2, cache_bytes=(8 << 10, 40 << 10, 64 << 10))
+
+
+def parts_of(ast: UOp) -> int:
+    part = part_of(ast)
+    return 1 if part is None else part.src[0].arg
+
+
+def hidden(kind: str) -> Any:
+    rows, keys = np.ogrid[:LENGTH, :LENGTH]
+    added = np.where(rows >= keys if kind == "back" else rows <= keys, 0.0, -np.inf)
+    if kind == "bias":
+        added = random(LENGTH, LENGTH) * 4
+        # Nothing is seen in the first parts, or in the last ones.
+        added[:, : PART + 5] = -np.inf
+        added[7, 2 * PART :] = -np.inf
+    return added.astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_shaped"), [("back", True), ("forward", True), ("bias", True), ("bias", False)]
+)
+def test_masked_rows(kind: str, is_shaped: bool) -> None:
+    q, k, v = (random(4, LENGTH, SIZE) for _ in range(3))
+    added = hidden(kind)
+
+    def compute(q: Tensor, k: Tensor, v: Tensor, *bias: Tensor) -> Tensor:
+        if bias:
+            return q.scaled_dot_product_attention(k, v, *bias)
+        rows = Tensor.arange(LENGTH)
+        seen = rows.reshape(LENGTH, 1) >= rows
+        return q.scaled_dot_product_attention(k, v, seen if kind == "back" else seen.transpose())
+
+    ast, arrays = one_kernel(compute, q, k, v, *([added] if kind == "bias" else []))
+    assert parts_of(ast) == LENGTH // PART
+    found = run(ast, arrays, heuristic(ast, cpu_target()) if is_shaped else [])
+    np.testing.assert_allclose(found, attention(q, k, v, added), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("limit", ["", pytest.param("avx2", marks=pytest.mark.nightly)])
+def test_rows_that_vectors_do_not_divide(limit: str) -> None:
+    q, k, v = random(4, 83, 20), random(4, 900, 20) * 3, random(4, 900, 36)
+    ast, arrays = one_kernel(lambda q, k, v: q.scaled_dot_product_attention(k, v), q, k, v)
+    assert parts_of(ast) > 1
+    found = run(ast, arrays, heuristic(ast, cpu_target(limit)))
+    np.testing.assert_allclose(found, attention(q, k, v), rtol=1e-4, atol=1e-5)
+
+
+def test_a_row_that_sees_nothing_or_holds_infinity() -> None:
+    q, k, v = (random(4, LENGTH, SIZE) for _ in range(3))
+    bias = np.zeros((LENGTH, LENGTH), np.float32)
+    bias[3], bias[5, 200], bias[6, 7] = -np.inf, np.inf, np.nan
+
+    def compute(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        return (q @ k.transpose(1, 2) + bias).softmax(2) @ v
+
+    ast, arrays = one_kernel(compute, q, k, v, bias)
+    assert parts_of(ast) > 1
+    found = run(ast, arrays, heuristic(ast, cpu_target()))
+    is_number = np.isfinite(found).all((0, 2))
+    assert np.flatnonzero(~is_number).tolist() == [3, 5, 6]
+    assert np.isnan(found[:, [3, 5, 6]]).all()
+    scale = np.sqrt(np.float32(SIZE))
+    expected = attention((q * scale)[:, is_number], k, v, bias[is_number])
+    np.testing.assert_allclose(found[:, is_number], expected, rtol=1e-4, atol=1e-5)
+
+
+def largest(scores: Tensor) -> Tensor:
+    return scores.max(2, keepdim=True)
+
+
+SCORES: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {
+    "relu": (lambda s: s.relu(), True),
+    "by its length": (lambda s: s / s.square().sum(2, keepdim=True).sqrt(), True),
+    "powers of two": (lambda s: (s - largest(s)).exp2() * 0.5, True),
+    "two largest": (lambda s: (s - largest(s)).exp() * s, True),
+    # A later part may hold what makes these overflow, or they are no multiples of what they were.
+    "of another": (lambda s: (s * 2 - largest(s)).exp(), False),
+    "least": (lambda s: (s - s.min(2, keepdim=True)).exp(), False),
+    "apart from their mean": (lambda s: (s - s.mean(2, keepdim=True)).square(), False),
+}
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_what_can_be_put_right_later(name: str) -> None:
+    weigh, is_cut = SCORES[name]
+    q, k, v = (Tensor.empty(4, length, SIZE) for length in (64, LENGTH, LENGTH))
+    schedule = plan(weigh(q @ k.transpose(1, 2)) @ v, target=NEAR)
+    assert (len(kernels(schedule)) == 1) is is_cut
+
+
+@pytest.mark.parametrize(
+    "name", ["two largest", *(pytest.param(x, marks=pytest.mark.nightly) for x in list(SCORES)[:3])]
+)
+def test_weights_of_other_kinds(name: str) -> None:
+    q, k, v = random(4, 64, SIZE), random(4, LENGTH, SIZE) / 4, random(4, LENGTH, SIZE)
+    ast, arrays = one_kernel(lambda q, k, v: SCORES[name][0](q @ k.transpose(1, 2)) @ v, q, k, v)
+    assert parts_of(ast) == LENGTH // PART
+    scores = q.astype(np.float64) @ k.swapaxes(1, 2)
+    top = scores.max(2, keepdims=True)
+    weights = {
+        "relu": np.maximum(scores, 0),
+        "by its length": scores / np.sqrt((scores**2).sum(2, keepdims=True)),
+        "powers of two": np.exp2(scores - top) * 0.5,
+        "two largest": np.exp(scores - top) * scores,
+    }[name]
+    found = run(ast, arrays, heuristic(ast, cpu_target()))
+    np.testing.assert_allclose(found, weights @ v, rtol=1e-4, atol=1e-4)
+
+
+def test_parts_are_not_written_out() -> None:
+    q, k, v = (random(4, LENGTH, SIZE) for _ in range(3))
+    ast, _ = one_kernel(lambda q, k, v: q.scaled_dot_product_attention(k, v), q, k, v)
+    axis = [part.src[0].arg for part in reduce_axes(ast)].index(LENGTH // PART)
+    assert reduce_axes(ast)[axis].arg[1] is Axis.REDUCE
+    with pytest.raises(OptError, match="one after the other"):
+        apply_opt(ast, Opt(OptOps.UNROLL, axis, 2), cpu_target())
+
+
+def test_without_room_for_rows_scores_of_a_prime_length_are_stored() -> None:
+    q, k = Tensor.empty(4, 64, SIZE), Tensor.empty(4, 509, SIZE)
+    assert len(kernels(plan(q.scaled_dot_product_attention(k, k), target=NEAR))) > 1
+    k = Tensor.empty(4, LENGTH, SIZE)
+    (item,) = kernels(plan(q.scaled_dot_product_attention(k, k), target=NEAR))
+    assert item.ast is not None and any(n.op is Ops.RESCALED for n in item.ast.toposort())
