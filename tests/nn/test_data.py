@@ -147,3 +147,11 @@ def test_sets_of_sets() -> None:
     with pytest.raises(ShapeError, match=r"StackDataset: lengths differ, or there are none: \[1"):
         nn.data.StackDataset([1], [2, 3])
     assert [len(part) for part in nn.data.random_split(range(11), [0.5, 0.3, 0.2])] == [6, 3, 2]
+
+
+def test_items_that_are_no_batch() -> None:
+    pairs = [(np.float32(i), i) for i in range(3)]
+    found = [(float(x), int(y)) for x, y in nn.data.DataLoader(pairs, batch_size=None)]
+    assert found == [(0.0, 0), (1.0, 1), (2.0, 2)]
+    doubled = nn.data.DataLoader(range(3), batch_size=None, collate_fn=lambda item: item * 2)
+    assert [int(item) for item in doubled] == [0, 2, 4] and len(doubled) == 3

@@ -14,11 +14,12 @@ from tilegrad.func.derivatives import (
     jvp,
     vjp,
 )
+from tilegrad.func.function import Function
 from tilegrad.func.mapping import vmap
 from tilegrad.func.modules import functional_call, stack_module_state
 from tilegrad.func.recompute import checkpoint
 
 __all__ = [
-    "checkpoint", "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacobian",
-    "jacrev", "jvp", "stack_module_state", "vjp", "vmap",
+    "Function", "checkpoint", "functional_call", "grad", "grad_and_value", "hessian", "jacfwd",
+    "jacobian", "jacrev", "jvp", "stack_module_state", "vjp", "vmap",
 ]  # fmt: skip

@@ -153,6 +153,13 @@ class _Regions:
         if self._open[region] or region not in self._found:
             return
         given = self._found.pop(region)
+        if region.gradients is not None:
+            whole = [
+                given.get(place, filled(own.shape, 0.0, own.dtype))
+                for place, own in enumerate(region.leaves)
+            ]
+            self._add(region, region.passed_on(whole), flow, through)
+            return
         first = dict.fromkeys([*given.values(), *self._given])
         devices = [(part, device_of(part)) for part in first if not part.is_constant]
         copies: dict[UOp, UOp] = {}
@@ -164,15 +171,22 @@ class _Regions:
         roots = moved([region.outputs[number] for number in given], copies)
         wanted = [*copies.values(), *region.outer]
         parts = pullback(roots, list(given.values()), wanted, self._computed)
-        for source, part in zip(region.sources, parts, strict=True):
-            if part is not None and source in through:
-                part = _fit(part, source)
-                flow[source] = flow[source] + part if source in flow else part
+        self._add(region, parts, flow, through)
         self._given = [
             flow[source]
             for source in region.sources
             if source in self._targets and source in flow and not flow[source].is_constant
         ]
+
+    @staticmethod
+    def _add(
+        region: Region, parts: Sequence[UOp | None], flow: dict[UOp, UOp], through: Set[UOp]
+    ) -> None:
+        """Let the gradients `parts` flow on to the region's sources."""
+        for source, part in zip(region.sources, parts, strict=True):
+            if part is not None and source in through:
+                part = _fit(part, source)
+                flow[source] = flow[source] + part if source in flow else part
 
 
 def _check(loss: UOp, seed: UOp) -> None:
@@ -201,7 +215,7 @@ def _regions_of(roots: Sequence[UOp], targets: Sequence[UOp], computed: Computed
     plain: set[Region] = set()
     for node, (region, _) in found.items():
         edge = frozenset(region.sources)
-        if region not in plain and not asked <= edge:
+        if region.gradients is None and region not in plain and not asked <= edge:
             inside = toposort([node], stop=edge.__contains__)
             if any(part in asked and part not in edge and part is not node for part in inside):
                 plain.add(region)

@@ -58,14 +58,8 @@ class _Batch(Lifted):
         waiting = self.visit(roots)
         while waiting:
             region = waiting.pop()
-            waiting += self.visit([*region.leaves, *region.sources, *region.outputs])
-            fresh = Region(
-                *(
-                    tuple(self.done.get(node, node) for node in nodes)
-                    for nodes in (region.leaves, region.inputs, region.outer, region.outputs)
-                )
-            )
-            register_moved(region, fresh, self.done)
+            waiting += self.visit(region.nodes)
+            register_moved(region, region.replaced(self.done), self.done)
         return [self.done.get(root) for root in roots]
 
     def visit(self, roots: Sequence[UOp]) -> list[Region]:

@@ -16,12 +16,13 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 from tilegrad.base.dtype import dtypes, sum_dtype
-from tilegrad.base.errors import DTypeError, InternalError
+from tilegrad.base.errors import DTypeError, InternalError, TransformError
 from tilegrad.base.origin import user_line
 from tilegrad.grad.backward import below, from_memory, inherit_origin, pullback
 from tilegrad.grad.loops import loop_tangents
 from tilegrad.grad.parts import with_part
 from tilegrad.grad.prefixes import prefix_derivative
+from tilegrad.grad.regions import region_of
 from tilegrad.grad.rules import (
     DERIVATIVES,
     NO_DERIVATIVE,
@@ -78,6 +79,7 @@ def pushforward(
             made = None if given[0] is None else reshape(given[0], node.shape)
         else:
             if node.op in NO_DERIVATIVE:
+                _refuse_rule(node, flow)
                 continue
             given = [flow.get(source) for source in node.src]
             if all(part is None for part in given):
@@ -90,6 +92,17 @@ def pushforward(
             if node.origin:
                 inherit_origin(made, node, order, {part for part in given if part is not None})
     return from_memory([flow.get(root) for root in roots], order, computed)
+
+
+def _refuse_rule(node: UOp, flow: Mapping[UOp, Tangent]) -> None:
+    """Raise TransformError where a tangent reaches a function that gives gradients only."""
+    known = region_of(node)
+    if known is not None and any(flow.get(source) is not None for source in known[0].inputs):
+        raise TransformError(
+            "jvp: a function with a backward of its own has no derivative forwards",
+            line=user_line(node.origin),
+            remedy="ask for gradients: vjp, jacrev",
+        )
 
 
 def _sum(parts: Sequence[Tangent]) -> Tangent:

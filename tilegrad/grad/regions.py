@@ -31,6 +31,7 @@ __all__ = [
     "is_leaf",
     "leaf",
     "moved",
+    "output",
     "region_of",
     "register",
     "waiting_copy",
@@ -39,10 +40,13 @@ __all__ = [
 
 class Mark:
     """The argument that makes a leaf unlike every other; all are written alike, so that graphs that
-    differ in marks only share a plan.
+    differ in marks only share a plan. That of an `output` knows what it is an output of.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__", "output_of")
+
+    def __init__(self, output_of: tuple[Region, int] | None = None):
+        self.output_of = output_of
 
     def __repr__(self) -> str:
         return "Mark()"
@@ -59,17 +63,46 @@ def is_leaf(node: UOp) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """A graph from `leaves`, which stand for `inputs`, and from the values `outer` to `outputs`."""
+    """A graph from `leaves`, which stand for `inputs`, and from the values `outer` to `outputs`.
+
+    One with `gradients` is not computed anew: these are graphs, one for each input or None where
+    nothing flows, in which `leaves` stand for the gradients of the outputs.
+    """
 
     leaves: tuple[UOp, ...]
     inputs: tuple[UOp, ...]
     outer: tuple[UOp, ...]
     outputs: tuple[UOp, ...]
+    gradients: tuple[UOp | None, ...] | None = None
 
     @property
     def sources(self) -> tuple[UOp, ...]:
         """What a gradient of the outputs goes over to."""
         return (*self.inputs, *self.outer)
+
+    @property
+    def nodes(self) -> list[UOp]:
+        """All graphs that the region is made of."""
+        given = [] if self.gradients is None else [g for g in self.gradients if g is not None]
+        return [*self.leaves, *self.sources, *self.outputs, *given]
+
+    def replaced(self, done: Mapping[UOp, UOp]) -> Region:
+        """This region after each node was replaced by what it became, if it is in `done`."""
+        leaves, inputs, outer, outputs = (
+            tuple(done.get(node, node) for node in nodes)
+            for nodes in (self.leaves, self.inputs, self.outer, self.outputs)
+        )
+        given = self.gradients
+        if given is not None:
+            given = tuple(g if g is None else done.get(g, g) for g in given)
+        return Region(leaves, inputs, outer, outputs, given)
+
+    def passed_on(self, given: Sequence[UOp]) -> list[UOp | None]:
+        """By the region's own `gradients`: that of each input, from those of the outputs."""
+        assert self.gradients is not None
+        seeds = dict(zip(self.leaves, given, strict=True))
+        parts = iter(moved([g for g in self.gradients if g is not None], seeds))
+        return [g if g is None else next(parts) for g in self.gradients]
 
 
 # By the node that an output is in the graph around the region, with the number of the output.
@@ -83,14 +116,36 @@ def register(region: Region, nodes: Iterable[UOp]) -> None:
             _regions[node] = region, number
 
 
+# Marks that know a region: their nodes may go, and be made again.
+_marks: weakref.WeakSet[Mark] = weakref.WeakSet()
+
+
 def has_regions() -> bool:
     """Whether there is any region."""
-    return bool(_regions)
+    return bool(_regions or _marks)
 
 
 def region_of(node: UOp) -> tuple[Region, int] | None:
     """The region that `node` is an output of, and the number of the output."""
-    return _regions.get(node) if _regions else None
+    if not has_regions():
+        return None
+    found = _regions.get(node)
+    if found is None and node.op is Ops.DETACH and isinstance(node.arg, Mark):
+        # The node may be one that was made again of the same parts.
+        return node.arg.output_of
+    return found
+
+
+def output(region: Region, number: int) -> UOp:
+    """The value of an output of a region with gradients of its own, as a node that is no other: an
+    equal graph that is computed elsewhere has the usual ones.
+    """
+    value = region.outputs[number]
+    mark = Mark((region, number))
+    _marks.add(mark)
+    node = UOp(Ops.DETACH, value.dtype, (value,), mark)
+    _regions[node] = region, number
+    return node
 
 
 def moved(roots: Sequence[UOp], mapping: Mapping[UOp, UOp]) -> list[UOp]:
@@ -127,14 +182,8 @@ def moved(roots: Sequence[UOp], mapping: Mapping[UOp, UOp]) -> list[UOp]:
     results = [done[root] for root in roots]
     while waiting:
         region = waiting.pop()
-        waiting += move([*region.leaves, *region.sources, *region.outputs])
-        fresh = Region(
-            *(
-                tuple(done[node] for node in nodes)
-                for nodes in (region.leaves, region.inputs, region.outer, region.outputs)
-            )
-        )
-        register_moved(region, fresh, done)
+        waiting += move(region.nodes)
+        register_moved(region, region.replaced(done), done)
     return results
 
 

@@ -8,6 +8,7 @@ order of batches does not depend on the workers.
 from __future__ import annotations
 
 import collections
+import functools
 import sys
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -83,10 +84,19 @@ class _Failure:
         self.error, self.text = error, text
 
 
+def _first(items: Sequence[Any]) -> Any:
+    return items[0]
+
+
+def _of_first(function: Callable[[Any], Any], items: Sequence[Any]) -> Any:
+    return function(items[0])
+
+
 class DataLoader:
     """Batches of a data set, each time it is iterated over.
 
     Args:
+        batch_size: None gives the items as they are, one by one.
         shuffle: a new order in each round, by `seed` and the round's number, or without `seed` by
             the stream that `Tensor.manual_seed` begins.
         drop_last: leave out the last batch if it is short.
@@ -111,7 +121,7 @@ class DataLoader:
     def __init__(
         self,
         dataset: Any,
-        batch_size: int = 1,
+        batch_size: int | None = 1,
         shuffle: bool = False,
         drop_last: bool = False,
         num_workers: int = 0,
@@ -127,6 +137,12 @@ class DataLoader:
         pin_memory: bool = False,
         persistent_workers: bool = False,
     ):
+        if batch_size is None:
+            # Items as they are, one by one.
+            batch_size = 1
+            collate_fn = (
+                _first if collate_fn is collate else functools.partial(_of_first, collate_fn)
+            )
         numbers = {"batch_size": (batch_size, 1), "prefetch": (prefetch, 1)}
         for name, (value, least) in {**numbers, "num_workers": (num_workers, 0)}.items():
             if value < least:
