@@ -55,7 +55,14 @@ def neon() -> Target:
     """What is known of a processor with NEON."""
     here = Device["CPU"].target
     return dataclasses.replace(
-        here, vector_bytes=16, registers=32, has_mask=False, has_fma=True, isa="neon"
+        here,
+        vector_bytes=16,
+        registers=32,
+        has_mask=False,
+        has_fma=True,
+        has_scale=False,
+        matrix_units=(),
+        isa="neon",
     )
 
 

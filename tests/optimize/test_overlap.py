@@ -111,6 +111,18 @@ def test_what_a_kernel_writes_twice_it_must_not_read() -> None:
     np.testing.assert_array_equal(x.numpy(), np.arange(1, 34))
 
 
+@pytest.mark.parametrize("vector_bytes", [32, 64])
+def test_rows_beside_a_panel_have_no_gates(vector_bytes: int) -> None:
+    """Six or seven rows do not divide these: what they move is read where it lies."""
+    registers = vector_bytes // 2
+    target = replace(WIDE, vector_bytes=vector_bytes, registers=registers)
+    ast = kernel_of(Tensor.empty(509, 512) @ Tensor.empty(512, 512))
+    opts = heuristic(ast, target)
+    assert {STAGE, OVERLAP} <= {opt.op for opt in opts}
+    nodes = apply_opts(ast, opts, target).toposort()
+    assert all(len(node.src) == 2 for node in nodes if node.op is Ops.LOAD)
+
+
 def test_chunks_that_meet_store_the_same() -> None:
     """The emulator, which tells chunks that touch one element, holds what the Opt promises."""
     target = Target("chunks", threads=3)

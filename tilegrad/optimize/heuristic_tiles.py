@@ -72,7 +72,13 @@ class Tiler(Shaper):
         if beside and self.move(OptOps.UPCAST, reuse.rows[0], beside.rows):
             written = beside.rows
         else:
-            written = self.write_rows(reuse.rows, vectors, overlaps=not is_copied)
+            # What lanes move is copied, what rows move is read where it lies: behind a gate, each
+            # element of it would be a branch. Folds that are cut gather in memory, which must not
+            # come twice.
+            panel = depth * step * fold.dtype.itemsize
+            is_whole = panel <= self.panel_limit() and not reuse.cuts and reuse.windows is None
+            overlaps = not is_copied or is_whole
+            written = self.write_rows(reuse.rows, vectors, overlaps=overlaps)
         least = self.least_uses(reuse, is_strided=is_strided)
         if written * vectors < _BUSY:
             is_packed = is_copied and is_far and self.reused(reuse) >= least
@@ -192,6 +198,9 @@ class Tiler(Shaper):
             if count > 1 and self.move(OptOps.UPCAST, loop, count):
                 return
 
+    def panel_limit(self) -> int:
+        return int(self.target.cache_bytes[1] * _PANEL)
+
     def packed_bytes(self, slot: int) -> int:
         """The size of a copy of an operand as a whole."""
         return packed_bytes(operand(self.ast, slot), [])
@@ -209,7 +218,7 @@ class Tiler(Shaper):
         cut along the fold. A small operand is copied as a whole if `is_whole`: all rows then pass
         once.
         """
-        limit = int(self.target.cache_bytes[1] * _PANEL)
+        limit = self.panel_limit()
         moved = operand(self.ast, slot).ranges
         outputs = self.outputs()
         reused = int(prod(part.vmax + 1 for part in outputs if part not in moved))
