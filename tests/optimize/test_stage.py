@@ -312,3 +312,22 @@ def test_what_lanes_read_is_packed_by_vectors() -> None:
     packed = [node.src[2].dtype.lanes for node in stores if node.src[0].op is Ops.DEFINE_LOCAL]
     assert packed
     assert set(packed) == {target.lanes_of(dtypes.float32)}
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_picked_elements_are_packed(is_turned: bool) -> None:
+    """Where each element says where it is read from, beyond the end neither is read; and no tile of
+    neighbours is turned, as they are none.
+    """
+    x = SEED.standard_normal((64, 33), np.float32)
+    places = SEED.integers(0, 64, (64, 33))
+    picked = Tensor(x).realize().gather(0, Tensor(places).realize())
+    theirs = np.take_along_axis(x, places, 0).astype(np.float64)
+    result = Tensor(x).realize() @ picked.T if is_turned else picked @ Tensor(x).realize().T
+    expected = x @ theirs.T if is_turned else theirs @ x.T
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-4, atol=1e-4)
+    opts = [Opt(UPCAST, 1, 16), Opt(UPCAST, 0, 4), Opt(STAGE, 0, -2 if is_turned else -1)]
+    shaped = apply_opts(kernel_of(result), opts, WIDE)
+    (nest,) = [n for n in shaped.toposort() if n.op is Ops.END and n.src[0].op is Ops.STORE]
+    written = [part for part in nest.src[0].ranges if part.arg[1] is Axis.UPCAST]
+    assert int(np.prod([part.vmax + 1 for part in written])) <= 16

@@ -12,7 +12,7 @@ from tilegrad.ir.rewrite import settle
 from tilegrad.ir.rules import SIMPLIFY, conjuncts, simplify
 from tilegrad.ir.uop import UOp
 
-__all__ = ["gated_load", "pad_range", "replace_ranges", "runs_over"]
+__all__ = ["gate_loads", "pad_range", "replace_ranges", "runs_over"]
 
 _NAMES_RANGES = (Ops.REDUCE, Ops.PREFIX, Ops.END, Ops.DEFINE_LOCAL, Ops.DEFINE_ACC)
 
@@ -68,7 +68,7 @@ def pad_range(ast: UOp, loop: UOp, wide: UOp) -> UOp:
         src = tuple(done[source] for source in node.src)
         made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
         if node.op is Ops.LOAD and loop in node.src[1].ranges:
-            made = gated_load(made, inside)
+            made = _gated(made, inside)
         elif node.op is Ops.STORE and loop in node.ranges and not _lives_in(node, loop):
             gate = simplify(made.src[3] & inside) if len(made.src) == 4 else inside
             made = made.replace(src=(*made.src[:3], gate))
@@ -99,7 +99,21 @@ def _folding_nothing(fold: UOp, inside: UOp, function: Ops) -> UOp:
     return fold.replace(src=(inside.where(fold.src[0], identity), *fold.src[1:]))
 
 
-def gated_load(load: UOp, gate: UOp) -> UOp:
+def gate_loads(value: UOp, gate: UOp) -> UOp:
+    """`value`, whose loads at places that move with the gate's ranges read nothing where `gate` is
+    false: those too that only say where another one reads.
+    """
+    done: dict[UOp, UOp] = {}
+    for node in value.toposort():
+        src = tuple(done[source] for source in node.src)
+        made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        if node.op is Ops.LOAD and not gate.ranges.isdisjoint(node.src[1].ranges):
+            made = _gated(made, gate)
+        done[node] = made
+    return done[value]
+
+
+def _gated(load: UOp, gate: UOp) -> UOp:
     """`load` that reads nothing where `gate` is false, and gives what it gave there, or 0."""
     if len(load.src) == 4:
         return load.replace(src=(*load.src[:3], simplify(load.src[3] & gate)))

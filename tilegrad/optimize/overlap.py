@@ -37,9 +37,13 @@ class Dimension:
         return bool(self.extent < prod(int(part.vmax) + 1 for part in self.times))
 
     def is_contiguous(self, value: UOp) -> bool:
-        """Whether places next to each other are neighbours in the memory that `value` reads."""
+        """Whether places next to each other are neighbours in the memory that `value` reads; not
+        where a value that is loaded for each place says where that is.
+        """
         lead = next(part for part, times in self.times.items() if abs(times) == 1)
-        loads = (node for node in value.toposort() if node.op is Ops.LOAD)
+        loads = [node for node in value.toposort() if node.op is Ops.LOAD]
+        if any(lead in inner.ranges for load in loads for inner in _loads_in(load.src[1])):
+            return False
         found = (terms_of(load.src[1]) for load in loads)
         return any(each is not None and each[0].get(lead) == self.times[lead] for each in found)
 
@@ -57,6 +61,10 @@ class Dimension:
         found = dict.fromkeys(self.times, UOp.const(dtypes.index, 0))
         found[lead] = (place + self.first) * self.times[lead]
         return found
+
+
+def _loads_in(index: UOp) -> list[UOp]:
+    return [node for node in index.toposort() if node.op is Ops.LOAD]
 
 
 def dimensions(load: UOp, ranges: Sequence[UOp]) -> list[Dimension]:

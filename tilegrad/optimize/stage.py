@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tilegrad.base.dtype import Place, Pointer, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.ranges import gated_load
+from tilegrad.ir.ranges import gate_loads
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.dots import narrow
@@ -157,8 +157,7 @@ def _copy(
             outside.append(place < each.extent)
     value = load.substitute(fresh)
     for inside in outside:
-        loads = [node for node in value.toposort() if node.op is Ops.LOAD]
-        value = value.substitute({node: gated_load(node, inside) for node in loads})
+        value = gate_loads(value, inside)
     return _Copy(int(prod(extents)), nest, filled_at, value, read_at)
 
 
