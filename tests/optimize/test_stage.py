@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -176,6 +177,31 @@ def test_short_windows_are_written_out(
     assert opts[-2:-1] == [Opt(UNROLL, 2, 0)], "after copies, before chunks"
     is_tiled = any(opt.op is TILE for opt in opts)
     assert is_tiled == (side == 56), "rows that the cache holds while all channels pass"
+
+
+@pytest.mark.parametrize(
+    ("kind", "tile", "depth"),
+    [("rows", [64, 4], 768), ("turned", [32, 8], 768), ("pixels", [64, 4], 64)],
+)
+def test_wide_tiles_where_vectors_are_copied(kind: str, tile: list[int], depth: int) -> None:
+    """Four vectors by four rows load less than two by eight; and a copy is made for each group of
+    lanes, also where there are several matrices too large to be copied as a whole.
+    """
+
+    def empty(*shape: int) -> Tensor:
+        return Tensor.empty(*shape).realize()
+
+    if kind == "pixels":
+        result = empty(8, 64, 56, 56).conv2d(empty(256, 64, 1, 1))
+    else:
+        result = empty(256, 768) @ (empty(768, 3072) if kind == "rows" else empty(3072, 768).T)
+    ast = kernel_of(result)
+    opts = heuristic(ast, replace(WIDE, threads=8))
+    assert [opt.arg for opt in opts if opt.op is UPCAST] == tile
+    (scratch,) = [
+        node.dtype for node in apply_opts(ast, opts, WIDE).toposort() if node.op is Ops.DEFINE_LOCAL
+    ]
+    assert isinstance(scratch, Pointer) and scratch.size == depth * tile[0]
 
 
 def test_few_steps_make_results_that_are_neighbours() -> None:

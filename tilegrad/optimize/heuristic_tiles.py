@@ -17,6 +17,7 @@ from tilegrad.optimize.facts import (
     packed_bytes,
     padded_to,
     parameters_of,
+    stores,
     stride,
 )
 from tilegrad.optimize.opt import OptOps, loop_order
@@ -31,7 +32,9 @@ __all__ = ["Tiler"]
 _OFTEN = 64
 # What a vector of results costs in a tile that is so many of them wide: of one alone, each element
 # of the other operand is loaded for one multiply-add.
-_PER_VECTOR = {1: 1.35, 2: 1.0, 3: 1.03}
+_PER_VECTOR = {1: 1.35, 2: 1.0, 3: 1.03, 4: 1.0}
+# Tiles as wide as this are as many rows high.
+_WIDE = 4
 # So many accumulators hide that a step of the fold waits for the one before.
 _BUSY = 8
 # A fold of so few steps is written out.
@@ -48,7 +51,8 @@ class Tiler(Shaper):
     def tile(self, reuse: Reuse, fold: UOp) -> None:
         """A register tile: some vectors of one axis by some rows of the other."""
         width = self.target.lanes_of(fold.dtype)
-        step = self.tile_size(reuse.lanes, fold, (2, 3, 1))
+        counts = (_WIDE, 2, 3, 1) if self.is_wide(reuse, fold) else (2, 3, 1)
+        step = self.tile_size(reuse.lanes, fold, counts)
         if step == reuse.lanes.src[0].arg == 2 * width and self.reused(reuse) < _OFTEN:
             # A vector for each of two threads, as any other loop would pack the lanes again.
             step = width
@@ -125,6 +129,26 @@ class Tiler(Shaper):
         loads = [node for node in operand(self.ast, reuse.stages).toposort() if node.op is Ops.LOAD]
         return any(stride(load.src[1], reuse.lanes) not in (0, 1) for load in loads)
 
+    def is_wide(self, reuse: Reuse, fold: UOp) -> bool:
+        """Whether four vectors by four rows are better than two by eight: a step of the fold loads
+        less, and results are stored in longer runs. There must be many of both axes, and a copy of
+        what the lanes move that is made by whole vectors, or beforehand.
+        """
+        if reuse.stages is None or reuse.windows is not None or len(reuse.rows) > 1:
+            return False
+        step = _WIDE * self.target.lanes_of(fold.dtype)
+        lanes, rows = reuse.lanes.src[0].arg, reuse.rows[0].src[0].arg
+        is_given = self.given.issuperset(parameters_of(operand(self.ast, reuse.stages)))
+        return (
+            self.target.has_mask
+            and self.target.registers * ACCUMULATORS >= _WIDE * _WIDE
+            and lanes >= step * max(self.target.threads, 1)
+            and rows >= _WIDE * _WIDE
+            and all(stride(store.src[1], reuse.lanes) == 1 for store in stores(self.ast))
+            and (is_given or not self.is_strided(reuse))
+            and not self.is_near(reuse, fold, step)
+        )
+
     def is_near(self, reuse: Reuse, fold: UOp, step: int) -> bool:
         """Whether vectors along the lanes are loaded as well from where they lie as from a copy:
         all that the fold reads, but for loops that take it to other memory, fits the second cache,
@@ -168,6 +192,7 @@ class Tiler(Shaper):
     ) -> int:
         """Write out rows of as many vectors as there are accumulators for; how many."""
         most = max(int(self.target.registers * ACCUMULATORS) // vectors, 1)
+        most = most if vectors < _WIDE else min(most, vectors)
         written = 1
         for loop in loops:
             rows = _best_rows(loop.src[0].arg, most // written)
@@ -229,13 +254,15 @@ class Tiler(Shaper):
             place = self.cut_fold(moved, panel, limit)
             if place is None:
                 return
-        lanes_loop = next((part for part in outputs if part in moved), None)
-        whole = packed_bytes(operand(self.ast, slot), [])
-        if is_whole and place is None and whole <= limit // 2:
-            lanes_loop = None
-        if lanes_loop is not None:
-            self.put_first([lanes_loop])
-            place = lanes_loop
+        loops = [part for part in outputs if part in moved]
+        load = operand(self.ast, slot)
+        if is_whole and place is None and packed_bytes(load, []) <= limit // 2:
+            loops = []
+        elif packed_bytes(load, loops[:1]) <= limit:
+            loops = loops[:1]
+        if loops:
+            self.put_first(loops)
+            place = loops[-1]
         if not self.stage(slot, place):
             self.ast = before
 
