@@ -351,9 +351,10 @@ def test_picked_elements_are_packed(is_turned: bool) -> None:
     theirs = np.take_along_axis(x, places, 0).astype(np.float64)
     result = Tensor(x).realize() @ picked.T if is_turned else picked @ Tensor(x).realize().T
     expected = x @ theirs.T if is_turned else theirs @ x.T
+    ast = kernel_of(result)
     np.testing.assert_allclose(result.numpy(), expected, rtol=1e-4, atol=1e-4)
     opts = [Opt(UPCAST, 1, 16), Opt(UPCAST, 0, 4), Opt(STAGE, 0, -2 if is_turned else -1)]
-    shaped = apply_opts(kernel_of(result), opts, WIDE)
+    shaped = apply_opts(ast, opts, WIDE)
     (nest,) = [n for n in shaped.toposort() if n.op is Ops.END and n.src[0].op is Ops.STORE]
     written = [part for part in nest.src[0].ranges if part.arg[1] is Axis.UPCAST]
     assert int(np.prod([part.vmax + 1 for part in written])) <= 16
