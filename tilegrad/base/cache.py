@@ -84,8 +84,11 @@ def put(table: str, key: str, payload: bytes) -> None:
     path = _path(table, key)
     temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
+        try:
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
         with os.fdopen(handle, "wb") as file:
             file.write(_check(table, key, payload) + payload)
         os.replace(temporary, path)

@@ -14,7 +14,7 @@ from typing import Any
 from tilegrad.base.errors import InternalError
 from tilegrad.base.trace import PassRecord, counters, trace
 from tilegrad.ir.matcher import PatternMatcher, Step
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, toposort
 
 __all__ = ["graph_rewrite", "replace_and_rewrite", "settle"]
 
@@ -66,31 +66,45 @@ def replace_and_rewrite(
 
 def settle(node: UOp, matcher: PatternMatcher) -> UOp:
     """What rules that are kept make of `node`, of whose sources they make nothing else."""
-    if node.simple is not None:
-        return node if node.simple is True else node.simple
+    found = _final(node)
+    if found is not None:
+        return found
     step = matcher.steps()[node.op.serial]
     made = None if step is None else step(node, None)
     if made is None:
         node.simple = True
         return node
-    node.simple = final = _kept(made, matcher)
-    return final
+    done: dict[UOp, UOp] = {}
+    if made.simple is None:
+
+        def known(each: UOp) -> UOp | None:
+            return _final(each) or done.get(each)
+
+        _descend(made, done, known, matcher.steps(), None, matcher.name)
+        for each, final in done.items():
+            each.simple = True if final is each else final
+        counters.visits += len(done)
+    node.simple = found = _final(made) or made
+    return found
+
+
+def _final(node: UOp) -> UOp | None:
+    """What rules that are kept have made of `node`, if that is known."""
+    simple = node.simple
+    return node if simple is True else simple
 
 
 def _kept(root: UOp, matcher: PatternMatcher) -> UOp:
     """What rules that are kept make of `root`; so is what they make of all nodes on the way."""
     if root.simple is None:
-        done: dict[UOp, UOp] = {}
-
-        def known(node: UOp) -> UOp | None:
-            simple = node.simple
-            return done.get(node) if simple is None else node if simple is True else simple
-
-        _descend(root, done, known, matcher.steps(), None, matcher.name)
-        for node, final in done.items():
-            node.simple = True if final is node else final
-        counters.visits += len(done)
-    return root if root.simple is True else root.simple  # type: ignore[return-value]
+        for node in toposort([root], stop=_final):
+            if node.simple is None:
+                src = tuple([_final(source) or source for source in node.src])
+                if src == node.src:
+                    settle(node, matcher)
+                else:
+                    node.simple = settle(UOp(node.op, node.dtype, src, node.arg), matcher)
+    return _final(root) or root
 
 
 def _rewrite(root: UOp, steps: Sequence[Step | None], ctx: Any, name: str) -> UOp:

@@ -500,7 +500,7 @@ def _constant_of(node: UOp) -> bool:
     return node.op not in (Ops.BUFFER, Ops.RAND, Ops.CUSTOM, Ops.LOOP)
 
 
-def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) -> dict[UOp, None]:
+def toposort(roots: Iterable[UOp], stop: Callable[[UOp], Any] | None = None) -> dict[UOp, None]:
     """All nodes that `roots` need, sources before users, in the order of first use; below a `stop`
     node nothing is taken.
     """

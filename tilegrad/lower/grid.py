@@ -21,7 +21,8 @@ _MOST_BLOCKS, _MOST_DEEP = 65535, 64
 
 def fix_launch(ast: UOp) -> UOp:
     """A launch has as many blocks as a symbolic size may need; those beyond it do nothing. So one
-    launch, recorded once, serves every size.
+    launch, recorded once, serves every size. A chunk, of which there is one axis, is a position
+    already here, where a kernel is small.
 
     before   RANGE(n, GLOBAL)                          n: 1..8
     after    RANGE(8, GLOBAL), accesses gated by r < n
@@ -30,7 +31,10 @@ def fix_launch(ast: UOp) -> UOp:
         if part.op is Ops.RANGE and part.arg[1] is Axis.GLOBAL and part.src[0].op is not Ops.CONST:
             largest = UOp.const(dtypes.index, part.src[0].vmax)
             ast = pad_range(ast, part, part.replace(src=(largest,)))
-    return ast
+    chunks = [
+        part for part in ast.toposort() if part.op is Ops.RANGE and part.arg[1] is Axis.THREAD
+    ]
+    return simplify(ast, {part: _special("chunk", part.src[0]) for part in chunks})
 
 
 def use_grid(ast: UOp) -> UOp:
@@ -48,8 +52,7 @@ def use_grid(ast: UOp) -> UOp:
         (node for node in ast.toposort() if node.op is Ops.RANGE),
         key=lambda node: place.get(node.arg[0], len(place) + node.arg[0]),
     )
-    chunks = [part for part in ranges if part.arg[1] is Axis.THREAD]
-    mapping: dict[UOp, UOp] = {part: _special("chunk", part.src[0]) for part in chunks}
+    mapping: dict[UOp, UOp] = {}
     blocks = [part for part in ranges if part.arg[1] is Axis.GLOBAL]
     lanes = [part for part in ranges if part.arg[1] in _LANES]
     crowded = max(len(blocks) - _GRID_AXES + 1, 1)
@@ -71,11 +74,15 @@ def spread_shared(ast: UOp) -> UOp:
     """Shared memory that lives inside lanes becomes one array of the block, a part for each."""
     done: dict[UOp, UOp] = {}
     offsets: dict[UOp, UOp] = {}
-    for node in ast.toposort():
+    nodes = ast.toposort()
+    if not any(_is_shared_by_lanes(node) for node in nodes):
+        return ast
+    for node in nodes:
         src = tuple([done[source] for source in node.src])
-        pointer = node.dtype
-        lanes = [part for part in node.src if node.op is Ops.DEFINE_LOCAL and part.arg[1] in _LANES]
-        if lanes and isinstance(pointer, Pointer) and pointer.place is Place.SHARED:
+        if _is_shared_by_lanes(node):
+            pointer = node.dtype
+            assert isinstance(pointer, Pointer)
+            lanes = [part for part in node.src if part.arg[1] in _LANES]
             size, offset = pointer.size, UOp.const(dtypes.index, 0)
             for part in lanes:
                 offset = part * size + offset
@@ -92,6 +99,16 @@ def spread_shared(ast: UOp) -> UOp:
             src = (src[0], simplify(src[1] + offsets[node.src[0]]), *src[2:])
         done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
     return done[ast]
+
+
+def _is_shared_by_lanes(node: UOp) -> bool:
+    """Whether this is memory of a block that lives inside its lanes."""
+    return (
+        node.op is Ops.DEFINE_LOCAL
+        and isinstance(node.dtype, Pointer)
+        and node.dtype.place is Place.SHARED
+        and any(part.arg[1] in _LANES for part in node.src)
+    )
 
 
 def _share(name: str, parts: Sequence[UOp]) -> dict[UOp, UOp]:
