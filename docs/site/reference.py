@@ -48,6 +48,7 @@ PAGES = [
     Page("reference/nn-schedulers.md", "nn.schedulers", "tilegrad.nn.schedulers"),
     Page("reference/nn-init.md", "nn.init", "tilegrad.nn.init"),
     Page("reference/nn-data.md", "nn.data", "tilegrad.nn.data"),
+    Page("reference/nn-distributions.md", "nn.distributions", "tilegrad.nn.distributions"),
     Page("reference/nn-datasets.md", "nn.datasets", "tilegrad.nn.datasets"),
     Page("reference/nn-state.md", "nn.state", "tilegrad.nn.state"),
     Page("reference/nn-utils.md", "nn.utils", "tilegrad.nn.utils"),

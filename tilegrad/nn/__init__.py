@@ -1,10 +1,11 @@
 """Layers, losses, optimizers, and state: what a model is made of.
 
-`nn.data`, `nn.functional`, `nn.init`, `nn.optim`, `nn.schedulers`, `nn.state` and `nn.utils` are
-modules; ready data sets are in `tilegrad.nn.datasets`, which is imported by its name.
+`nn.data`, `nn.distributions`, `nn.functional`, `nn.init`, `nn.optim`, `nn.schedulers`, `nn.state`
+and `nn.utils` are modules; ready data sets are in `tilegrad.nn.datasets`, which is imported by its
+name.
 """
 
-from tilegrad.nn import data, functional, init, optim, schedulers, state, utils
+from tilegrad.nn import data, distributions, functional, init, optim, schedulers, state, utils
 from tilegrad.nn.activations import (
     CELU,
     ELU,
@@ -355,6 +356,7 @@ __all__ = [
     "ZeroPad2d",
     "ZeroPad3d",
     "data",
+    "distributions",
     "functional",
     "init",
     "optim",
