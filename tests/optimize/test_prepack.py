@@ -99,6 +99,17 @@ def test_only_a_measurable_share_is_taken_out() -> None:
     assert prepack("CPU", compile_kernel(ast, BACKEND), set()) is None
 
 
+def test_copies_that_read_long_runs_cost_little() -> None:
+    """They keep up with memory, where products that read the copy from it first do not."""
+    x, w = Tensor.empty(8, 256, 7, 7).realize(), Tensor.empty(64, 256, 3, 3).realize()
+    for window, is_worth in ((w, False), (w.permute(1, 0, 2, 3).contiguous().realize(), True)):
+        kernel = window if window is w else window.permute(1, 0, 2, 3)
+        ast = kernel_of(x.conv2d(kernel, padding=1))
+        shaped = apply_opts(ast, heuristic(ast, WIDE, {2}), WIDE)
+        assert [each.has_long_runs for each in find_packed(shaped)] == [not is_worth]
+        assert worth_taking_out(shaped, {2}) == [2] * is_worth
+
+
 def test_what_comes_from_memory_for_few_uses_stays() -> None:
     for rows, is_worth in ((32, False), (128, True)):
         ast, *_ = product(rows, 128, 128, is_turned=True)

@@ -15,13 +15,16 @@ from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.facts import stride
 from tilegrad.optimize.opt import Opt, OptOps, loop_order
 
 __all__ = ["Packed", "find_packed", "take_out", "worth_taking_out"]
 
-# What it costs to copy an element, in multiply-adds; the least share of a kernel's time that is
-# worth memory of its own, and the fewest elements.
-_COPIED = 16
+# What it costs to copy an element, in multiply-adds, and where so many bytes are read in one run,
+# which processors foresee; the least share of a kernel's time that is worth memory of its own, and
+# the fewest elements.
+_COPIED, _FORESEEN = 16, 4
+_LONG_RUN = 8 << 10
 _SHARE = 1 / 64
 _LEAST = 1 << 13
 # What is used less often takes as long to arrive from memory as to be used.
@@ -62,6 +65,21 @@ class Packed:
     def size(self) -> int:
         """Elements of the copy for all iterations of the loops."""
         return self.part * int(prod(part.vmax + 1 for part in self.loops))
+
+    @property
+    def has_long_runs(self) -> bool:
+        """Whether the copy of a part reads memory in long runs; several of them at a time count as
+        one.
+        """
+        store, *nest = self.read.src[1].src
+        (load,) = (node for node in store.src[2].toposort() if node.op is Ops.LOAD)
+        run, left = 1, {part: stride(load.src[1], part) for part in nest}
+        while (part := next((each for each in left if left[each] == run), None)) is not None:
+            if run > 1 and part.arg[1] is Axis.UPCAST:
+                break
+            run *= int(part.vmax + 1)
+            del left[part]
+        return run * self.dtype.itemsize >= _LONG_RUN
 
     @property
     def start(self) -> UOp:
@@ -129,7 +147,7 @@ def worth_taking_out(
         each.slot
         for each in find_packed(ast)
         if each.slot in given
-        and each.size >= max(_LEAST, work * _SHARE / _COPIED)
+        and each.size >= max(_LEAST, work * _SHARE / (_FORESEEN if each.has_long_runs else _COPIED))
         and not (is_far and each.size * _FEW_USES > work)
     ]
 
