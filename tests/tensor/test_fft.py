@@ -168,3 +168,15 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
 def test_what_does_not_fit_raises(wrong: Callable[[], Any], message: str) -> None:
     with pytest.raises(ShapeError, match=message):
         wrong()
+
+
+def test_what_all_transforms_of_a_size_want_is_computed_once() -> None:
+    x = Tensor(np.random.default_rng(3).normal(size=(2, 67)).astype(np.float32)).realize()
+    counts = []
+    for _ in range(2):
+        before = GlobalCounters.kernel_count
+        found = (x * 1.5).rfft().numpy()
+        counts.append(GlobalCounters.kernel_count - before)
+    assert counts[1] < counts[0]
+    expected = np.fft.rfft(1.5 * x.numpy().astype(np.float64))
+    np.testing.assert_allclose(found[..., 0], expected.real, atol=1e-4)

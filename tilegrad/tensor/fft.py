@@ -14,10 +14,11 @@ All of it is linear, so derivatives come from those of products and movement.
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.core import describe
@@ -28,6 +29,9 @@ __all__ = ["Fourier", "radices"]
 
 # The largest factor that joins several primes, and the largest prime that is transformed directly.
 _JOINED, _DIRECT = 32, 61
+# How many chirps are kept, and how long ones: 8 MiB of float32 for each of the longest.
+_MOST_KEPT, _LONGEST_KEPT = 8, 1 << 20
+_chirps: OrderedDict[tuple[int, DType, str], tuple[Any, Any, Any]] = OrderedDict()
 
 
 def radices(n: int) -> list[int] | None:
@@ -359,15 +363,7 @@ class Fourier(LinearAlgebra):
         """Bluestein: jk = (j^2 + k^2 - (k - j)^2) / 2 makes the transform a convolution."""
         _, parts, size = self._sizes
         length = _smooth(2 * size - 1)
-        place = self._places(size).cast(dtypes.int64)
-        cosine, sine = [
-            part.contiguous() for part in self._unit((place * place) % (2 * size), 2 * size)
-        ]
-        chirp = cosine.reshape(1, size).cat(sine.reshape(1, size), dim=0)
-        # The chirp at -size + 1 .. size - 1, where negative places count from the end.
-        gap = length - 2 * size + 1
-        filter_ = chirp.pad(((0, 0), (0, gap))).cat(chirp._window(1, 1, size).flip(1), dim=1)
-        spectrum = filter_.reshape(1, 2, length)._transformed().contiguous()
+        cosine, sine, spectrum = self._chirp(size, length)
         if parts == 1:
             x = (self * cosine).cat(-self * sine, dim=1)
         else:
@@ -379,6 +375,31 @@ class Fourier(LinearAlgebra):
         made = made * (1 / length)
         result: Self = made * cosine + made.flip(1) * _signs(sine.reshape(1, size))
         return result
+
+    def _chirp(self, size: int, length: int) -> tuple[Self, Self, Self]:
+        """The turns k^2 / 2 out of `size`, and the transform of their convolution. Those that were
+        wanted last are kept, as every transform of a size wants them.
+        """
+        key = size, self.dtype, self.device
+        if key in _chirps:
+            _chirps.move_to_end(key)
+            return _chirps[key]
+        place = self._places(size).cast(dtypes.int64)
+        cosine, sine = [
+            part.contiguous() for part in self._unit((place * place) % (2 * size), 2 * size)
+        ]
+        chirp = cosine.reshape(1, size).cat(sine.reshape(1, size), dim=0)
+        # The chirp at -size + 1 .. size - 1, where negative places count from the end.
+        gap = length - 2 * size + 1
+        filter_ = chirp.pad(((0, 0), (0, gap))).cat(chirp._window(1, 1, size).flip(1), dim=1)
+        spectrum = filter_.reshape(1, 2, length)._transformed().contiguous()
+        found = cosine, sine, spectrum
+        if length <= _LONGEST_KEPT:
+            cosine.realize(sine, spectrum)
+            _chirps[key] = found
+            if len(_chirps) > _MOST_KEPT:
+                _chirps.popitem(last=False)
+        return found
 
     def _unit(self, turns: Self, count: int) -> tuple[Self, Self]:
         """The cosine and the sine of `turns` (0 to count - 1) out of `count` parts of a circle."""
