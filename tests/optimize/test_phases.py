@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.schedule.plans import plan
-from tilegrad import Device, Tensor
+from tilegrad import Device, Tensor, Variable
 from tilegrad.device.cpu import cpu_target
 from tilegrad.engine.pipeline import binary_of, compile_kernel
 from tilegrad.engine.plans import normalise
@@ -129,6 +129,34 @@ def test_attention_that_looks_one_way(length: int, is_forward: bool) -> None:
     }
     # Two folds and the product that follow the scores, and what fills these three rows.
     assert len(loops) == (0 if length < 100 else 3 if is_forward else 6)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_a_length_that_is_known_later(is_causal: bool) -> None:
+    """Vectors of a symbolic loop, of which the last is not full."""
+    q, k, v = (random(4, 160, 24) for _ in range(3))
+
+    def compute(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        length = Variable("length", 1, 160).bind(160)
+        q, k, v = (each[:, :length] for each in (q, k, v))
+        return q.scaled_dot_product_attention(k, v, is_causal=is_causal).contiguous()
+
+    (item,) = plan(compute(*(Tensor.empty(4, 160, 24) for _ in range(3))), target=NEAR).items
+    assert item.ast is not None
+    written = {opt.arg for opt in heuristic(item.ast, WIDE) if opt.op is OptOps.UPCAST}
+    assert written >= {8, 16}
+    kernel = compile_kernel(item.ast, Device["CPU"], heuristic(item.ast, cpu_target()))
+    program = Device["CPU"].runtime.load(kernel.function, binary_of(kernel.key))
+    for length in (1, 31, 32, 33, 160):
+        out = np.full_like(q, np.nan)
+        memory = [each.ctypes.data for each in (out, q, k, v)]
+        Device["CPU"].runtime.launch(
+            program, memory, (length,), kernel.global_size, kernel.local_size, wait=True
+        )
+        hidden = np.where(np.tri(length, dtype=bool), 0.0, -np.inf) if is_causal else 0.0
+        expected = attention(q[:, :length], k[:, :length], v[:, :length], hidden)
+        np.testing.assert_allclose(out[:, :length], expected, rtol=1e-4, atol=1e-5)
+        assert np.isnan(out[:, length:]).all()
 
 
 def test_heads_that_lie_side_by_side() -> None:

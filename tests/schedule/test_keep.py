@@ -102,10 +102,11 @@ def test_what_a_dot_unit_multiplies_stays_its_own() -> None:
     assert len(kernels(plan(result, target=replace(NEAR, matrix_units=(unit,))))) == 3
 
 
-def test_a_symbolic_length_is_refused() -> None:
+def test_a_symbolic_length_has_scratch_for_the_longest() -> None:
     length = Variable("length", 1, LENGTH).bind(40)
     q, k = (heads()[:, :length] for _ in range(2))
-    assert len(kernels(plan((q @ k.transpose(1, 2)).relu() @ k, target=NEAR))) == 2
+    (item,) = kernels(plan(q.scaled_dot_product_attention(k, k), target=NEAR))
+    assert scratch(item.ast) == [LENGTH, LENGTH, LENGTH]
 
 
 @pytest.mark.parametrize("is_wanted", [False, True])

@@ -19,6 +19,7 @@ __all__ = [
     "WORTH_STAGING",
     "WORTH_THREADS",
     "heaviest",
+    "is_known",
     "nbytes_of",
     "operand",
     "packed_bytes",
@@ -43,6 +44,8 @@ ROWS = (8, 12, 10, 9, 7, 6, 11, 5, 4)
 FEW_ROWS = 4
 # An axis that is so many times its parts is hardly longer for being padded to a multiple of them.
 LONG = 16
+# A symbolic extent of at most this many or more is taken for long.
+_SYMBOLIC = 128
 
 
 def heaviest(folds: list[UOp]) -> UOp | None:
@@ -66,6 +69,11 @@ def stores(ast: UOp) -> list[UOp]:
         for node in ast.toposort()
         if node.op is Ops.STORE and node.src[0].op is Ops.DEFINE_GLOBAL
     ]
+
+
+def is_known(loop: UOp) -> bool:
+    """Whether an extent is a number, or so large at most that its last vector hardly matters."""
+    return loop.src[0].op is Ops.CONST or loop.vmax >= _SYMBOLIC
 
 
 def operand(ast: UOp, name: int) -> UOp:

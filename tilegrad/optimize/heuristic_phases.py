@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.facts import ROWS, WORTH_STAGING, steps_of, stores, stride
+from tilegrad.optimize.facts import ROWS, WORTH_STAGING, is_known, steps_of, stores, stride
 from tilegrad.optimize.heuristic_tiles import Tiler
 from tilegrad.optimize.opt import OptOps
 from tilegrad.optimize.reuse import Reuse, find_reuse
@@ -141,8 +141,8 @@ class Phaser(Tiler):
                 return
 
     def split_lanes(self, loop: UOp, op: OptOps, value: UOp) -> None:
-        width, extent = self.target.lanes_of(value.dtype), loop.src[0]
-        if extent.op is Ops.CONST and extent.arg >= width > 1:
+        width = self.target.lanes_of(value.dtype)
+        if is_known(loop) and loop.vmax + 1 >= width > 1:
             self.split_to(loop, op, width, is_shared=False)
 
     def pack_sides(self, folded: list[UOp]) -> None:

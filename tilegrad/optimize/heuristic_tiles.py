@@ -53,7 +53,7 @@ class Tiler(Shaper):
         width = self.target.lanes_of(fold.dtype)
         counts = (_WIDE, 2, 3, 1) if self.is_wide(reuse, fold) else (2, 3, 1)
         step = self.tile_size(reuse.lanes, fold, counts)
-        if step == reuse.lanes.src[0].arg == 2 * width and self.reused(reuse) < _OFTEN:
+        if step == reuse.lanes.vmax + 1 == 2 * width and self.reused(reuse) < _OFTEN:
             # A vector for each of two threads, as any other loop would pack the lanes again.
             step = width
         is_large = self.work() >= WORTH_STAGING
@@ -156,7 +156,7 @@ class Tiler(Shaper):
         """
         if reuse.windows is not None or reuse.stages is None or reuse.stages < 0:
             return False
-        width, extent = self.target.lanes_of(fold.dtype), reuse.lanes.src[0].arg
+        width, extent = self.target.lanes_of(fold.dtype), reuse.lanes.vmax + 1
         is_gated = len(operand(self.ast, reuse.stages).src) > 2
         if is_gated or (extent % step and step < 2 * width):
             return False
@@ -174,7 +174,7 @@ class Tiler(Shaper):
         """How much of `lanes` a register tile takes: as many vectors as cost least for the whole
         axis, of `counts` the first of equals; less than a vector where that holds all.
         """
-        width, extent = self.target.lanes_of(fold.dtype), int(lanes.src[0].arg)
+        width, extent = self.target.lanes_of(fold.dtype), int(lanes.vmax + 1)
         if self.target.has_mask:
             if extent <= width:
                 return max(1 << (extent - 1).bit_length(), 4)
@@ -195,7 +195,7 @@ class Tiler(Shaper):
         most = most if vectors < _WIDE else min(most, vectors)
         written = 1
         for loop in loops:
-            rows = _best_rows(loop.src[0].arg, most // written)
+            rows = _best_rows(loop.vmax + 1, most // written)
             if rows > 1 and self.write_out(loop, rows, is_shared=is_shared, overlaps=overlaps):
                 written *= rows
         return written

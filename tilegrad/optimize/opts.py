@@ -315,8 +315,8 @@ def _swap(ast: UOp, opt: Opt, target: Target) -> UOp:
 def _padto(ast: UOp, opt: Opt, target: Target) -> UOp:
     """Round an extent up; loads and stores of what was added are masked.
 
-    A reduce axis is padded with the identity of the fold. A symbolic extent becomes its largest
-    value, rounded up.
+    A reduce axis is padded with the identity of the fold. A symbolic extent is rounded up as it
+    comes; with blocks, it becomes its largest value, rounded up.
 
     before   i: 0..9
     after    i: 0..12, gates i < 9
@@ -334,7 +334,10 @@ def _padto(ast: UOp, opt: Opt, target: Target) -> UOp:
     nests = (node for node in ast.toposort() if node.op is Ops.END and loop in node.src)
     if any(node.src[0].op is not Ops.STORE for node in nests):
         raise OptError("padto: the axis belongs to a nest that holds others", opt=opt)
-    new = UOp.range(padded, next_number(ast), loop.arg[1])
+    wide: int | UOp = padded
+    if extent.op is not Ops.CONST and not target.has_locals:
+        wide = simplify((extent + (opt.arg - 1)) // opt.arg * opt.arg)
+    new = UOp.range(wide, next_number(ast), loop.arg[1])
     order = [new.arg[0] if number == loop.arg[0] else number for number in ast.arg.order]
     return reorder(pad_range(ast, loop, new), order)
 

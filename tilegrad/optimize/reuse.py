@@ -13,6 +13,7 @@ from tilegrad.optimize.facts import (
     ACCUMULATORS,
     FEW_ROWS,
     ROWS,
+    is_known,
     nbytes_of,
     padded_to,
     power_below,
@@ -102,7 +103,7 @@ class _Fold:
     Attributes:
         given: parameters whose copies cost nothing.
         everywhere, loads: what the kernel loads, and what of it the fold goes over.
-        outputs: the loops around the fold, of known extent.
+        outputs: the loops around the fold, of an extent that is known well enough.
         depth, inner: its number of steps, and the innermost loop of them.
         width: the lanes of a vector.
         shared: the only axis that may give rows, if any.
@@ -129,7 +130,7 @@ class _Fold:
         self.outputs = [
             part
             for part in loop_order(ast)
-            if part.arg[1] is Axis.LOOP and part in fold.ranges and part.src[0].op is Ops.CONST
+            if part.arg[1] is Axis.LOOP and part in fold.ranges and is_known(part)
         ]
         self.depth = int(prod(part.vmax + 1 for part in loops))
         self.inner = max(loops, key=lambda part: ast.arg.order.index(part.arg[0]))
@@ -142,13 +143,13 @@ class _Fold:
 
     def uses(self, load: UOp) -> int:
         """How often each element of `load` is used."""
-        return int(prod(part.src[0].arg for part in self.outputs if part not in load.ranges))
+        return int(prod((part.vmax + 1) for part in self.outputs if part not in load.ranges))
 
 
 def _rated(facts: _Fold, lanes: UOp) -> tuple[float, Reuse] | None:
     """What the axis `lanes` is worth with the rows that go with it, if it can be one."""
     fold, (moves, stays) = facts.fold, facts.sides(lanes)
-    if not moves or not stays or lanes.src[0].arg < 4 or lanes is facts.shared:
+    if not moves or not stays or (lanes.vmax + 1) < 4 or lanes is facts.shared:
         return None
     candidates = _row_axes(facts, lanes, moves, stays)
     if not candidates:
@@ -160,7 +161,7 @@ def _rated(facts: _Fold, lanes: UOp) -> tuple[float, Reuse] | None:
         strided = None
     if strided is not None:
         # Only a packed operand can be strided along the lanes, and packing takes many uses.
-        inside = [min(part.src[0].arg, ROWS[0]) for part in rows if part not in strided.ranges]
+        inside = [min((part.vmax + 1), ROWS[0]) for part in rows if part not in strided.ranges]
         left = facts.uses(strided) // int(prod(inside))
         if stage is None or (left < 4 and len(rows) == 1):
             return None
@@ -169,7 +170,7 @@ def _rated(facts: _Fold, lanes: UOp) -> tuple[float, Reuse] | None:
     dear = [] if _is_plain(fold, stays) else stays
     window = _name_of(fold, dear, facts.everywhere, lanes)
     quality = _worth_of_lanes(facts, lanes, strided)
-    quality *= min(int(prod(part.src[0].arg for part in candidates)), 8) / 8 * 0.5 + 0.5
+    quality *= min(int(prod((part.vmax + 1) for part in candidates)), 8) / 8 * 0.5 + 0.5
     quality *= _worth_of_rows(facts, lanes, rows[0], stays, is_copied=window is not None)
     if dear and window is None:
         quality *= _GATED
@@ -193,7 +194,7 @@ def _row_axes(facts: _Fold, lanes: UOp, moves: list[UOp], stays: list[UOp]) -> l
     index = facts.store.src[1]
     rows.sort(
         key=lambda part: (
-            min(part.src[0].arg, _ENOUGH_ROWS), stride(index, part) == 1, part.src[0].arg
+            min((part.vmax + 1), _ENOUGH_ROWS), stride(index, part) == 1, (part.vmax + 1)
         ),
         reverse=True,
     )  # fmt: skip
@@ -207,12 +208,12 @@ def _rows(facts: _Fold, lanes: UOp, candidates: list[UOp]) -> list[UOp]:
     is_shallow = facts.depth <= _SHALLOW and stride(facts.store.src[1], lanes) != 1
     if is_shallow and row not in run and run:
         return run
-    return [row] if row.src[0].arg >= FEW_ROWS else candidates
+    return [row] if (row.vmax + 1) >= FEW_ROWS else candidates
 
 
 def _worth_of_lanes(facts: _Fold, lanes: UOp, strided: UOp | None) -> float:
     """How full the vectors are, and what storing them costs, and packing the load `strided`."""
-    extent, width = lanes.src[0].arg, facts.width
+    extent, width = (lanes.vmax + 1), facts.width
     quality = float(extent / padded_to(extent, min(width, power_below(extent))))
     quality *= min(power_below(extent), width) / width
     if extent < 2 * width:
@@ -231,7 +232,7 @@ def _worth_of_rows(
 ) -> float:
     """How near the single elements are that `row` moves."""
     quality, sizes = 1.0, facts.target.cache_bytes
-    if lanes.src[0].arg > 2 * facts.width and nbytes_of(stays) > sizes[-1]:
+    if (lanes.vmax + 1) > 2 * facts.width and nbytes_of(stays) > sizes[-1]:
         # Read again from memory for every few vectors of lanes.
         quality *= _FAR
     is_beside = any(
@@ -251,10 +252,10 @@ def _run_of(store: UOp, rows: list[UOp], most: int) -> list[UOp]:
     length = 1
     while True:
         part = next((row for row in rows if stride(store.src[1], row) == length), None)
-        if part is None or length * part.src[0].arg > most:
+        if part is None or length * (part.vmax + 1) > most:
             return run if length >= FEW_ROWS else []
         run.insert(0, part)
-        length *= part.src[0].arg
+        length *= part.vmax + 1
 
 
 def _cuts(

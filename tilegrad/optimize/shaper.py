@@ -72,11 +72,12 @@ class Shaper:
         """
         if loop not in loop_order(self.ast):
             return False
-        if loop.src[0].arg % amount == 0:
+        if loop.src[0].divisor % amount == 0:
             return self.move(op, loop, amount)
         place = self.ast.arg.order.index(loop.arg[0])
         chunks = max(self.target.threads, 1) if is_shared else 1
-        shared = amount * chunks if loop.src[0].arg > LONG * amount * chunks else amount
+        is_long = loop.src[0].op is Ops.CONST and loop.vmax >= LONG * amount * chunks
+        shared = amount * chunks if is_long else amount
         if not self.move(OptOps.PADTO, loop, shared):
             return False
         number = self.ast.arg.order[place]

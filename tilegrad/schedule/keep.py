@@ -109,7 +109,7 @@ def is_worth_keeping(
     along = _in_rows(element, folds, place, moving)
     for row in place.outer:
         still = [_unmoved(fold, row, target) for fold in folds]
-        if row.src[0].op is not Ops.CONST or row.vmax + 1 < _MANY_ROWS or not all(still):
+        if row.vmax + 1 < _MANY_ROWS or not all(still):
             continue
         passed = {load: _reach(load, place.outer) for found in still for load in found}
         apart = extent_product(place.outer) // (row.vmax + 1)
@@ -205,7 +205,6 @@ def _unmoved(fold: UOp, row: UOp, target: Target) -> list[UOp]:
         if (
             part is not row
             and part.arg[1] is Axis.LOOP
-            and part.src[0].op is Ops.CONST
             and part.vmax + 1 >= lanes
             and moved
             and all(part in load.ranges for load in still)
