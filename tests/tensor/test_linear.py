@@ -234,3 +234,19 @@ def test_products_of_a_given_dtype_are_exact() -> None:
     kernel = np.full((1, 2, 2, 2), 127, np.int8)
     pixels = Tensor(image).conv2d(Tensor(kernel), dtype="int32")
     np.testing.assert_array_equal(pixels.numpy(), np.full((1, 1, 3, 3), -128 * 127 * 8))
+
+
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_a_query_that_sees_nothing_gets_zeros(kind: str) -> None:
+    """And so do its gradients, as in PyTorch."""
+    seen = np.tri(4, dtype=bool) & (np.arange(4) > 0)
+    mask = Tensor(seen) if kind == "bool" else Tensor(seen).where(0.0, -math.inf)
+    values = np.random.default_rng(3).standard_normal((2, 4, 8), np.float32)
+    x = Tensor(values)
+    out = x.scaled_dot_product_attention(x, x, mask)
+    (grad,) = out.square().sum().gradient(x)
+    found = np.asarray(out.numpy())
+    assert np.all(found[:, 0] == 0)
+    np.testing.assert_allclose(found[:, 1], values[:, 1], rtol=1e-6)
+    found = np.asarray(grad.numpy())
+    assert np.isfinite(found).all() and np.all(found[:, 0] == 0)

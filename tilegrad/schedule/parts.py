@@ -324,13 +324,18 @@ class _Cut:
             x, shift = shift, x
         if shift.op is not Ops.MUL or shift.src[1].op is not Ops.CONST or shift.src[1].arg != -1:
             raise _Refused
-        largest = shift.src[0]
+        largest, *least = shift.src[:1]
+        if largest.op is Ops.MAX and largest.src[1].op is Ops.CONST:
+            largest, *least = largest.src
         if largest not in self.before or largest.arg is not Ops.MAX or len(largest.src) != 2:
             raise _Refused
         (along,) = value.ranges & self.row.ranges
         if largest.src[0].substitute({largest.src[1]: along}) is not x:
             raise _Refused
-        change = self.before[largest] + self.inside(largest) * -1
+        before = self.before[largest]
+        for limit in least:
+            before = before.maximum(limit)
+        change = before + self.inside(shift)
         return UOp(value.op, value.dtype, (change,))
 
 

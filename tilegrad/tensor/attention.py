@@ -32,9 +32,9 @@ class Attention(Random):
     ) -> Self:
         """softmax(self @ key.T * scale + mask) @ value over (..., length, size).
 
-        `attn_mask` is added to the scores; a bool one is true where a key may be seen. `is_causal`
-        lets each query see the keys up to its own place. `enable_gqa` repeats the heads (third axis
-        from the end) of key and value.
+        `attn_mask` is added to the scores; a bool one is true where a key may be seen. A query that
+        sees none (a row of minus infinity) gets zeros. `is_causal` lets each query see the keys up
+        to its own place. `enable_gqa` repeats the heads (third axis from the end) of key and value.
 
         Raises ShapeError if both a mask and `is_causal` are given, or shapes do not fit.
 
@@ -58,6 +58,7 @@ class Attention(Random):
         )
         wide = dtypes.float32 if self.dtype.is_float and self.dtype.itemsize < 4 else None
         scores = self._product("scaled_dot_product_attention", key.transpose(-2, -1), wide) * by
+        is_all_seen = attn_mask is None
         if is_causal:
             rows, columns = scores.shape[-2:]
             attn_mask = self._places(columns).reshape(1, columns) <= self._places(rows).reshape(
@@ -68,5 +69,13 @@ class Attention(Random):
                 scores = attn_mask.where(scores, -math.inf)
             else:
                 scores = scores + attn_mask
-        weights = scores.softmax(-1).cast(self.dtype)
+        weights = (scores.softmax(-1) if is_all_seen else scores._seen_softmax()).cast(self.dtype)
         return (weights.dropout(dropout_p) if dropout_p else weights) @ value
+
+    def _seen_softmax(self) -> Self:
+        """softmax along the last axis, zeros where all of a row is minus infinity. A sum of
+        exponentials is 1 at least otherwise.
+        """
+        largest = self._largest((-1,)).maximum(-self.dtype.largest)
+        exponentials = (self - largest).exp()
+        return exponentials * exponentials.sum(-1, keepdim=True).maximum(0.5).reciprocal()
