@@ -137,7 +137,7 @@ class Tiler(Shaper):
         if reuse.stages is None or reuse.windows is not None or len(reuse.rows) > 1:
             return False
         step = _WIDE * self.target.lanes_of(fold.dtype)
-        lanes, rows = reuse.lanes.src[0].arg, reuse.rows[0].src[0].arg
+        lanes, rows = reuse.lanes.vmax + 1, reuse.rows[0].vmax + 1
         is_given = self.given.issuperset(parameters_of(operand(self.ast, reuse.stages)))
         return (
             self.target.has_mask
