@@ -100,17 +100,25 @@ def test_a_copy_asks_for_what_it_reads_next(step: int, turns: int, asks: bool) -
 
 
 @pytest.mark.parametrize(
-    ("length", "apart", "asks"), [(8, 4096, True), (8, 128, False), (2, 4096, False)]
+    ("length", "apart", "rows", "asks"),
+    [(8, 4096, 1, True), (8, 128, 1, False), (2, 4096, 1, False), (8, 512, 4, False)],
 )
-def test_a_sum_over_short_runs_asks_for_the_next(length: int, apart: int, asks: bool) -> None:
-    """Not where memory goes on behind the run, nor for single lines."""
+def test_a_sum_over_short_runs_asks_for_the_next(
+    length: int, apart: int, rows: int, asks: bool
+) -> None:
+    """Not where memory goes on behind the run, or behind the rows beside it, nor for single
+    lines.
+    """
     count = 64
     given = UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(count * apart), (), 0)
     outer, inner = UOp.range(count, 0, Axis.REDUCE), UOp.range(length, 1, Axis.REDUCE)
-    load = given.load(outer * apart + inner * 16, dtype=dtypes.float32.vec(16))
-    uops = [given, outer, inner, *load.src[1].src, load.src[1], load]
+    uops, loads = [given, outer, inner], []
+    for row in range(rows):
+        index = outer * apart + inner * 16 + row * 128
+        loads.append(given.load(index, dtype=dtypes.float32.vec(16)))
+        uops += [*index.src, index, loads[-1]]
     uops += [UOp(Ops.END, dtypes.void, (loop,)) for loop in (inner, outer)]
-    assert ahead(uops, 8 * count * apart) == ({load: apart} if asks else {})
+    assert ahead(uops, 8 * count * apart) == (dict.fromkeys(loads, apart) if asks else {})
 
 
 def test_a_long_run_is_asked_for_once() -> None:

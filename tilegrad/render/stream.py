@@ -167,25 +167,37 @@ def _ahead_of_jumps(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
     """Loads of vectors along short runs, and how far in elements the next run is."""
     found: dict[UOp, int] = {}
     loops: list[UOp] = []
+    body: list[UOp] = []
     for node in program if cache_bytes else ():
         if node.op is Ops.RANGE:
             loops.append(node)
-        elif node.op is Ops.END:
+            body = []
+        elif node.op is not Ops.END:
+            body.append(node)
+        else:
+            loads = [each for each in body if _is_far(each, cache_bytes)]
+            for load in loads:
+                width = sum(each.dtype.lanes for each in loads if each.src[0] is load.src[0])
+                if step := _jump(load, loops, width):
+                    found[load] = step
             loops.pop()
-        elif _is_far(node, cache_bytes) and (step := _jump(node, loops)):
-            found[node] = step
+            body = []
     return found
 
 
-def _jump(load: UOp, loops: Sequence[UOp]) -> int | None:
-    """How many elements further the next run is that `load` reads in `loops`, if runs are short."""
+def _jump(load: UOp, loops: Sequence[UOp], width: int) -> int | None:
+    """How many elements further the next run is that `load` reads in `loops`, if runs are short and
+    the rows beside it do not fill what is between: `width` elements are read in a turn.
+    """
     run, size = load.dtype.lanes, load.dtype.itemsize
+    rows = width // max(abs(_coefficient(load.src[1], loops[-1]) or width), run)
     for loop in reversed(loops):
         step = _coefficient(load.src[1], loop)
         if step is None or loop.src[0].op is not Ops.CONST:
             return None
         if abs(step) > run:
-            return step if _SHORT_RUN <= run * size <= _LONG_RUN else None
+            is_short = _SHORT_RUN <= run * size <= _LONG_RUN
+            return step if is_short and abs(step) > run * max(rows, 1) else None
         run = max(run, abs(step) * loop.src[0].arg)
     return None
 
