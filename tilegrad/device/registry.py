@@ -161,13 +161,15 @@ class Devices:
         What was set last, `Device.DEFAULT = ...` or the switch DEVICE; else a kind whose name is
         an environment variable of value 1 (`EMU=1`); else CPU.
         """
-        if self._default is not None and self._default[1] == config.DEVICE:
+        asked = config.current().DEVICE
+        if self._default is not None and self._default[1] == asked:
             return self._default[0]
-        if config.DEVICE == "CPU":
-            for kind in self:
-                if os.environ.get(kind) == "1" and kind not in ("HOST", "DISK"):
-                    return kind
-        return self.canonical(config.DEVICE)
+        if asked != "CPU":
+            return self.canonical(asked)
+        for kind in self:
+            if kind not in ("HOST", "DISK") and os.environ.get(kind) == "1":
+                return kind
+        return asked
 
     @DEFAULT.setter
     def DEFAULT(self, name: str) -> None:

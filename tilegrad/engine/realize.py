@@ -203,15 +203,13 @@ def _late(request: Request, todo: Sequence[UOp], live: Callable[[], Iterable[UOp
 def _readers(request: Request, live: Iterable[UOp], todo: set[UOp]) -> list[UOp]:
     """Live nodes that need the old value of a buffer that is about to be overwritten."""
     numbers = request.numbers
-    targets = {request.nodes[request.target_of(assign)] for assign in request.assigns}
-    # What one assignment wrote and another overwrites in this very run.
-    between = {request.version_of(assign) for assign in request.assigns}
-    needs = _needs(request, targets, between)
+    targets = {request.target_of(assign) for assign in request.assigns}
+    needing = _needing(request, targets, todo)
     outside: dict[UOp, bool] = {}
 
     def needs_old(node: UOp) -> bool:
         number = numbers.get(node)
-        return outside[node] if number is None else needs[number]
+        return outside[node] if number is None else number in needing
 
     found: list[UOp] = []
     for root in live:
@@ -220,42 +218,40 @@ def _readers(request: Request, live: Iterable[UOp], todo: set[UOp]) -> list[UOp]
         memory = realized(root)
         if memory is not None:
             if (
-                base_of(memory) in targets
+                numbers.get(base_of(memory)) in targets
                 and root.op not in _WRITTEN
                 and base_of(root).op not in _WRITTEN
             ):
                 found.append(root)
             continue
-        below = toposort([root], stop=lambda node: node in numbers or node in outside)
-        for node in below:
-            if node not in numbers and node not in outside:
+        if root not in numbers:
+            for node in toposort([root], stop=lambda node: node in numbers or node in outside):
+                if node in numbers or node in outside:
+                    continue
                 memory = _known.get(node)
                 outside[node] = (
                     any(needs_old(source) for source in node.src)
                     if memory is None
-                    else base_of(memory) in targets
+                    else numbers.get(base_of(memory)) in targets
                 )
         if needs_old(root):
             found.append(root)
     return found
 
 
-def _needs(request: Request, targets: Collection[UOp], between: Collection[int]) -> list[bool]:
-    """For each node of a request, by number, whether its value depends on what the memory
-    `targets` holds before the run. What the run computes is remembered.
+def _needing(request: Request, targets: Collection[int], todo: Collection[UOp]) -> set[int]:
+    """The numbers of nodes whose values depend on what the memory `targets` holds before the run,
+    and will not be known after it: the run computes `todo`, and assignments are their outcome.
     """
-    nodes = request.nodes
-    computed = {*request.roots}
-    needs: list[bool] = []
-    for number, (node, sources) in enumerate(zip(nodes, request.sources, strict=True)):
-        assign = sources[1] if node.op is Ops.AFTER else number
-        if nodes[assign].op is Ops.ASSIGN:
-            needs.append(number in between)
-        elif number in computed:
-            needs.append(False)
-        else:
-            needs.append(node in targets or any(needs[source] for source in sources))
-    return needs
+    nodes, numbers = request.nodes, request.numbers
+    # What one assignment wrote and another overwrites in this very run.
+    between = {request.version_of(assign) for assign in request.assigns}
+    settled = {*request.versions, *[numbers[root] for root in todo if nodes[numbers[root]] is root]}
+    found = {*targets, *between}
+    for number, sources in enumerate(request.sources):
+        if number not in settled and not found.isdisjoint(sources):
+            found.add(number)
+    return found
 
 
 def read(node: UOp) -> memoryview:

@@ -20,7 +20,7 @@ __all__ = ["Request"]
 _FLOAT_BITS = Struct("<d")
 # What a window of memory is seen through (ir.windows).
 _ORDER = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.DETACH})
-_SPECIAL = _ORDER | {Ops.CONST, Ops.BUFFER, Ops.RAND, Ops.SHRINK, Ops.ASSIGN}
+_SPECIAL = _ORDER | {Ops.CONST, Ops.BUFFER, Ops.RAND, Ops.SHRINK, Ops.ASSIGN, Ops.AFTER}
 # Arguments that are equal only if they mean the same, and cost nothing to keep.
 _PLAIN = frozenset({type(None), tuple, str, int, bool, Ops})
 
@@ -36,13 +36,13 @@ class Request:
         sources: for each number, those of its sources.
         numbers: the number of a node; of one that was computed, that of its memory.
         roots: the numbers of what is wanted.
-        assigns: the numbers of assignments.
+        assigns: the numbers of assignments, and `versions` those of memory that they leave.
         windows: the numbers of windows of memory whose places are integers.
     """
 
     __slots__ = (
-        "_arguments", "_stored", "_text", "_views", "assigns", "nodes", "numbers", "roots",
-        "sources", "windows",
+        "_arguments", "_form", "_stored", "_views", "assigns", "nodes", "numbers", "roots",
+        "sources", "versions", "windows",
     )  # fmt: skip
 
     def __init__(self, stored: Callable[[UOp], UOp | None]):
@@ -52,9 +52,10 @@ class Request:
         self.numbers: dict[UOp, int] = {}
         self.roots: list[int] = []
         self.assigns: list[int] = []
+        self.versions: list[int] = []
         self.windows: list[int] = []
         self._arguments: dict[Any, int] = {}
-        self._text: list[Any] = []
+        self._form: list[Any] = []
         self._views: set[int] = set()
 
     def want(self, roots: Iterable[UOp]) -> None:
@@ -69,7 +70,7 @@ class Request:
         """What equal graphs over other memory share: of windows of memory all but the places, and
         of random draws all but the numbers drawn.
         """
-        return (*self._text, *self.roots)
+        return (*self._form, *self.roots)
 
     def target_of(self, assign: int) -> int:
         """The memory that assignment number `assign` writes to."""
@@ -86,27 +87,27 @@ class Request:
         return place
 
     def _walk(self, root: UOp) -> None:
-        numbers, nodes, all_sources, text = self.numbers, self.nodes, self.sources, self._text
+        numbers, nodes, all_sources, form = self.numbers, self.nodes, self.sources, self._form
         stack = [root]
         while stack:
-            node = stack[-1]
+            node = stack.pop()
             if node in numbers:
-                stack.pop()
                 continue
             if node.stored is not None and (memory := self._stored(node)) is not None:
                 if memory in numbers:
                     numbers[node] = numbers[memory]
-                    stack.pop()
                 else:
-                    stack.append(memory)
+                    stack += (node, memory)
                 continue
-            count = len(stack)
-            for source in node.src[::-1]:
+            waits = False
+            for source in node.src:
                 if source not in numbers:
+                    if not waits:
+                        stack.append(node)
+                        waits = True
                     stack.append(source)
-            if len(stack) > count:
+            if waits:
                 continue
-            stack.pop()
             number = numbers[node] = len(nodes)
             nodes.append(node)
             sources = tuple([numbers[source] for source in node.src])
@@ -117,7 +118,7 @@ class Request:
                 if op is Ops.LOOP:
                     # What somebody holds of a loop is made as it runs anyway.
                     stack += _held_parts(node)
-            text.append((op.serial, node.dtype, arg, sources))
+            form.append((op.serial, node.dtype, arg, sources))
 
     def _shared(self, number: int, node: UOp, sources: tuple[int, ...]) -> Any:
         """The part of a node's argument that equal graphs over other memory share."""
@@ -140,6 +141,9 @@ class Request:
                 return tuple([end - start for start, end in arg])
         elif op is Ops.ASSIGN:
             self.assigns.append(number)
+            self.versions.append(number)
+        elif op is Ops.AFTER:
+            self.versions.append(number)
         elif type(arg) not in _PLAIN:
             # A Python function may hold anything: it is known by its name, and by where it recurs.
             return repr(arg), self._arguments.setdefault(arg, number)

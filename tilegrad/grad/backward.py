@@ -233,7 +233,10 @@ def below(
     if regions is None and has_regions():
         regions = {node: known for node in order if (known := region_of(node)) is not None}
     inside: Outputs = regions or {}
-    if inside.keys().isdisjoint(order) and not any(node in computed for node in order):
+    is_computed = bool(computed) and any(
+        node.op is Ops.BUFFER and node in computed for node in order
+    )
+    if not is_computed and inside.keys().isdisjoint(order):
         return order
     return toposort_over(several, lambda node: _sources(node, computed, inside))
 
@@ -294,7 +297,12 @@ def inherit_origin(made: UOp, node: UOp, *older: Container[UOp]) -> None:
     stack = [made]
     while stack:
         new = stack.pop()
-        # Zeros and the like are one node wherever they are made.
-        if not (new.origin or any(new in each for each in older) or new.is_constant):
+        if new.origin or new.is_constant:
+            # Zeros and the like are one node wherever they are made.
+            continue
+        for each in older:
+            if new in each:
+                break
+        else:
             new.origin = node.origin
-            stack.extend(new.src)
+            stack += new.src

@@ -47,7 +47,10 @@ class Arithmetic(Windows):
             right = UOp(Ops.CONST, left.dtype, (), other)
         else:
             others = (self._operand(name, other),)
-            left, right = self._meet(name, *others)
+            left, right = self.uop, others[0].uop
+            is_alike = left.dtype is right.dtype and left.shape == right.shape
+            if not is_alike or self.device != others[0].device:
+                left, right = self._meet(name, *others)
         if swap:
             left, right = right, left
         dtype = left.dtype

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterator
+from types import MethodType
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes, promote
@@ -50,21 +51,7 @@ __all__ = [
 Operand = Any
 # Tensors by identity: a tensor compares element by element, so it is no key itself.
 _live: dict[int, weakref.ref[Any]] = {}
-
-
 _DTYPES = frozenset(dtypes.all)
-
-
-class _Reference(weakref.ref["Core"]):
-    __slots__ = ("number",)
-    number: int
-
-
-def _forget(dead: weakref.ref[Any]) -> None:
-    number = dead.number  # type: ignore[attr-defined]
-    # The number may belong to a newer tensor by now.
-    if _live.get(number) is dead:
-        del _live[number]
 
 
 def live() -> Iterator[Core]:
@@ -171,9 +158,9 @@ class Core:
         self._previous = ()
         self._is_leaf = leaf
         self._is_shared = False
-        reference = _Reference(self, _forget)
-        reference.number = id(self)
-        _live[reference.number] = reference
+        number = id(self)
+        # Called while the tensor goes, before its number may be another's, as _live.pop(number, _).
+        _live[number] = weakref.ref(self, MethodType(_live.pop, number))
 
     @classmethod
     def _of(

@@ -19,7 +19,7 @@ from tilegrad.tensor.core import (
     number_dtype,
 )
 from tilegrad.tensor.device import canonical
-from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, is_zero
+from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here
 
 __all__ = ["Incoming"]
 
@@ -80,7 +80,7 @@ class Incoming(Core):
         return type(self)(value, device=device, dtype=self.dtype)
 
     def _has_elements(self) -> bool:
-        return not any(is_zero(size) for size in self.shape)
+        return 0 not in self.uop.shape
 
     @property
     def requires_grad(self) -> bool | None:

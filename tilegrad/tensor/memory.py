@@ -20,7 +20,7 @@ from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import address_of
 from tilegrad.tensor.core import compute, live
 from tilegrad.tensor.graphs import forgotten, graphs
-from tilegrad.tensor.sizes import NO_VARIABLES, Variables, simple
+from tilegrad.tensor.sizes import NO_VARIABLES, Variables, are_plain, simple
 
 __all__ = [
     "base_of", "bound", "empty", "expose", "fixed", "follow", "from_host", "has_assignment",
@@ -41,6 +41,8 @@ _WRITTEN = (Ops.ASSIGN, Ops.AFTER)
 
 
 def _largest(shape: Sequence[sint]) -> tuple[int, ...]:
+    if are_plain(shape):
+        return tuple(shape)  # type: ignore[arg-type]
     # Simplified, as the bounds of (n + 1) - n are not those of 1.
     sizes = [simple(size) for size in shape]
     return tuple(size if isinstance(size, int) else int(size.vmax) for size in sizes)
