@@ -254,18 +254,24 @@ def test_a_fold_along_columns_is_cut() -> None:
     assert 1 not in [opt.arg for opt in heuristic(kernel_of(gradient), WIDE) if opt.op is TILE]
 
 
-@pytest.mark.parametrize(("size", "stride"), [(3, 2), (5, 3)])
-def test_strided_windows_are_picked_from_a_copy(size: int, stride: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "stride", "is_plain"), [(3, 2, True), (5, 3, True), (3, 2, False)]
+)
+def test_strided_windows_are_picked_from_a_copy(size: int, stride: int, is_plain: bool) -> None:
     """Where the windows reach over the border: no gate is left where they are folded."""
     x = SEED.standard_normal((16, 4, 67, 64), np.float32)
     padding = size // 2
-    ast = kernel_of(Tensor(x).realize().max_pool2d((size, size), stride=stride, padding=padding))
+    given = Tensor(x).realize()
+    given = given if is_plain else given.relu()
+    ast = kernel_of(given.max_pool2d((size, size), stride=stride, padding=padding))
     opts = heuristic(ast, Device["CPU"].target)
     assert [opt.arg for opt in opts if opt.op is STAGE] == [1]
     (fold,) = [node for node in ast.toposort() if node.op is Ops.REDUCE]
-    assert fold.src[0].op is Ops.LOAD, "what stands for the border is what the load gives"
+    is_load = fold.src[0].op is Ops.LOAD
+    assert is_load is is_plain, "what stands for the border is what the load gives"
+    seen = x if is_plain else np.maximum(x, 0)
     around = ((0, 0), (0, 0), (padding, padding), (padding, padding))
-    padded = np.pad(x, around, constant_values=-np.inf)
+    padded = np.pad(seen, around, constant_values=-np.inf)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (size, size), (2, 3))
     expected = windows[:, :, ::stride, ::stride].max((4, 5))
     np.testing.assert_array_equal(run(ast, opts, expected.shape, x), expected)

@@ -280,13 +280,17 @@ class Streamer(Tiler):
 
 def _strided_window(folds: list[UOp], store: UOp) -> int | None:
     """The parameter of which the only fold reads windows behind gates, several elements apart along
-    what is stored: as a copy without gates, its lanes are picked from whole vectors.
+    what is stored, and nothing else: as a copy without gates, its lanes are picked from whole
+    vectors.
     """
     loads = [node for node in store.toposort() if node.op is Ops.LOAD]
     gated = [load for load in loads if len(load.src) == 4]
-    if len(folds) != 1 or len(gated) != 1 or gated[0] is not folds[0].src[0]:
+    if len(folds) != 1 or len(gated) != 1:
         return None
     (load,) = gated
+    read = [node for node in folds[0].src[0].toposort() if node.op is Ops.LOAD]
+    if read != gated or not FUNCTIONS.isdisjoint(node.op for node in folds[0].toposort()):
+        return None
     if load.src[0].op is not Ops.DEFINE_GLOBAL or any(
         other is not load and other.src[0] is load.src[0] for other in loads
     ):
