@@ -125,7 +125,7 @@ class _Tile:
         step = shaper.tile_size(lanes, fold)
         whole = _LINE // unit.dtype_in.itemsize
         uses = prod(part.vmax + 1 for part in rows)
-        is_far = lanes.src[0].arg % whole == 0 and uses <= _FEW_USES
+        is_far = lanes.src[0].divisor % whole == 0 and uses <= _FEW_USES
         return whole if is_far and step < whole else step
 
     def newest(self, kind: Axis) -> UOp:

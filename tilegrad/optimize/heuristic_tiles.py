@@ -312,7 +312,7 @@ class Tiler(Shaper):
         if is_whole and not around and packed_bytes(load, []) <= limit:
             outside = []
         for loop in (part for part in own if part in shared):
-            extent = loop.src[0].arg
+            extent = loop.vmax + 1
             if packed_bytes(load, [*around, *outside]) <= limit:
                 break
             # Rows of the window at a time, as the copy at a time shares their borders.
