@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tilegrad.ir.op import Axis, Ops
@@ -20,7 +20,7 @@ from tilegrad.optimize.facts import (
     stores,
     stride,
 )
-from tilegrad.optimize.opt import OptOps, loop_order
+from tilegrad.optimize.opt import OptOps, axes_of, loop_order
 from tilegrad.optimize.overlap import dimensions
 from tilegrad.optimize.reuse import Reuse
 from tilegrad.optimize.shaper import Shaper
@@ -88,6 +88,7 @@ class Tiler(Shaper):
             is_packed = is_copied and is_far and self.reused(reuse) >= least
             self.write_beside(written * vectors, reuse.stages if is_packed else None)
         self.write_short_folds()
+        self.put_innermost(reuse.borders)
         if not is_large and not is_strided:
             return
         for loop, inside in reuse.cuts:
@@ -112,6 +113,19 @@ class Tiler(Shaper):
         short = [fold for fold in folds if prod(part.vmax + 1 for part in fold.src[1:]) <= _SHORT]
         for loop in [part for fold in short for part in fold.src[1:]]:
             self.move(OptOps.UNROLL, loop, 0)
+
+    def put_innermost(self, loops: Collection[UOp]) -> None:
+        """Make `loops` the innermost of their fold, so that other loops bring new lines of memory
+        and these use them.
+        """
+        if not loops:
+            return
+        own = [part for part in loop_order(self.ast) if part.arg[1] is Axis.REDUCE]
+        wanted = [*(part for part in own if part not in loops), *(p for p in own if p in loops)]
+        for place, loop in enumerate(wanted):
+            there = [part for part in loop_order(self.ast) if part.arg[1] is Axis.REDUCE][place]
+            if there is not loop:
+                self.move(OptOps.SWAP, there, axes_of(self.ast).index(loop))
 
     def tile_along(self, along: Along) -> None:
         """A register tile whose lanes lie along the fold."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.borders import find_borders
 from tilegrad.optimize.facts import (
     ACCUMULATORS,
     FEW_ROWS,
@@ -55,6 +56,8 @@ class Reuse:
         stages: the parameter that the lanes move, if it can be packed.
         windows: a padded parameter of which overlapping parts are read, if it is not `stages`.
         cuts: loops to run outside of all, and how much of each stays inside.
+        borders: the loops of the fold that move a window of which much is padding; the rows do not,
+            and it is read where it lies.
         worth: an estimate of the share of the best possible.
     """
 
@@ -63,6 +66,7 @@ class Reuse:
     stages: int | None
     windows: int | None
     cuts: list[tuple[UOp, int]]
+    borders: frozenset[UOp] = frozenset()
     worth: float = 0.0
 
 
@@ -91,7 +95,7 @@ def find_reuse(
         return None
     worth, reuse = best
     reuse.worth = worth
-    if len(reuse.rows) == 1:
+    if len(reuse.rows) == 1 and not reuse.borders:
         _, stays = facts.sides(reuse.lanes)
         reuse.cuts = _cuts(fold, stays, reuse.rows[0], facts.outputs, target)
     return reuse
@@ -155,6 +159,16 @@ def _rated(facts: _Fold, lanes: UOp) -> tuple[float, Reuse] | None:
     if not candidates:
         return None
     rows = _rows(facts, lanes, candidates)
+    borders = None
+    if facts.shared is None and facts.depth > _SHALLOW:
+        borders = find_borders(fold, stays)
+    if borders is not None:
+        gate = borders.load.src[3]
+        beside = [part for part in candidates if part not in gate.ranges]
+        if lanes in gate.ranges or not beside or beside[0].vmax + 1 < _ENOUGH_ROWS:
+            borders = None
+        else:
+            rows = beside[:1]
     stage = _name_of(fold, moves, facts.everywhere, None)
     strided = next((load for load in moves if stride(load.src[1], lanes) != 1), None)
     if stage is not None and facts.given.issuperset(load.src[0].arg for load in moves):
@@ -167,16 +181,19 @@ def _rated(facts: _Fold, lanes: UOp) -> tuple[float, Reuse] | None:
             return None
     # What is computed from loads, or gated, for each element, where along neighbours a vector
     # serves: once, in a copy, or dearly.
-    dear = [] if _is_plain(fold, stays) else stays
+    dear = [] if borders is not None or _is_plain(fold, stays) else stays
     window = _name_of(fold, dear, facts.everywhere, lanes)
     quality = _worth_of_lanes(facts, lanes, strided)
     quality *= min(int(prod((part.vmax + 1) for part in candidates)), 8) / 8 * 0.5 + 0.5
-    quality *= _worth_of_rows(facts, lanes, rows[0], stays, is_copied=window is not None)
+    is_copied = window is not None or borders is not None
+    quality *= _worth_of_rows(facts, lanes, rows[0], stays, is_copied=is_copied)
     if dear and window is None:
         quality *= _GATED
     if strided is None and any(lanes in gate.ranges for load in moves for gate in load.src[3:]):
         quality *= _MASKED
-    return quality, Reuse(lanes, rows, stage, window, [])
+    if borders is None:
+        return quality, Reuse(lanes, rows, stage, window, [])
+    return quality / borders.share, Reuse(lanes, rows, stage, None, [], borders.loops)
 
 
 def _row_axes(facts: _Fold, lanes: UOp, moves: list[UOp], stays: list[UOp]) -> list[UOp]:

@@ -245,9 +245,8 @@ def _may_join(draft: Draft) -> bool:
     """Whether a kernel may move up and be one with another: an update or a fold. What else is
     elementwise was stored by itself for a reason.
     """
-    return _is_whole(draft) and (
-        draft.value.op is Ops.ASSIGN or (draft.ast is not None and has_folds(draft.ast))
-    )
+    has_state = any(value.op is Ops.ASSIGN for value in (draft.value, *draft.values))
+    return _is_whole(draft) and (has_state or (draft.ast is not None and has_folds(draft.ast)))
 
 
 def _is_whole(draft: Draft) -> bool:

@@ -1,0 +1,71 @@
+"""Windows of which much is padding: rows that are pictures, so that turns of zeros fall away."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.optimize.kernels import buffer, conv2d, kernel
+from tilegrad import Tensor
+from tilegrad.ir import Axis, Ops, UOp
+from tilegrad.optimize.borders import find_borders
+from tilegrad.optimize.heuristic import heuristic
+from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.target import Target
+
+TARGET = Target(
+    "rows", vector_bytes=64, registers=32, threads=8, has_mask=True,
+    cache_bytes=(32 << 10, 1 << 20, 32 << 20),
+)  # fmt: skip
+
+
+def fold_of(side: int, padding: int, taps: int = 3) -> tuple[UOp, list[UOp], list[Opt]]:
+    """The sum of a convolution, what it loads of the pictures, and what shapes it."""
+    x, w = buffer(0, 16, 64, side, side), buffer(1, 64, 64, taps, taps)
+    ast = kernel(conv2d(x, w, padding=padding), target=TARGET)
+    (fold,) = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    loads = [node for node in fold.toposort() if node.op is Ops.LOAD]
+    return fold, [load for load in loads if len(load.src) == 4], heuristic(ast, TARGET)
+
+
+@pytest.mark.parametrize(("side", "padding", "taps"), [(2, 1, 3), (4, 1, 3), (6, 2, 3), (5, 4, 5)])
+def test_turns_that_read_zeros_are_counted(side: int, padding: int, taps: int) -> None:
+    fold, loads, opts = fold_of(side, padding, taps)
+    out = side + 2 * padding - taps + 1
+    read = sum(0 <= y + k - padding < side for y in range(out) for k in range(taps))
+    found = find_borders(fold, loads)
+    assert found is not None
+    assert found.share == pytest.approx((read / (out * taps)) ** 2)
+    assert {part.vmax for part in found.loops} == {taps - 1}
+    assert all(part.arg[1] is Axis.REDUCE for part in found.loops)
+    # The second axis is the channels, for lanes; the first, the pictures, for rows; and no copy is
+    # made but that of the filters.
+    assert [each for each in opts if each.op is OptOps.UPCAST] == [
+        Opt(OptOps.UPCAST, 1, 32), Opt(OptOps.UPCAST, 0, 8)
+    ]  # fmt: skip
+    assert [each.arg for each in opts if each.op is OptOps.STAGE] == [2]
+
+
+def test_few_zeros_change_nothing() -> None:
+    fold, loads, opts = fold_of(14, 1)
+    assert find_borders(fold, loads) is None
+    assert Opt(OptOps.UPCAST, 0, 8) not in opts
+
+
+@pytest.mark.parametrize("side", [2, 5])
+def test_values_and_gradients(side: int) -> None:
+    numbers = np.random.default_rng(side)
+    x = numbers.normal(size=(9, 33, side, side))
+    w, g = numbers.normal(size=(34, 33, 3, 3)), numbers.normal(size=(9, 34, side, side))
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    wanted, of_x = np.zeros_like(g), np.zeros_like(padded)
+    for i, j in np.ndindex(3, 3):
+        rows, columns = slice(i, i + side), slice(j, j + side)
+        wanted += np.einsum("bcyx,oc->boyx", padded[:, :, rows, columns], w[:, :, i, j])
+        of_x[:, :, rows, columns] += np.einsum("boyx,oc->bcyx", g, w[:, :, i, j])
+    a, b, c = (Tensor(each.astype(np.float32)) for each in (x, w, g))
+    y = a.conv2d(b, padding=1)
+    (found,) = y.gradient(a, gradient=c)
+    assert found is not None
+    np.testing.assert_allclose(y.numpy(), wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found.numpy(), of_x[:, :, 1:-1, 1:-1], rtol=1e-4, atol=1e-4)

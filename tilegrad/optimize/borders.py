@@ -1,0 +1,105 @@
+"""Windows of which much lies in the padding.
+
+A convolution of 4x4 pixels with a padding of one reads zeros in a third of its turns, and so does
+the gradient of a 5x5 convolution of 24x24. A loop leaves such turns out (lower.skip), but what is
+written out has them in common: of neighbours in a picture, all take the turns that any of them
+takes. Rows that are the same place in several pictures stand at the same border. So they are the
+better rows where enough turns fall away; and no copy of the window with its zeros is made, as none
+of these is read.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import terms_of
+from tilegrad.ir.uop import UOp, prod
+
+__all__ = ["Borders", "find_borders"]
+
+# The share of turns from which on the others are worth leaving out.
+_WORTH_LEAVING = 0.75
+# Places of one axis and its window that are counted.
+_MOST_PLACES = 1 << 11
+
+
+@dataclass(frozen=True)
+class Borders:
+    """A padded window.
+
+    Attributes:
+        load: what reads it.
+        share: of all turns, those that read no padding.
+        loops: the loops of the fold that move the window.
+    """
+
+    load: UOp
+    share: float
+    loops: frozenset[UOp]
+
+
+def find_borders(fold: UOp, loads: list[UOp]) -> Borders | None:
+    """The padding of the only one of `loads`, a side of the fold, if enough turns fall away."""
+    if len(loads) != 1 or len(loads[0].src) != 4 or loads[0] not in fold.src[0].src:
+        return None
+    (load,) = loads
+    gate = load.src[3]
+    loops = gate.ranges & frozenset(fold.src[1:])
+    if not loops or any(part.arg[1] not in (Axis.LOOP, Axis.REDUCE) for part in gate.ranges):
+        return None
+    share = _open_share(gate)
+    return Borders(load, share, loops) if share <= _WORTH_LEAVING else None
+
+
+def _open_share(gate: UOp) -> float:
+    """The share of all places at which a condition holds; 1 where that is not known."""
+    groups: list[tuple[set[UOp], list[UOp]]] = []
+    for part in _parts(gate):
+        ranges = set(part.ranges)
+        apart = []
+        both: tuple[set[UOp], list[UOp]] = (ranges, [part])
+        for other in groups:
+            if other[0] & ranges:
+                both = (both[0] | other[0], [*other[1], *both[1]])
+            else:
+                apart.append(other)
+        groups = [*apart, both]
+    return float(prod(_share_of(sorted(ranges, key=lambda part: part.arg[0]), parts)
+                      for ranges, parts in groups))  # fmt: skip
+
+
+def _parts(gate: UOp) -> list[UOp]:
+    if gate.op is Ops.AND:
+        return [part for side in gate.src for part in _parts(side)]
+    return [gate]
+
+
+def _share_of(ranges: list[UOp], parts: list[UOp]) -> float:
+    """The share of the places of `ranges` at which all of `parts` hold."""
+    known = [each for part in parts if (each := _as_terms(part)) is not None]
+    count = int(prod(part.vmax + 1 for part in ranges))
+    if count > _MOST_PLACES or len(known) < len(parts):
+        return 1.0
+    found = 0
+    for place in itertools.product(*(range(part.vmax + 1) for part in ranges)):
+        at = dict(zip(ranges, place, strict=True))
+        found += all(
+            (sum(at[part] * times for part, times in terms.items()) < limit) is is_less
+            for terms, limit, is_less in known
+        )
+    return found / count
+
+
+def _as_terms(part: UOp) -> tuple[dict[UOp, int], int, bool] | None:
+    """What a condition compares: times of ranges, the limit, whether their sum is to be less."""
+    is_less = True
+    if part.op is Ops.XOR and part.src[1].op is Ops.CONST:
+        part, is_less = part.src[0], not part.src[1].arg
+    if part.op is not Ops.CMPLT or part.src[1].op is not Ops.CONST:
+        return None
+    terms = terms_of(part.src[0])
+    if terms is None or any(each.op is not Ops.RANGE for each in terms[0]):
+        return None
+    return dict(terms[0]), int(part.src[1].arg) - int(terms[1]), is_less
