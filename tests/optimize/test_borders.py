@@ -36,8 +36,9 @@ def test_turns_that_read_zeros_are_counted(side: int, padding: int, taps: int) -
     found = find_borders(fold, loads)
     assert found is not None
     assert found.share == pytest.approx((read / (out * taps)) ** 2)
-    assert {part.vmax for part in found.loops} == {taps - 1}
-    assert all(part.arg[1] is Axis.REDUCE for part in found.loops)
+    assert found.inner.vmax == taps - 1
+    assert found.inner is fold.src[-1]
+    assert found.inner.arg[1] is Axis.REDUCE
     # The second axis is the channels, for lanes; the first, the pictures, for rows; and no copy is
     # made but that of the filters.
     assert [each for each in opts if each.op is OptOps.UPCAST] == [

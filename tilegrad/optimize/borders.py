@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.facts import stride
 
 __all__ = ["Borders", "find_borders"]
 
@@ -32,12 +33,13 @@ class Borders:
     Attributes:
         load: what reads it.
         share: of all turns, those that read no padding.
-        loops: the loops of the fold that move the window.
+        inner: of the loops of the fold that move the window, the one that moves it least in memory.
+            Turns of it find what the others have brought near.
     """
 
     load: UOp
     share: float
-    loops: frozenset[UOp]
+    inner: UOp
 
 
 def find_borders(fold: UOp, loads: list[UOp]) -> Borders | None:
@@ -50,7 +52,10 @@ def find_borders(fold: UOp, loads: list[UOp]) -> Borders | None:
     if not loops or any(part.arg[1] not in (Axis.LOOP, Axis.REDUCE) for part in gate.ranges):
         return None
     share = _open_share(gate)
-    return Borders(load, share, loops) if share <= _WORTH_LEAVING else None
+    if share > _WORTH_LEAVING:
+        return None
+    steps = {loop: abs(stride(load.src[1], loop) or 0) for loop in loops}
+    return Borders(load, share, min(loops, key=lambda loop: (steps[loop], loop.arg[0])))
 
 
 def _open_share(gate: UOp) -> float:

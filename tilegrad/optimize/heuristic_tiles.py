@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilegrad.ir.op import Axis, Ops
@@ -88,7 +88,8 @@ class Tiler(Shaper):
             is_packed = is_copied and is_far and self.reused(reuse) >= least
             self.write_beside(written * vectors, reuse.stages if is_packed else None)
         self.write_short_folds()
-        self.put_innermost(reuse.borders)
+        if reuse.borders is not None:
+            self.put_innermost(reuse.borders)
         if not is_large and not is_strided:
             return
         for loop, inside in reuse.cuts:
@@ -114,18 +115,11 @@ class Tiler(Shaper):
         for loop in [part for fold in short for part in fold.src[1:]]:
             self.move(OptOps.UNROLL, loop, 0)
 
-    def put_innermost(self, loops: Collection[UOp]) -> None:
-        """Make `loops` the innermost of their fold, so that other loops bring new lines of memory
-        and these use them.
-        """
-        if not loops:
-            return
-        own = [part for part in loop_order(self.ast) if part.arg[1] is Axis.REDUCE]
-        wanted = [*(part for part in own if part not in loops), *(p for p in own if p in loops)]
-        for place, loop in enumerate(wanted):
-            there = [part for part in loop_order(self.ast) if part.arg[1] is Axis.REDUCE][place]
-            if there is not loop:
-                self.move(OptOps.SWAP, there, axes_of(self.ast).index(loop))
+    def put_innermost(self, loop: UOp) -> None:
+        """Make `loop` the innermost of the fold's."""
+        folded = [part for part in loop_order(self.ast) if part.arg[1] is Axis.REDUCE]
+        for there in folded[folded.index(loop) + 1 :]:
+            self.move(OptOps.SWAP, loop, axes_of(self.ast).index(there))
 
     def tile_along(self, along: Along) -> None:
         """A register tile whose lanes lie along the fold."""

@@ -56,8 +56,8 @@ class Reuse:
         stages: the parameter that the lanes move, if it can be packed.
         windows: a padded parameter of which overlapping parts are read, if it is not `stages`.
         cuts: loops to run outside of all, and how much of each stays inside.
-        borders: the loops of the fold that move a window of which much is padding; the rows do not,
-            and it is read where it lies.
+        borders: the loop of the fold along which a window is read where it lies, as much of it is
+            padding, and the rows do not move it.
         worth: an estimate of the share of the best possible.
     """
 
@@ -66,7 +66,7 @@ class Reuse:
     stages: int | None
     windows: int | None
     cuts: list[tuple[UOp, int]]
-    borders: frozenset[UOp] = frozenset()
+    borders: UOp | None = None
     worth: float = 0.0
 
 
@@ -95,7 +95,7 @@ def find_reuse(
         return None
     worth, reuse = best
     reuse.worth = worth
-    if len(reuse.rows) == 1 and not reuse.borders:
+    if len(reuse.rows) == 1 and reuse.borders is None:
         _, stays = facts.sides(reuse.lanes)
         reuse.cuts = _cuts(fold, stays, reuse.rows[0], facts.outputs, target)
     return reuse
@@ -193,7 +193,7 @@ def _rated(facts: _Fold, lanes: UOp) -> tuple[float, Reuse] | None:
         quality *= _MASKED
     if borders is None:
         return quality, Reuse(lanes, rows, stage, window, [])
-    return quality / borders.share, Reuse(lanes, rows, stage, None, [], borders.loops)
+    return quality / borders.share, Reuse(lanes, rows, stage, None, [], borders.inner)
 
 
 def _row_axes(facts: _Fold, lanes: UOp, moves: list[UOp], stays: list[UOp]) -> list[UOp]:
