@@ -179,6 +179,13 @@ def test_short_windows_are_written_out(
     assert is_tiled == (side == 56), "rows that the cache holds while all channels pass"
 
 
+def test_few_registers_hold_no_windows() -> None:
+    x, w = Tensor.empty(4, 64, 36, 36).realize(), Tensor.empty(64, 64, 3, 3).realize()
+    few = replace(WIDE, vector_bytes=32, registers=16)
+    opts = heuristic(kernel_of(x.conv2d(w, padding=1)), few)
+    assert not any(opt.op is UNROLL for opt in opts)
+
+
 @pytest.mark.parametrize(
     ("kind", "tile", "depth"),
     [("rows", [64, 4], 768), ("turned", [32, 8], 768), ("pixels", [64, 4], 64)],

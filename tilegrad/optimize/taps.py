@@ -24,6 +24,8 @@ __all__ = ["Beside", "Taps", "find_beside", "find_taps"]
 _FEW = 5
 # Where not all of an axis fits the registers, a part of it that is so much of what does will do.
 _LARGE = 0.8
+# So many accumulators hide that a step of the fold waits for the one before.
+_BUSY = 8
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,10 @@ class Taps:
 
     def has_room(self, vectors: int, rows: int, target: Target) -> bool:
         """Whether all elements of the window stay in registers, beside a tile and what it is
-        multiplied by.
+        multiplied by, and one is left.
         """
         elements = self.step * (rows - 1) + self.count
-        return vectors * rows + elements + vectors <= target.registers
+        return vectors * rows + elements + vectors < target.registers
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def find_beside(ast: UOp, reuse: Reuse, taps: Taps, vectors: int, target: Target
         # As many rows as leave registers for the elements, if these lie side by side.
         most = (target.registers + 1 - taps.count - count) // (count + 1)
         if extent <= most:
-            return Beside(count, extent)
+            return Beside(count, extent) if count * extent >= _BUSY else None
     parts = (rows for rows in range(most, int(most * _LARGE), -1) if extent % rows == 0)
     rows = next(parts, 0)
-    return Beside(1, rows) if rows > 1 else None
+    return Beside(1, rows) if rows >= _BUSY else None
