@@ -5,6 +5,9 @@ elements run as the lanes of vectors; no value may depend on two of them. A load
 by one per lane is a vector load; one whose lanes stay close together is a few vector loads, from
 which the lanes are picked (window.py); any other that depends on the lane is made of scalar loads,
 one for each. The rest of the arithmetic follows.
+
+Folds along lanes give a number each. Where several are stored side by side, what is made of them is
+computed for all at once.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from tilegrad.base.errors import InternalError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, toposort
 from tilegrad.lower.dots import join_operand, operand_parts, widen_operand, widen_unit
 from tilegrad.lower.transpose import LEAST_ROWS
 from tilegrad.lower.window import MOST_LOADS, load_window
@@ -25,6 +28,9 @@ __all__ = ["use_lanes"]
 _WRITTEN = (Axis.UPCAST, Axis.UNROLL)
 # So many bytes beside a buffer there most likely is memory, too.
 _NEARBY = 1 << 16
+# So many results of folds are a vector; what they are made of stands in such places.
+_LEAST_RESULTS = 4
+_PLACES = (Ops.CONST, Ops.RANGE, Ops.SPECIAL, Ops.DEFINE_GLOBAL, Ops.DEFINE_VAR)
 # Groups of so many lanes are turned as one.
 _MOST_GROUPED = 8
 
@@ -37,7 +43,11 @@ def use_lanes(ast: UOp, target: Target) -> UOp:
     """
     numbers = [node.arg[0] for node in ast.toposort() if node.op is Ops.RANGE]
     number = 1 + max(numbers, default=-1)
-    for axis in _choose(ast, target):
+    chosen = _choose(ast, target)
+    results = _results(ast, chosen, target)
+    if results is not None:
+        ast = _join_results(ast, results, target)
+    for axis in chosen:
         width, extent = _width(ast, axis, target), axis.src[0].arg
         lane = UOp.range(width, number, axis.arg[1])
         if extent == width:
@@ -75,6 +85,59 @@ def _choose(ast: UOp, target: Target) -> list[UOp]:
         if not any(_meet(nodes, axis, other) for other in chosen):
             chosen.append(axis)
     return chosen
+
+
+def _results(ast: UOp, chosen: list[UOp], target: Target) -> UOp | None:
+    """The axis along which results of folds that have lanes of their own are stored side by side,
+    if they are just a vector.
+    """
+    outside = toposort([ast], lambda node: node.op is Ops.REDUCE)
+    stores = [node for node in outside if node.op is Ops.STORE]
+    known = (Ops.CAST, Ops.BITCAST, Ops.LOAD, Ops.STORE, Ops.SINK, Ops.REDUCE, *_PLACES)
+    if len(stores) != 1 or any(not node.op.is_alu and node.op not in known for node in outside):
+        return None
+    (store,) = stores
+    for axis in sorted(store.src[1].ranges, key=lambda axis: axis.arg[0]):
+        folds = [node for node in outside if node.op is Ops.REDUCE and axis in node.ranges]
+        if (
+            axis.arg[1] is Axis.UPCAST
+            and axis.src[0].op is Ops.CONST
+            and axis.src[0].arg == _width(ast, axis, target) >= _LEAST_RESULTS
+            and stride_of(store.src[1], axis) == 1
+            and store.ranges.isdisjoint(chosen)
+            and folds
+            and all(any(part in chosen for part in fold.src) for fold in folds)
+        ):
+            return axis
+    return None
+
+
+def _join_results(ast: UOp, lane: UOp, target: Target) -> UOp:
+    """What is made of the folds of all places of `lane` as vectors, and the folds one by one.
+
+    before   STORE(a, i*4 + u, f(REDUCE(x[i*4 + u, k], k)))       u: upcast 0..4
+    after    STORE(a, i*4, f(VECTORIZE(REDUCE(x[i*4, k], k), REDUCE(x[i*4 + 1, k], k), ...)))
+    """
+    width = lane.src[0].arg
+    lanes = UOp.stack(UOp.const(dtypes.index, place) for place in range(width))
+    done: dict[UOp, UOp] = {lane: lanes}
+    for node in toposort([ast], lambda node: node.op is Ops.REDUCE):
+        if node is lane:
+            continue
+        if node.op is Ops.REDUCE:
+            is_one = lane not in node.ranges
+            done[node] = (
+                node if is_one else UOp.stack(_at(node, lane, place) for place in range(width))
+            )
+            continue
+        src = tuple(done[source] for source in node.src)
+        if src == node.src:
+            done[node] = node
+        elif lane in node.ranges or node.op is Ops.SINK:
+            done[node] = _wide(node, src, lane, width, target)
+        else:
+            done[node] = UOp(node.op, node.dtype, src, node.arg)
+    return simplify(done[ast])
 
 
 def _is_turned(index: UOp, axis: UOp) -> bool:

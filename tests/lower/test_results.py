@@ -1,0 +1,61 @@
+"""What is made of several folds along lanes is computed for all of them at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.schedule.plans import kernel_of
+from tilegrad import Device, Tensor
+from tilegrad.base.dtype import dtypes
+from tilegrad.engine.stages import to_program
+from tilegrad.ir import Ops, UOp
+
+TARGET = replace(Device["CPU"].target, vector_bytes=32, has_mask=True, matrix_units=())
+
+
+def program(value: Tensor) -> list[UOp]:
+    return to_program(kernel_of(value, TARGET), TARGET)[1]
+
+
+def tensors(rows: int, columns: int) -> tuple[Tensor, Tensor, Tensor]:
+    weight, vector = Tensor.empty(rows, columns).realize(), Tensor.empty(columns).realize()
+    return weight, vector, Tensor.empty(rows).realize()
+
+
+def test_eight_rows_are_a_vector_of_results() -> None:
+    weight, vector, bias = tensors(512, 1024)
+    found = program((weight @ vector + bias).exp())
+    (store,) = [node for node in found if node.op is Ops.STORE]
+    assert store.src[2].dtype is dtypes.float32.vec(8)
+    # The exponential is computed for a vector alone.
+    assert not any(node.op is Ops.BITCAST and node.dtype.lanes == 1 for node in found)
+    assert sum(node.op is Ops.DEFINE_ACC for node in found) == 8
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(512, 1024), (511, 1024), (12, 40_000)])
+@pytest.mark.parametrize("name", ["bias", "tanh", "bfloat16", "both"])
+def test_values(rows: int, columns: int, name: str) -> None:
+    numbers = np.random.default_rng(0)
+    w, v, b = (
+        numbers.standard_normal(shape, np.float32) for shape in ((rows, columns), columns, rows)
+    )
+    w /= np.float32(np.sqrt(columns))
+    weight, vector, bias = Tensor(w), Tensor(v), Tensor(b)
+    exact = w.astype("d") @ v
+    if name == "bias":
+        found, expected = (weight @ vector + bias) * 2, (exact + b) * 2
+    elif name == "tanh":
+        found = (weight @ vector + bias).tanh()
+        expected = np.tanh(exact + b)
+    elif name == "bfloat16":
+        found = (weight.bfloat16() @ vector.bfloat16()).float() + bias
+        short = [Tensor(each).bfloat16().float().numpy().astype("d") for each in (w, v)]
+        expected = short[0] @ short[1] + b
+    else:
+        found = (weight @ vector) * (weight * weight).sum(1).sqrt()
+        expected = exact * np.sqrt((w.astype("d") ** 2).sum(1))
+    bound = 4e-2 if name == "bfloat16" else 3e-5
+    np.testing.assert_allclose(found.numpy(), expected, rtol=bound, atol=bound)
