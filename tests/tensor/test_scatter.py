@@ -133,6 +133,7 @@ def test_an_index_for_whole_rows() -> None:
     x, index = Tensor(base), Tensor(rows).reshape(6, 1).expand(6, 4)
     close(x.scatter_add(0, index, Tensor(source)), expected)
     close(x.index_add(0, Tensor(rows), Tensor(source)), expected)
+    close(x.T.index_add(1, Tensor(rows), Tensor(source).T), expected.T)
     close(x.scatter_reduce(0, index, Tensor(source), "sum"), expected)
     picked = np.where(inside[:, None], base[np.where(inside, rows, 0)], 0)
     close(x.gather(0, index), picked)

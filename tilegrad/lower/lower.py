@@ -12,6 +12,7 @@ from tilegrad.base.trace import PassRecord, trace
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.blocks import block_folds
+from tilegrad.lower.choose import choose_loads
 from tilegrad.lower.decompose import decompose
 from tilegrad.lower.dots import join_operands
 from tilegrad.lower.expand import write_out
@@ -37,6 +38,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("lower.blocks", block_folds),
     # After blocks, which ask for the first turn of a loop; before lanes, while indices are sums.
     ("lower.skip", skip_turns),
+    # Before lanes, each of which would have a gate of its own.
+    ("lower.choose", choose_loads),
     # Before the rest is written out, so that a vector is one node and not sixteen. Scalar targets
     # write out all.
     ("lower.lanes", lambda ast, target: use_lanes(ast, target) if target.has_vectors else ast),

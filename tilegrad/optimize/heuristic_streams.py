@@ -42,8 +42,9 @@ _MOST_PADDING = 1.2
 # Rows are taken in pairs where there are more than so many, of no more than so many bytes in all
 # that is loaded, and registers for both.
 _FEW_PAIRS, _SHORT_ROW, _PAIR_REGISTERS = 8, 3 << 10, 32
-# A short loop over the rows of a window is written out as a whole.
-_MOST_WRITTEN = 16
+# A short loop over the rows of a window is written out as a whole, and so is a row of so many
+# vectors of which loads with gates make parts, together not more than so many.
+_MOST_WRITTEN, _MOST_ASKED = 16, 160
 # How many vectors of results a fold gathers; from so many operations on, parts of them are left to
 # threads.
 _MANY_VECTORS = (16, 8, 4, 2)
@@ -218,6 +219,9 @@ class Streamer(Tiler):
         """
         extent = loop.src[0].arg
         amount = _lane_amount(extent, width, 4, has_mask=self.target.has_mask)
+        if self.has_borders(loop, width):
+            self.split_to(loop, OptOps.UPCAST, padded_to(extent, width), is_shared=False)
+            return
         if self.is_plain() and (amount <= width or extent % amount):
             # No vector is alone in its iteration or has a mask, if little is computed twice.
             wide = 4 * width
@@ -232,6 +236,16 @@ class Streamer(Tiler):
             amount = self.many_vectors(loop, width) or amount
         if amount > 1:
             self.split_to(loop, OptOps.UPCAST, amount)
+
+    def has_borders(self, loop: UOp, width: int) -> bool:
+        """Whether parts of a row are made of different loads, and it is short enough to be written
+        out: of each vector it is known then which loads it takes, where a loop would ask for all.
+        """
+        loads = [node for node in self.ast.toposort() if node.op is Ops.LOAD]
+        gated = sum(len(load.src) == 4 and loop in load.src[3].ranges for load in loads)
+        vectors = padded_to(loop.src[0].arg, width) // width
+        is_short = 1 < vectors <= _MOST_WRITTEN and vectors * gated <= _MOST_ASKED
+        return self.is_plain() and self.target.has_mask and gated > 0 and is_short
 
     def is_plain(self) -> bool:
         """Whether the kernel has neither folds nor nests."""

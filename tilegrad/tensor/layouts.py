@@ -271,7 +271,12 @@ class Layouts(Statistics):
         [16, 2, 3]
         """
         axis, places = self._along("index_add", dim, index, source._sizes)
-        return self.scatter_add(axis, places, source if alpha == 1 else source * alpha)
+        source = source if alpha == 1 else source * alpha
+        if not axis:
+            return self.scatter_add(0, places, source)
+        # Whole rows, as neighbours of a row are added together.
+        rows = source.transpose(0, axis).contiguous()
+        return self.transpose(0, axis).index_add(0, index, rows).transpose(0, axis)
 
     @composed
     def index_copy(self, dim: int, index: Self, source: Self) -> Self:
