@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
 
 from tests.grad.numeric import evaluate
 from tilegrad import GlobalCounters, Tensor, nn
@@ -123,3 +124,21 @@ def test_a_chain_of_20000_ops() -> None:
         slope = slope * 1.0001 + 1e-6
     assert x.grad is not None
     np.testing.assert_allclose(x.grad.numpy(), [slope], rtol=1e-9)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_rows_that_a_kernel_keeps_for_two_places(axis: int) -> None:
+    """Of a softmax, whose logarithms and lengths along another axis both want rows of it."""
+    x, step = draw(16, 5, 8), draw(16, 5, 8, seed=1)
+
+    def half_square(x: Any) -> Any:
+        soft = scipy.special.softmax(x, 2)
+        length = np.sqrt((soft**2).sum(axis, keepdims=True))
+        return 0.5 * ((scipy.special.log_softmax(soft, axis) / (length + 1)) ** 2).sum()
+
+    ours = Tensor(x.astype(np.float32))
+    soft = ours.softmax(2)
+    y = soft.log_softmax(axis) / (soft.square().sum(axis, keepdim=True).sqrt() + 1)
+    (found,) = (y * y.detach()).sum().gradient(ours)
+    expected = (half_square(x + 1e-5 * step) - half_square(x - 1e-5 * step)) / 2e-5
+    assert (found.numpy() * step).sum() == pytest.approx(expected, rel=1e-3)

@@ -114,6 +114,7 @@ class KernelBuilder:
     reads: dict[UOp, list[Index]] = field(default_factory=dict)
     _memo: dict[tuple[UOp, Index, UOp], UOp] = field(default_factory=dict)
     _scratch: dict[tuple[UOp, Index], UOp] = field(default_factory=dict)
+    _numbers: set[int] = field(default_factory=set)
 
     @property
     def evaluated(self) -> list[tuple[UOp, Index, UOp]]:
@@ -283,9 +284,8 @@ class KernelBuilder:
         if filled is None:
             size = prod(maximum_shape(shape))
             lives_in = tuple(part for part in outer if part.op is Ops.RANGE)
-            memory = UOp(
-                Ops.DEFINE_LOCAL, node.dtype.ptr(size, Place.SCRATCH), lives_in, held.number
-            )
+            number = self._scratch_number(held)
+            memory = UOp(Ops.DEFINE_LOCAL, node.dtype.ptr(size, Place.SCRATCH), lives_in, number)
             loops = {axis: self.range(node.shape[axis], Axis.LOOP) for axis in inner_axes}
             inside = tuple(loops.get(axis, part) for axis, part in enumerate(index))
             value = yield from self.compute(node, inside, _within(outer, held.shared, node))
@@ -297,6 +297,16 @@ class KernelBuilder:
         return self._load(
             filled, flat_index(tuple(index[axis] for axis in inner_axes), shape), valid, node
         )
+
+    def _scratch_number(self, held: Held) -> int:
+        """The number of a new piece of scratch: another one where a value is held twice, for two
+        places of the ranges outside of it.
+        """
+        number = held.number
+        if number in self._numbers:
+            number = 1 + max(*self._numbers, *(each.number for each in self.held.values()))
+        self._numbers.add(number)
+        return number
 
 
 def _within(outer: Index, axes: Sequence[int], node: UOp) -> UOp:
