@@ -59,3 +59,19 @@ def test_values(rows: int, columns: int, name: str) -> None:
         expected = exact * np.sqrt((w.astype("d") ** 2).sum(1))
     bound = 4e-2 if name == "bfloat16" else 3e-5
     np.testing.assert_allclose(found.numpy(), expected, rtol=bound, atol=bound)
+
+
+def test_a_result_beyond_a_padded_end() -> None:
+    """Its fold is empty, and would be in no loop with the others."""
+    numbers = np.random.default_rng(0)
+    x, w = numbers.standard_normal((2, 3, 5, 6)), numbers.standard_normal((3, 4, 3, 3))
+    given, weight = Tensor(x.astype(np.float32)), Tensor(w.astype(np.float32))
+    made = given.conv_transpose2d(weight, stride=2)
+    steps = numbers.standard_normal(made.shape)
+    (found,) = (made * Tensor(steps).cast(made.dtype)).sum().gradient(given)
+    expected = np.zeros_like(x)
+    for row in range(3):
+        for column in range(3):
+            there = steps[:, :, row : row + 9 : 2, column : column + 11 : 2]
+            expected += np.einsum("bohw,io->bihw", there, w[:, :, row, column])
+    np.testing.assert_allclose(found.numpy(), expected, rtol=2e-5, atol=2e-5)

@@ -46,7 +46,7 @@ def use_lanes(ast: UOp, target: Target) -> UOp:
     chosen = _choose(ast, target)
     results = _results(ast, chosen, target)
     if results is not None:
-        ast = _join_results(ast, results, target)
+        ast = _join_results(ast, results, target) or ast
     for axis in chosen:
         width, extent = _width(ast, axis, target), axis.src[0].arg
         lane = UOp.range(width, number, axis.arg[1])
@@ -112,8 +112,10 @@ def _results(ast: UOp, chosen: list[UOp], target: Target) -> UOp | None:
     return None
 
 
-def _join_results(ast: UOp, lane: UOp, target: Target) -> UOp:
-    """What is made of the folds of all places of `lane` as vectors, and the folds one by one.
+def _join_results(ast: UOp, lane: UOp, target: Target) -> UOp | None:
+    """What is made of the folds of all places of `lane` as vectors, and the folds one by one; None
+    where one of these (beyond an end that was padded) is less than the others, whose loops it then
+    could not share.
 
     before   STORE(a, i*4 + u, f(REDUCE(x[i*4 + u, k], k)))       u: upcast 0..4
     after    STORE(a, i*4, f(VECTORIZE(REDUCE(x[i*4, k], k), REDUCE(x[i*4 + 1, k], k), ...)))
@@ -137,7 +139,13 @@ def _join_results(ast: UOp, lane: UOp, target: Target) -> UOp:
             done[node] = _wide(node, src, lane, width, target)
         else:
             done[node] = UOp(node.op, node.dtype, src, node.arg)
-    return simplify(done[ast])
+    joined = simplify(done[ast])
+    loops = {(node.src[1:], node.ranges - {lane}) for node in _folds(ast)}
+    return joined if all((node.src[1:], node.ranges) in loops for node in _folds(joined)) else None
+
+
+def _folds(ast: UOp) -> list[UOp]:
+    return [node for node in ast.toposort() if node.op is Ops.REDUCE]
 
 
 def _is_turned(index: UOp, axis: UOp) -> bool:
