@@ -63,9 +63,7 @@ def skip_turns(ast: UOp, target: Target) -> UOp:
     opened: dict[UOp, UOp] = {}
     for fold in (node for node in nodes if node.op is Ops.REDUCE):
         own = [
-            part
-            for part in fold.src[1:]
-            if part.arg[1] is Axis.REDUCE and part.src[0].op is Ops.CONST and named.count(part) == 1
+            part for part in fold.src[1:] if part.arg[1] is Axis.REDUCE and named.count(part) == 1
         ]
         nothing = fold.arg.definition.identity(fold.dtype)
         bounds = list(_bounds(fold.src[0], nothing)) if own and nothing in _NOTHING else []
@@ -266,7 +264,7 @@ def _shorter_nest(
     if terms is None or terms[1] or set(terms[0]) != set(nest.src[1:]):
         return None
     loop, scale = max(terms[0].items(), key=lambda each: each[1])
-    if loop.arg[1] is not Axis.LOOP or loop.src[0].op is not Ops.CONST or named.count(loop) != 1:
+    if loop.arg[1] is not Axis.LOOP or named.count(loop) != 1:
         return None
     last = UOp.const(dtypes.index, 0)
     for load in loads:

@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.facts import ROWS, WORTH_STAGING, is_known, steps_of, stores, stride
+from tilegrad.optimize.facts import (
+    ROWS,
+    WORTH_STAGING,
+    is_known,
+    padded_to,
+    steps_of,
+    stores,
+    stride,
+)
 from tilegrad.optimize.heuristic_tiles import Tiler
 from tilegrad.optimize.opt import OptOps
 from tilegrad.optimize.reuse import Reuse, find_reuse
@@ -20,6 +28,8 @@ __all__ = ["Phaser"]
 
 # Folds with less than this share of the steps of the largest one need no tile.
 _LIGHT = 1 / 16
+# So many rows pass over a part together where their number is symbolic.
+_ROWS_OF_SYMBOLIC = 512
 
 
 class Phaser(Tiler):
@@ -73,12 +83,28 @@ class Phaser(Tiler):
                 own = node.ranges.difference((*outside, row))
                 gathered += int(prod(loop.vmax + 1 for loop in own)) * node.dtype.itemsize
         most = self.target.cache_bytes[1] // max(gathered, 1)
-        count = next((n for n in range(most, 1, -1) if row.src[0].divisor % n == 0), 1)
-        if count < row.vmax + 1 and count >= ROWS[0]:
-            self.move(OptOps.TILE, row, count)
+        if row.vmax >= most and not self.tile_rows(row, most):
+            return
         for loop in outside:
             self.move(OptOps.TILE, loop, 1)
         self.move(OptOps.TILE, self.part(), 1)
+
+    def tile_rows(self, row: UOp, most: int) -> bool:
+        """Tiles of up to `most` rows, of which the last may hold some that are padding."""
+        extent = row.src[0]
+        count = next((n for n in range(most, most // 2, -1) if extent.divisor % n == 0), 0)
+        if count < ROWS[0]:
+            tiles = -(-(row.vmax + 1) // most)
+            count = min(padded_to(-(-(row.vmax + 1) // tiles), ROWS[0]), padded_to(most, ROWS[0]))
+            if extent.op is not Ops.CONST:
+                # How many rows of the last tile are padding is not known.
+                count = min(count, _ROWS_OF_SYMBOLIC)
+            place = self.ast.arg.order.index(row.arg[0])
+            if not self.move(OptOps.PADTO, row, count):
+                return False
+            number = self.ast.arg.order[place]
+            row = next(part for part in self.outputs() if part.arg[0] == number)
+        return self.move(OptOps.TILE, row, count)
 
     def nests(self) -> list[UOp]:
         """The nests that fill scratch for some loops, not for all of the kernel."""

@@ -155,10 +155,22 @@ def _copy(
         read_at, filled_at = read_at * extent + each.position, filled_at * extent + place
         if extent != each.extent:
             outside.append(place < each.extent)
+    # A loop that ends earlier in some turns of those around it may leave the memory behind its end.
+    outside += [
+        place < part.src[0]
+        for part, place in fresh.items()
+        if part.src[0].ranges and _is_open(load, part)
+    ]
     value = load.substitute(fresh)
     for inside in outside:
         value = gate_loads(value, inside)
     return _Copy(int(prod(extents)), nest, filled_at, value, read_at)
+
+
+def _is_open(value: UOp, part: UOp) -> bool:
+    """Whether something that `part` moves is loaded without a gate that asks for it."""
+    loads = (node for node in value.toposort() if node.op is Ops.LOAD and part in node.ranges)
+    return any(all(part not in gate.ranges for gate in load.src[3:]) for load in loads)
 
 
 def _scratch(ast: UOp, load: UOp, size: int, outer: Sequence[UOp], opt: Opt, target: Target) -> UOp:

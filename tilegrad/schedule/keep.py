@@ -32,10 +32,10 @@ _MANY_ROWS = 32
 # time), and what is kept of some rows.
 _PASSED_OVER = 2
 _KEPT = 1 / 2
-# The same of a part of rows that do not fit. It may be shorter by a factor, so that parts are equal
-# and whole vectors, but from so few places on it costs more to go on from part to part.
+# The same of a part of rows that do not fit, which is whole vectors; of fewer places, it costs more
+# to go on from part to part.
 _PART = 1
-_SHORTER, _VECTORS, _SHORTEST = 8, 32, 64
+_VECTORS, _SHORTEST = 32, 64
 # Cycles for a byte that comes from the first cache, the second one, the last one, or memory.
 _BYTE = (0.0, 1 / 48, 1 / 20, 1 / 8)
 # The same for a byte of whole rows, in memory all the same, that are read or stored a vector at a
@@ -147,10 +147,13 @@ def cut_rows(ast: UOp, target: Target) -> UOp | None:
     if row.length * rows <= _KEPT * second and row.length * each <= _PASSED_OVER * second:
         return None
     most = int(min(_KEPT * second // rows, _PART * second // max(each, 1)))
-    least = max(most // _SHORTER, _SHORTEST)
-    sizes = [size for size in range(least, most + 1) if row.length % size == 0]
-    whole = [size for size in sizes if size % _VECTORS == 0]
-    return in_parts(ast, row, (whole or sizes)[-1]) if sizes else None
+    if most < _SHORTEST:
+        return None
+    # Equal parts of whole vectors, if there are such, else the last one is shorter.
+    equal = (size for size in range(most, most // 2, -1) if row.length % size == 0)
+    count = -(-row.length // most)
+    size = next((size for size in equal if size % _VECTORS == 0), 0)
+    return in_parts(ast, row, size or min(-(-row.length // (count * _VECTORS)) * _VECTORS, most))
 
 
 def _level(size: int, target: Target) -> int:

@@ -35,14 +35,19 @@ class Row(NamedTuple):
     """The rows of one length that scratch holds, nested in the same loops.
 
     Attributes:
-        length: elements of each.
+        extent: elements of each.
         memories: the scratch that holds one each.
         ranges: those that go along the row: of nests, folds and loads.
     """
 
-    length: int
+    extent: UOp
     memories: frozenset[UOp]
     ranges: frozenset[UOp]
+
+    @property
+    def length(self) -> int:
+        """The most elements that one has."""
+        return int(self.extent.vmax)
 
     @property
     def nbytes(self) -> int:
@@ -82,16 +87,16 @@ def longest_row(root: UOp) -> Row | None:
         memories.update(more)
         ranges.update(*(along[each] for each in more))
     extents = {part.src[0] for part in ranges}
-    if len(extents) > 1 or any(part.op is not Ops.CONST for part in extents):
+    if len(extents) > 1:
         return None
     if any(_pointer(memory).size != length for memory in memories):
         return None
-    return Row(length, frozenset(memories), frozenset(ranges))
+    return Row(extents.pop(), frozenset(memories), frozenset(ranges))
 
 
 def in_parts(root: UOp, row: Row, size: int) -> UOp | None:
-    """`root` that goes over `row` in parts of `size`, which divides its length; None where a fold
-    of the whole row is needed before another one can begin.
+    """`root` that goes over `row` in parts of `size`; None where a fold of the whole row is needed
+    before another one can begin.
     """
     cut = _Cut(root, row, size)
     try:
@@ -116,10 +121,12 @@ class _Cut:
         nodes = root.toposort()
         number = 1 + max(node.arg[0] for node in nodes if node.op is Ops.RANGE)
         self.row, self.size = row, size
-        self.part = UOp.range(row.length // size, number, Axis.REDUCE)
+        self.part = UOp.range(simplify((row.extent + (size - 1)) // size), number, Axis.REDUCE)
+        # Of the last part, there may be less.
+        extent = simplify((row.extent - self.part * size).minimum(size))
         # The place within the part, for each range of the row.
         self.places = {
-            part: UOp.range(size, number + place, part.arg[1])
+            part: UOp.range(extent, number + place, part.arg[1])
             for place, part in enumerate(sorted(row.ranges, key=lambda part: part.arg[0]), start=1)
         }
         self.folds = {
