@@ -194,6 +194,19 @@ def test_too_many_buffers() -> None:
     assert len(schedule.items) == 3
 
 
+def test_what_meets_itself_elsewhere() -> None:
+    """Computed where it is read, every second such step would read four times as many places."""
+    value = Tensor.empty(COLUMNS)
+    for step in range(12):
+        value = value.maximum(value.roll(1 << step))
+    schedule = plan(value)
+    assert {edge.reason for edge in schedule.edges} == {Reason.TOO_LARGE}
+    asts = [item.ast for item in kernels(schedule) if item.ast is not None]
+    loads = [sum(node.op is Ops.LOAD for node in ast.toposort()) for ast in asts]
+    assert len(loads) < 12
+    assert max(loads) <= 128
+
+
 @pytest.mark.parametrize("plain", [True, False])
 def test_every_value_between_two_kernels_has_an_edge(plain: bool) -> None:
     """A buffer that one step writes and another reads is an edge between the two, with a reason."""

@@ -1,5 +1,5 @@
 """Which values are stored lest a kernel become too large to compile: too deep, of too many
-operations, or with too many parameters.
+operations, with too many parameters, or reading them at too many places.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ __all__ = ["base_of", "cut_large"]
 
 _DEPTH = 200
 _LEAVES = 48
+# A value that meets itself elsewhere (x + x.roll(1)) is computed at both places, and at four if
+# that meets itself again.
+_PLACES = 128
 # Of a kernel, about: compilers take more than twice the time for twice the operations.
 _OPERATIONS = 2000
 # A reduction's loops count for many.
@@ -35,7 +38,8 @@ def cut_large(nodes: list[UOp], stored: dict[UOp, Reason]) -> dict[UOp, Reason]:
     """`stored`, and values that must be too, lest a kernel become too large to compile."""
     found = dict(stored)
     depth: dict[UOp, int] = {}
-    leaves: dict[UOp, frozenset[UOp]] = {}
+    # What is read, and a number for the movements on the way: where.
+    reads: dict[UOp, frozenset[tuple[UOp, int]]] = {}
     # What is larger than all it is made of, such as the products before their sum: stored, it would
     # take more memory than all else.
     spread: set[UOp] = set()
@@ -55,18 +59,39 @@ def cut_large(nodes: list[UOp], stored: dict[UOp, Reason]) -> dict[UOp, Reason]:
             first[node] = min(first[node], count)
         count += own
         place[node] = count
-        known = frozenset().union(*(leaves[source] for source in node.src))
+        known = _reads_of(node, reads)
         level = 1 + max((depth[source] for source in node.src), default=0)
-        excess = max(level / _DEPTH, len(known) / _LEAVES, (count - first[node]) / _OPERATIONS)
+        excess = max(level / _DEPTH, _crowding(known), (count - first[node]) / _OPERATIONS)
         if _is_spread(node, spread):
             spread.add(node)
         most = _WORTH_WAITING if node in spread else 1
         if excess > most and node.op.is_alu and node not in found and not node.is_constant:
             found[node] = Reason.TOO_LARGE
         if node in found or node.op is Ops.BUFFER:
-            known, level, first[node] = frozenset({node}), 0, inf
-        depth[node], leaves[node] = level, known
+            known, level, first[node] = frozenset({(node, 0)}), 0, inf
+        depth[node], reads[node] = level, known
     return found
+
+
+def _reads_of(
+    node: UOp, reads: dict[UOp, frozenset[tuple[UOp, int]]]
+) -> frozenset[tuple[UOp, int]]:
+    """What is read for an element of `node`, and where."""
+    if node.op.is_movement or node.op is Ops.GATHER:
+        way = hash((node.op, node.arg) if node.op.is_movement else node)
+        moved = frozenset([(leaf, hash((before, way))) for leaf, before in reads[node.src[0]]])
+        return moved.union(*(reads[source] for source in node.src[1:]))
+    if len(node.src) == 1:
+        return reads[node.src[0]]
+    return frozenset().union(*(reads[source] for source in node.src))
+
+
+def _crowding(known: frozenset[tuple[UOp, int]]) -> float:
+    """What is read, as a share of what a kernel may."""
+    places = len(known) / _PLACES
+    if len(known) <= _LEAVES:
+        return places
+    return max(places, len({leaf for leaf, _ in known}) / _LEAVES)
 
 
 def _is_spread(node: UOp, spread: Set[UOp]) -> bool:
