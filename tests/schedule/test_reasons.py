@@ -163,6 +163,17 @@ def test_no_parallelism() -> None:
     assert len(kernels(plan(Tensor.empty(2, 64).softmax(1)))) == 1
 
 
+def test_what_a_tile_would_gather_is_stored() -> None:
+    """How often the largest of a window occurs, as a pooling's gradient asks, beside a product."""
+    x, w, y = Tensor.empty(512, 64), Tensor.empty(64, 1024), Tensor.empty(512, 1024, 4)
+    counts = y.eq(1.0).sum(2)
+    schedule = plan((x @ w) / counts)
+    assert edges(schedule) == [(0, 1, Reason.GATHERED, 2 * 4 * 512 * 1024)]
+    # By itself it is part of what divides; and so is one that is no larger than its results.
+    assert len(plan(x.reshape(512, 64, 1).sum(2)[:, :1] / counts).items) == 1
+    assert edges(plan((x @ w) / y[:, :, :1].eq(1.0).sum(2))) == []
+
+
 def test_too_deep() -> None:
     value = Tensor.empty(COLUMNS)
     for _ in range(150):

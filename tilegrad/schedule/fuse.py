@@ -173,7 +173,8 @@ def _store_reduced(
 def _separate(nodes: list[UOp], fusion: Fusion) -> None:
     """Store, of several large sums of products in one kernel, all but the largest: there are
     registers for the tile of one. One that stands among many zeros is stored, too, as it would be
-    computed for each of them.
+    computed for each of them. So are other folds for each element beside it, such as the counts of
+    a pooling's gradient: the lanes of the tile lie apart in what they read.
     """
     stored = fusion.stored
     large = {
@@ -186,7 +187,13 @@ def _separate(nodes: list[UOp], fusion: Fusion) -> None:
     }
     if not large:
         return
-    readers = readers_of(nodes, {**stored, **large})
+    small = {node: Reason.GATHERED for node in nodes if node not in stored and _is_window(node)}
+    readers = readers_of(nodes, {**stored, **large, **small})
+    for node in small:
+        for kernel in {*readers[node]} & {each for fold in large for each in readers[fold]}:
+            if kernel not in large and 2 * elements(node) >= elements(kernel):
+                stored[node] = Reason.GATHERED
+                fusion.refused[node] = (Reason.GATHERED, 2 * nbytes(node), 0)
     meeting: dict[UOp, list[UOp]] = {}
     for fold in large:
         for kernel in readers[fold]:
@@ -214,6 +221,16 @@ def _multiplies(fold: UOp) -> int:
         return 0
     count = elements(product)
     return count if all(elements(base_of(side)) < count for side in product.src) else 0
+
+
+def _is_window(node: UOp) -> bool:
+    """Whether a fold goes over a few of very many elements for each of its results."""
+    return (
+        node.op is Ops.REDUCE_AXIS
+        and not node.is_constant
+        and not _multiplies(node)
+        and elements(node.src[0]) > max(_WORTH_A_TILE, elements(node))
+    )
 
 
 def _enlarges(user: UOp, node: UOp) -> bool:

@@ -34,6 +34,7 @@ class Reason(Enum):
     COSTLY = "computing it again costs more than a round trip through memory"
     NO_PARALLELISM = "the shared axes leave too little to do at once"
     BESIDE = "beside another sum of products, one of the two could not use its operands again"
+    GATHERED = "beside a sum of products, each element that it folds would be loaded by itself"
     TOO_LARGE = "the kernel would have too many operations or buffers"
     PADDED = "a sum of products among zeros would be computed for each of them"
 
