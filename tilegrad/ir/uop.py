@@ -136,9 +136,13 @@ class UOp:
         """The sizes of a tensor node: integers, or index nodes."""
         found = self._shape
         if found is None:
+            # Mostly at most the sources lack theirs: that needs no stack.
             for source in self.src:
                 if source._shape is None:
-                    return self._lazy("_shape", _shape_of)  # type: ignore[no-any-return]
+                    for below in source.src:
+                        if below._shape is None:
+                            return self._lazy("_shape", _shape_of)  # type: ignore[no-any-return]
+                    source._shape = _shape_of(source)
             found = self._shape = _shape_of(self)
         return found
 

@@ -39,18 +39,7 @@ class Arithmetic(Windows):
 
     def _binary(self, name: str, op: Ops, other: Operand, *, swap: bool = False) -> Self:
         """The op on this tensor and `other`, or on `other` and this tensor."""
-        if type(other) in (int, float, bool):
-            # A number makes no tensor of its own.
-            others: tuple[Core, ...] = ()
-            kind = number_dtype(name, self.uop.dtype, other)
-            left = cast_node(self.uop, promote(self.uop.dtype, kind))
-            right = UOp(Ops.CONST, left.dtype, (), other)
-        else:
-            others = (self._operand(name, other),)
-            left, right = self.uop, others[0].uop
-            is_alike = left.dtype is right.dtype and left.shape == right.shape
-            if not is_alike or self.device != others[0].device:
-                left, right = self._meet(name, *others)
+        left, right, others = self._sides(name, other)
         if swap:
             left, right = right, left
         dtype = left.dtype
@@ -60,6 +49,22 @@ class Arithmetic(Windows):
             op = _LOGICAL.get(op, op)
         node = compute(op, dtypes.bool if op.is_boolean else dtype, (left, right))
         return self._joined(node, *others)
+
+    def _sides(self, name: str, other: Operand) -> tuple[UOp, UOp, tuple[Core, ...]]:
+        """The nodes of this tensor and `other` as they meet, and the tensor that `other` is, if it
+        is one: a number makes none of its own.
+        """
+        left = self.uop
+        if type(other) in (int, float, bool):
+            kind = number_dtype(name, left.dtype, other)
+            left = cast_node(left, promote(left.dtype, kind))
+            return left, UOp(Ops.CONST, left.dtype, (), other), ()
+        tensor = self._operand(name, other)
+        right = tensor.uop
+        is_alike = left.dtype is right.dtype and left.shape == right.shape
+        if not is_alike or self.device != tensor.device:
+            left, right = self._meet(name, tensor)
+        return left, right, (tensor,)
 
     def _integers(self, name: str, *, but_bool: bool = False) -> None:
         """Raise DTypeError unless this tensor holds integers (or bools)."""
@@ -98,8 +103,7 @@ class Arithmetic(Windows):
         return scaled * alpha
 
     def _subtract(self, other: Operand, *, swap: bool = False) -> Self:
-        other = self._operand("sub", other)
-        left, right = self._meet("sub", other)
+        left, right, others = self._sides("sub", other)
         if left.dtype is dtypes.bool:
             left, right = cast_node(left, dtypes.default_int), cast_node(right, dtypes.default_int)
         if swap:
@@ -108,7 +112,7 @@ class Arithmetic(Windows):
             right = UOp.const(right.dtype, -right.arg)
         else:
             right = compute(Ops.MUL, right.dtype, (right, UOp.const(right.dtype, -1)))
-        return self._joined(compute(Ops.ADD, left.dtype, (left, right)), other)
+        return self._joined(compute(Ops.ADD, left.dtype, (left, right)), *others)
 
     def mul(self, other: Operand) -> Self:
         """self * other.

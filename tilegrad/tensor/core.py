@@ -66,6 +66,8 @@ def compute(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> UOp
     """A node that computes something; it remembers the user's line."""
     node = UOp(op, dtype, src, arg)
     mark(node)
+    # Worked out now, it takes no walk later.
+    _ = node.shape
     return node
 
 
@@ -450,9 +452,8 @@ def stretch(node: UOp, shape: tuple[sint, ...]) -> UOp:
     if own == shape or is_scalar_leaf(node):
         return node
     if len(own) < len(shape):
-        own = (1,) * (len(shape) - len(own)) + own
-        node = UOp(Ops.RESHAPE, node.dtype, (node,), own)
-    return node if same_shape(own, shape) else UOp(Ops.EXPAND, node.dtype, (node,), shape)
+        node = UOp(Ops.RESHAPE, node.dtype, (node,), (1,) * (len(shape) - len(own)) + own)
+    return node if same_shape(node.shape, shape) else UOp(Ops.EXPAND, node.dtype, (node,), shape)
 
 
 def broadcast(name: str, nodes: list[UOp]) -> tuple[UOp, ...]:
