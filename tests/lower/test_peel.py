@@ -77,3 +77,18 @@ def test_rows_that_no_vector_divides(device: str) -> None:
         ]  # fmt: skip
         for result, exact in zip(found, wanted, strict=True):
             np.testing.assert_allclose(result.numpy(), exact, rtol=2e-5, atol=1e-5)
+
+
+def test_loops_that_open_the_same_gates() -> None:
+    """What two shorter loops make of their open gates is one node, and stands before both."""
+    array = np.random.default_rng(0).normal(size=(33, 2, 2)).astype(np.float32)
+
+    def gradient() -> np.ndarray:  # type: ignore[type-arg]
+        x = Tensor(array)
+        y = (x - x.mean(0, keepdim=True)).softmax(1).cumsum(0)
+        (found,) = (y * y).sum().gradient(x)
+        return found.numpy()  # type: ignore[no-any-return]
+
+    made = gradient()
+    with Context(NOOPT=1):
+        np.testing.assert_allclose(made, gradient(), rtol=1e-4, atol=1e-4)

@@ -108,8 +108,11 @@ def _apart(
     if any(made is node for made, node in zip(again, body, strict=True)):
         return None
     before = program[:place]
+    # Also what is made of open gates alone: another loop may have made the same of its own.
+    own = set(body)
+    fresh = [made for made in turns if made is not None and made not in own]
     head, known = _hoisted(
-        program, before, (*shorter.src, *tail.src, first, *opened.values(), *again)
+        program, before, (*shorter.src, *tail.src, first, *opened.values(), *fresh, *again)
     )
     there = _visible(before)
     if any(node in there and (node.op in _EFFECTS[1:] or not there[node]) for node in again):
@@ -128,7 +131,7 @@ def _apart(
     return [
         *head,
         shorter,
-        *dict.fromkeys(made for made in turns if made is not None),
+        *dict.fromkeys(made for made in turns if made is not None and made not in known),
         closed,
         *behind,
         *_waiting(program[end + 1 :], both),
