@@ -15,6 +15,7 @@ __all__ = [
     "ACCUMULATORS",
     "FEW_ROWS",
     "LONG",
+    "PER_VECTOR",
     "ROWS",
     "WORTH_STAGING",
     "WORTH_THREADS",
@@ -38,6 +39,9 @@ WORTH_THREADS = 9 << 15
 WORTH_STAGING = 1 << 18
 # Accumulators and operands must stay in registers: this share of them may hold accumulators.
 ACCUMULATORS = 3 / 4
+# What a vector of results costs in a tile that is so many of them wide: of one alone, each element
+# of the other operand is loaded for one multiply-add.
+PER_VECTOR = {1: 1.35, 2: 1.0, 3: 1.03, 4: 1.0}
 # How many rows a register tile may have, the best first.
 ROWS = (8, 12, 10, 9, 7, 6, 11, 5, 4)
 # One axis with fewer is joined by others.

@@ -11,6 +11,7 @@ from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.along import Along
 from tilegrad.optimize.facts import (
     ACCUMULATORS,
+    PER_VECTOR,
     ROWS,
     WORTH_STAGING,
     operand,
@@ -30,9 +31,6 @@ __all__ = ["Tiler"]
 
 # An operand that is used so often may be packed more than once.
 _OFTEN = 64
-# What a vector of results costs in a tile that is so many of them wide: of one alone, each element
-# of the other operand is loaded for one multiply-add.
-_PER_VECTOR = {1: 1.35, 2: 1.0, 3: 1.03, 4: 1.0}
 # Tiles as wide as this are as many rows high.
 _WIDE = 4
 # So many accumulators hide that a step of the fold waits for the one before.
@@ -187,7 +185,7 @@ class Tiler(Shaper):
             if extent <= width:
                 return max(1 << (extent - 1).bit_length(), 4)
             costs = {
-                count: padded_to(extent, count * width) * _PER_VECTOR[count] for count in counts
+                count: padded_to(extent, count * width) * PER_VECTOR[count] for count in counts
             }
             return width * min(counts, key=costs.__getitem__)
         step = 2 * width if padded_to(extent, 2 * width) <= 1.15 * extent else width

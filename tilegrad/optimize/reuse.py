@@ -13,6 +13,7 @@ from tilegrad.optimize.borders import find_borders
 from tilegrad.optimize.facts import (
     ACCUMULATORS,
     FEW_ROWS,
+    PER_VECTOR,
     ROWS,
     is_known,
     nbytes_of,
@@ -231,7 +232,12 @@ def _rows(facts: _Fold, lanes: UOp, candidates: list[UOp]) -> list[UOp]:
 def _worth_of_lanes(facts: _Fold, lanes: UOp, strided: UOp | None) -> float:
     """How full the vectors are, and what storing them costs, and packing the load `strided`."""
     extent, width = (lanes.vmax + 1), facts.width
-    quality = float(extent / padded_to(extent, min(width, power_below(extent))))
+    if extent > width:
+        counts = (1, 2, 3)
+        padded = min(padded_to(extent, each * width) * PER_VECTOR[each] for each in counts)
+    else:
+        padded = padded_to(extent, power_below(extent))
+    quality = float(extent / padded)
     quality *= min(power_below(extent), width) / width
     if extent < 2 * width:
         quality *= _NARROW
