@@ -100,6 +100,10 @@ def test_what_a_dot_unit_multiplies_stays_its_own() -> None:
     parts = [Tensor.empty(HEADS, LENGTH, SIZE, dtype=dtypes.bfloat16) for _ in range(3)]
     result = parts[0].scaled_dot_product_attention(*parts[1:])
     assert len(kernels(plan(result, target=replace(NEAR, matrix_units=(unit,))))) == 3
+    # Unless it outgrows memory.
+    parts = [Tensor.empty(HEADS, 1024, 16, dtype=dtypes.bfloat16) for _ in range(3)]
+    result = parts[0].scaled_dot_product_attention(*parts[1:])
+    assert len(kernels(plan(result, target=replace(NEAR, matrix_units=(unit,))))) == 1
 
 
 def test_a_symbolic_length_has_scratch_for_the_longest() -> None:

@@ -150,3 +150,16 @@ def test_a_prime_length_ends_in_a_shorter_part() -> None:
     assert parts_of(ast) > 1
     found = run(ast, arrays, heuristic(ast, cpu_target()))
     np.testing.assert_allclose(found, attention(q, k, v), rtol=1e-4, atol=1e-5)
+
+
+def test_short_floats_are_not_rounded_before_they_are_summed() -> None:
+    q, k, v = (random(4, LENGTH, SIZE) for _ in range(3))
+
+    def compute(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        weights = (q @ k.transpose(1, 2) / SIZE**0.5).softmax(2).bfloat16()
+        return weights.float() @ v
+
+    ast, arrays = one_kernel(compute, q, k, v)
+    assert parts_of(ast) == LENGTH // PART
+    found = run(ast, arrays, heuristic(ast, cpu_target()))
+    np.testing.assert_allclose(found, attention(q, k, v), rtol=1e-4, atol=1e-5)

@@ -45,6 +45,9 @@ _APART = (0.0, 1 / 48, 1 / 16, 1 / 8)
 # cycles to pack an element, which each chunk of rows does for itself.
 _LOST = 0.045
 _PACKED = 2.5
+# In last caches, and in results of the kernel: what is kept also where a dot unit would multiply it
+# in a kernel of its own, in less time.
+_HUGE = 16
 # From so many steps on, a fold is worth a tile of registers; and folds that have fewer than this
 # share of the largest one's need none.
 _WORTH_A_TILE = 1 << 18
@@ -103,7 +106,10 @@ def is_worth_keeping(
         return False
     if _ROWS * kept > _KEPT * second and not is_long:
         return False
-    if any(_has_dot_unit(fold, target) for fold in folds) or not _fill_along_memory(nodes):
+    is_huge = nbytes(value) > _HUGE * max(target.cache_bytes[-1], _nbytes(element))
+    if not is_huge and any(_has_dot_unit(fold, target) for fold in folds):
+        return False
+    if not _fill_along_memory(nodes):
         return False
     saved = 2 * nbytes(value) * _BYTE[_level(nbytes(value), target)]
     along = _in_rows(element, folds, place, moving)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilegrad.base.dtype import Pointer
+from tilegrad.base.dtype import DType, Pointer
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, toposort
@@ -234,7 +234,7 @@ class _Cut:
         if factors.corrections:
             part = UOp(Ops.RESCALED, fold.dtype, (part, _product(factors.corrections)))
         total = UOp(Ops.REDUCE, fold.dtype, (part, self.part), fold.arg)
-        self.outer[fold] = _product([total, *factors.outside])
+        self.outer[fold] = _product([total, *(each.cast(fold.dtype) for each in factors.outside)])
 
     def _running(self, fold: UOp, part: UOp, count: int) -> UOp:
         """What `fold` gives of the parts before this one, and of this one, if `count` is 1. The
@@ -254,18 +254,20 @@ class _Cut:
                 self._gather(factor, factors)
         elif not value.ranges & self.row.ranges:
             factors.outside.append(self.whole(value))
+        elif _is_rounding(value):
+            first = len(factors.inside)
+            self._gather(value.src[0], factors)
+            factors.inside[first:] = [each.cast(value.dtype) for each in factors.inside[first:]]
         elif value.op is Ops.LOAD:
             memory, place = self._memory_of(value), value.src[1]
             along, apart = self._content(memory)
             factors.outside.extend(map(self.whole, apart))
             if self._is_plain(along):
-                found = self._filled(memory).load(self.places[place], dtype=value.dtype)
-                factors.inside.append(found)
+                factors.inside.append(self._filled(memory, self.places[place]))
                 factors.corrections.extend(map(self._correction, filter(self.is_waiting, along)))
             else:
                 for each in along:
-                    filled_at = self.stores[memory].src[1]
-                    self._gather(each.substitute({filled_at: place}), factors)
+                    self._gather(each.substitute({self.at(memory): place}), factors)
         elif value.op in _POWERS:
             factors.inside.append(self._found(value))
             factors.corrections.append(self._correction(value))
@@ -285,6 +287,8 @@ class _Cut:
         found, stack = [], [self.stores[memory].src[2]]
         while stack:
             value = stack.pop()
+            while _is_rounding(value) and self.is_waiting(value):
+                (value,) = value.src
             both = _factors(value)
             if both is not None:
                 stack += reversed(both)
@@ -299,25 +303,33 @@ class _Cut:
         """Whether a part of these factors can be put right later as it is."""
         return all(each.op in _POWERS or not self.is_waiting(each) for each in along)
 
-    def _filled(self, memory: UOp) -> UOp:
-        """Scratch that holds a part of a row, without what is the same all along it."""
+    def _filled(self, memory: UOp, place: UOp) -> UOp:
+        """An element of scratch that holds a part of a row, without what is the same all along it,
+        and so not rounded before it is summed.
+        """
         if memory not in self.filled:
             along, _ = self._content(memory)
-            mine, place = self.inside(memory), self.places[self.stores[memory].src[1]]
-            store = mine.store(place, _product([self.inside(each) for each in along]))
-            self.filled[memory] = mine.after(store.end(place))
-        return self.filled[memory]
+            value = _product([self.inside(each) for each in along])
+            pointer = value.dtype.ptr(self.size, _pointer(memory).place)
+            mine, filled_at = (
+                self.inside(memory).replace(dtype=pointer),
+                self.places[self.at(memory)],
+            )
+            self.filled[memory] = mine.after(mine.store(filled_at, value).end(filled_at))
+        return self.filled[memory].load(place, dtype=_element(self.filled[memory]))
 
     def _found(self, value: UOp) -> UOp:
         """An exponential, read where scratch holds it."""
         (place,) = value.ranges & self.row.ranges
-        for memory, store in self.stores.items():
-            filled_at = store.src[1]
-            if value.substitute({place: filled_at}) in (store.src[2], *store.src[2].src):
-                along, _ = self._content(memory)
-                if len(along) == 1 and along[0].op in _POWERS:
-                    return self._filled(memory).load(self.places[place], dtype=value.dtype)
+        for memory in self.stores:
+            along, _ = self._content(memory)
+            if along == [value.substitute({place: self.at(memory)})]:
+                return self._filled(memory, self.places[place])
         return self.inside(value)
+
+    def at(self, memory: UOp) -> UOp:
+        """The range over which a nest fills scratch."""
+        return self.stores[memory].src[1]
 
     def _correction(self, value: UOp) -> UOp:
         """By what all that was summed of exp(x - m) is multiplied as m, the largest x so far,
@@ -354,6 +366,15 @@ class _Factors(NamedTuple):
     inside: list[UOp]
     outside: list[UOp]
     corrections: list[UOp]
+
+
+def _is_rounding(value: UOp) -> bool:
+    return value.op is Ops.CAST and value.dtype.is_float and value.src[0].dtype.is_float
+
+
+def _element(pointer: UOp) -> DType:
+    assert isinstance(pointer.dtype, Pointer)
+    return pointer.dtype.base
 
 
 def _factors(value: UOp) -> tuple[UOp, UOp] | None:
