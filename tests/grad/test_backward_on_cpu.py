@@ -142,3 +142,19 @@ def test_rows_that_a_kernel_keeps_for_two_places(axis: int) -> None:
     (found,) = (y * y.detach()).sum().gradient(ours)
     expected = (half_square(x + 1e-5 * step) - half_square(x - 1e-5 * step)) / 2e-5
     assert (found.numpy() * step).sum() == pytest.approx(expected, rel=1e-3)
+
+
+def test_rows_that_a_kernel_would_keep_are_moved_along_the_axis_around_them() -> None:
+    x, step = draw(8, 7, 5), draw(8, 7, 5, seed=1)
+
+    def half_square(x: Any) -> Any:
+        a = x / (np.sqrt((x**2).sum(0, keepdims=True)) + 1)
+        y = np.flip(a, 1) + np.roll(a, 1, 1) + scipy.special.softmax(x, 0)
+        return 0.5 * (y**2).sum()
+
+    ours = Tensor(x.astype(np.float32))
+    a = ours / (ours.square().sum(0, keepdim=True).sqrt() + 1)
+    y = a.flip(1) + a.roll(1, 1) + ours.softmax(0)
+    (found,) = (y * y.detach()).sum().gradient(ours)
+    expected = (half_square(x + 1e-5 * step) - half_square(x - 1e-5 * step)) / 2e-5
+    assert (found.numpy() * step).sum() == pytest.approx(expected, rel=1e-3)

@@ -278,6 +278,10 @@ class KernelBuilder:
         """The nest that fills the scratch stands inside the shared ranges; here it is read."""
         held = self.held[node]
         outer = tuple(index[axis] for axis in held.shared)
+        if any(part.op not in (Ops.RANGE, Ops.CONST) for part in outer):
+            # Of a row that is moved, as by a roll, no loop around says that it is there: elements
+            # that are asked for are computed where they are, under the condition that they exist.
+            return (yield from self.compute(node, index, valid))
         inner_axes = [axis for axis in range(len(index)) if axis not in held.shared]
         shape = tuple(node.shape[axis] for axis in inner_axes)
         filled = self._scratch.get((node, outer))
