@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from tests.optimize.kernels import buffer, conv2d, kernel
+from tests.schedule.plans import kernels, plan
 from tilegrad import Tensor
 from tilegrad.ir import Axis, Ops, UOp
 from tilegrad.optimize.borders import find_borders
+from tilegrad.optimize.facts import stride
 from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opt import Opt, OptOps, axes_of
 from tilegrad.target import Target
 
 TARGET = Target(
@@ -51,6 +53,21 @@ def test_few_zeros_change_nothing() -> None:
     fold, loads, opts = fold_of(14, 1)
     assert find_borders(fold, loads) is None
     assert Opt(OptOps.UPCAST, 0, 8) not in opts
+
+
+def test_rows_are_neighbours_in_what_is_read() -> None:
+    """The gradient of a strided convolution stores every second place, and reads all."""
+    x, w = Tensor.empty(16, 64, 16, 16, requires_grad=True), Tensor.empty(128, 64, 3, 3)
+    y = x.conv2d(w, stride=2, padding=1)
+    (found,) = y.gradient(x, gradient=Tensor.empty(*y.shape))
+    assert found is not None
+    (item,) = kernels(plan(found))
+    assert item.ast is not None
+    tile = [each for each in heuristic(item.ast, TARGET) if each.op is OptOps.UPCAST]
+    lanes, rows = (axes_of(item.ast)[each.axis or 0] for each in tile)
+    loads = [node for node in item.ast.toposort() if node.op is Ops.LOAD]
+    assert [stride(load.src[1], rows) for load in loads if rows in load.ranges] == [1]
+    assert lanes.vmax == 63
 
 
 @pytest.mark.parametrize("side", [2, 5])

@@ -212,7 +212,9 @@ def _row_axes(facts: _Fold, lanes: UOp, moves: list[UOp], stays: list[UOp]) -> l
     index = facts.store.src[1]
     rows.sort(
         key=lambda part: (
-            min((part.vmax + 1), _ENOUGH_ROWS), stride(index, part) == 1, (part.vmax + 1)
+            min((part.vmax + 1), _ENOUGH_ROWS),
+            any(stride(place, part) == 1 for place in (index, *(load.src[1] for load in stays))),
+            (part.vmax + 1),
         ),
         reverse=True,
     )  # fmt: skip
