@@ -8,7 +8,7 @@ that has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 
 from tilegrad.base.config import config
 from tilegrad.base.dtype import DType, Pointer, dtypes, truncate
@@ -139,21 +139,28 @@ def _without_sines(ast: UOp, target: Target) -> UOp:
     other reduce their arguments together. Without fused multiply-adds float32 would miss its bound,
     and float64 is as fast where arithmetic is scalar.
     """
+    lacks = [op for op in (Ops.SIN, Ops.COS) if op in target.missing]
+    nodes = ast.toposort()
+    if not any(node.op in lacks for node in nodes):
+        return ast
     least = dtypes.float32 if target.has_fma else dtypes.float64
-    while True:
-        nodes = ast.toposort()
-        groups = _sines(nodes, target)
-        if not groups:
-            return ast
-        # A number of a loop that there was may still stand in the order of loops.
-        taken = [*(ast.arg.order if isinstance(ast.arg, KernelInfo) else ()), -1]
-        taken += [node.arg[0] for node in nodes if node.op is Ops.RANGE]
-        taken += [node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL]
-        number = 1 + max(taken)
-        made: dict[UOp, UOp] = {}
+    # A number of a loop that there was may still stand in the order of loops.
+    taken = [*(ast.arg.order if isinstance(ast.arg, KernelInfo) else ()), -1]
+    taken += [node.arg[0] for node in nodes if node.op is Ops.RANGE]
+    taken += [node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL]
+    number = 1 + max(taken)
+    done: dict[UOp, UOp] = {}
+    for level in _levels(nodes, lacks):
+        groups: dict[tuple[Ops, DType, frozenset[UOp]], list[UOp]] = {}
+        for node in level:
+            if node.op in lacks:
+                groups.setdefault((node.op, node.dtype, node.ranges), []).append(node)
+                continue
+            src = tuple([done[source] for source in node.src])
+            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
         for (op, dtype, _), sines in groups.items():
             wide = dtype if dtype.itemsize >= least.itemsize else least
-            values = [node.src[0].cast(wide) for node in sines]
+            values = [done[node.src[0]].cast(wide) for node in sines]
             # No half is far.
             is_half = dtype.scalar is dtypes.float16
             is_cosine = op is Ops.COS
@@ -164,30 +171,21 @@ def _without_sines(ast: UOp, target: Target) -> UOp:
             number += 2
             build = transcendental.cos if is_cosine else transcendental.sin
             for node, x, angle in zip(sines, values, angles, strict=True):
-                made[node] = build(x, angle).cast(dtype)
-        ast = ast.substitute(made)
+                done[node] = build(x, angle).cast(dtype)
+    return done[ast]
 
 
-def _sines(
-    nodes: dict[UOp, None], target: Target
-) -> dict[tuple[Ops, DType, frozenset[UOp]], list[UOp]]:
-    """Those of `nodes` that need no other, by what may be reduced together."""
-    lacks_sine, lacks_cosine = Ops.SIN in target.missing, Ops.COS in target.missing
-    found = {
-        node
-        for node in nodes
-        if (node.op is Ops.SIN and lacks_sine) or (node.op is Ops.COS and lacks_cosine)
-    }
-    groups: dict[tuple[Ops, DType, frozenset[UOp]], list[UOp]] = {}
-    if not found:
-        return groups
-    needing: set[UOp] = set()
+def _levels(nodes: Iterable[UOp], ops: Collection[Ops]) -> list[list[UOp]]:
+    """`nodes`, sources first, by how many of `ops` they need one after the other."""
+    level: dict[UOp, int] = {}
+    found: list[list[UOp]] = []
     for node in nodes:
-        if any(source in needing or source in found for source in node.src):
-            needing.add(node)
-        elif node in found:
-            groups.setdefault((node.op, node.dtype, node.ranges), []).append(node)
-    return groups
+        own = max([level[source] + (source.op in ops) for source in node.src], default=0)
+        level[node] = own
+        if own == len(found):
+            found.append([])
+        found[own].append(node)
+    return found
 
 
 def _reciprocal(node: UOp) -> UOp:
