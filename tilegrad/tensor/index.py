@@ -84,7 +84,8 @@ class Indexing(Creation):
                 shape.append(1)
                 continue
             if isinstance(part, slice):
-                x = x._sliced(axis, part)
+                if not (part.start is part.stop is part.step is None):
+                    x = x._sliced(axis, part)
                 shape.append(x.shape[axis])
             elif isinstance(part, Core):
                 tensors[len(shape)] = type(self)._of(part.uop, part.device, part._variables)

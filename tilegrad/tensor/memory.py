@@ -391,6 +391,8 @@ def fixed(node: UOp, variables: Variables) -> UOp:
     """A stored `node` with numbers for the sizes of its movement ops, and nothing else above its
     memory.
     """
+    if not variables and is_row_major(node):
+        return node
     chain: list[UOp] = []
     while node.op is not Ops.BUFFER:
         chain.append(node)

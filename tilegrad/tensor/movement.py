@@ -362,6 +362,13 @@ class Movement(Casts):
                 )
 
     def _window(self, axis: int, start: sint, end: sint) -> Self:
+        shape = self.uop.shape
+        if are_plain((start, end, *shape)) and start <= end <= shape[axis]:
+            if end - start == shape[axis]:
+                return self
+            bounds: list[Bounds] = [(0, size) for size in shape]
+            bounds[axis] = start, end
+            return self._moved(Ops.SHRINK, tuple(bounds))
         return self.shrink([(start, end) if other == axis else None for other in range(self.ndim)])
 
     def narrow(self, dim: int, start: sint, length: sint) -> Self:

@@ -38,7 +38,8 @@ class Realized(Attention):
         >>> Tensor([1, 2]).add(1).realize().tolist()
         [2, 3]
         """
-        _realize([self, *others])
+        if others or not memory.is_stored(self.uop):
+            _realize([self, *others])
         return self
 
     def contiguous(self) -> Self:
