@@ -25,6 +25,8 @@ from tilegrad.target import Target
 
 __all__ = ["Place", "cut_rows", "is_worth_keeping", "place_of", "shared_axes"]
 
+# As much of the second cache is counted on: scratch lies on the stack of a thread.
+_MOST = 2 << 20
 # So many rows are computed at once; what they share is packed, which takes a few times as many.
 _ROWS = 8
 _MANY_ROWS = 32
@@ -101,7 +103,7 @@ def is_worth_keeping(
     nodes = element.toposort()
     folds = _heavy([node for node in nodes if node.op is Ops.REDUCE])
     kept = sum(_size(node) for node in nodes if node.op is Ops.DEFINE_LOCAL)
-    second = target.cache_bytes[1]
+    second = min(target.cache_bytes[1], _MOST)
     if not folds or any(n.op is Ops.PREFIX for n in nodes):
         return False
     if _ROWS * kept > _KEPT * second and not is_long:
@@ -138,7 +140,7 @@ def cut_rows(ast: UOp, target: Target) -> UOp | None:
     row = longest_row(ast)
     if row is None:
         return None
-    second = target.cache_bytes[1]
+    second = min(target.cache_bytes[1], _MOST)
     around = {loop for memory in row.memories for loop in memory.src}
     # What all rows pass over, for each place of the row.
     passed = {
