@@ -117,3 +117,13 @@ def test_pooled_rows_of_any_width() -> None:
         x = np.random.default_rng(width).standard_normal((3, 8, width), np.float32)
         expected = x.reshape(3, 4, 2, width // 2, 2).max((2, 4))
         np.testing.assert_array_equal(Tensor(x).max_pool2d().numpy(), expected)
+
+
+def test_one_element_for_the_lanes_that_are_open() -> None:
+    """As the gradient of a padded sum has it."""
+    x = Tensor(X[0, :3, :7]).realize()
+    total = x.pad(((0, 0), (1, 0))).shrink(((0, 3), (0, 7))).sum()
+    (found,) = (total * total.detach()).gradient(x)
+    expected = np.full((3, 7), X[0, :3, :6].sum())
+    expected[:, 6] = 0
+    np.testing.assert_allclose(found.numpy(), expected)

@@ -128,6 +128,8 @@ def _load(node: UOp, src: tuple[UOp, ...], start: UOp, wanted: Sequence[int], la
 
 
 def _pick(vector: UOp, lanes: Sequence[int]) -> UOp:
+    if vector.dtype.lanes == 1:
+        return vector.broadcast(len(lanes))
     return UOp(Ops.GEP, vector.dtype.scalar.vec(len(lanes)), (vector,), tuple(lanes))
 
 
