@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from tilegrad.base.config import config
 from tilegrad.ir.op import Ops, Stage
@@ -68,6 +68,10 @@ def accesses(ast: UOp) -> list[str]:
     return sorted(rows)
 
 
+# Compilers take minutes for many more: the largest kernel of a ResNet has half as many.
+_MOST_INSTRUCTIONS = 7000
+
+
 def to_program(
     ast: UOp, target: Target, opts: Sequence[Opt] | None = None
 ) -> tuple[Shaped, list[UOp]]:
@@ -79,12 +83,21 @@ def to_program(
     if checked:
         verify(ast, Stage.KERNEL, "schedule")
     shaped = start(ast, target)
-    if opts is None:
-        opts = () if config.NOOPT else heuristic(shaped, target)
-    shaped = apply_opts(shaped, opts, target)
-    if config.DEBUG >= 3 and opts:
-        print(*opts, sep="\n")
-    return lowered(shaped, target)
+    for chosen in _choices(shaped, target) if opts is None else (opts,):
+        if config.DEBUG >= 3 and chosen:
+            print(*chosen, sep="\n")
+        found = lowered(apply_opts(shaped, chosen, target), target)
+        if len(found[1]) <= _MOST_INSTRUCTIONS:
+            break
+    return found
+
+
+def _choices(shaped: UOp, target: Target) -> Iterator[Sequence[Opt]]:
+    """The heuristic's Opts, and others that write out less."""
+    if not config.NOOPT:
+        yield heuristic(shaped, target)
+        yield heuristic(shaped, replace(target, registers=target.registers // 4))
+    yield ()
 
 
 def lowered(shaped: UOp, target: Target) -> tuple[Shaped, list[UOp]]:
