@@ -346,3 +346,13 @@ def test_symbolic_integers_pick_and_write_beside_tensors() -> None:
         array[at, 1:3] = 7
         close(x[bound, Tensor([3, 1])], array[at, [3, 1]])
     close(x, array)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_what_was_picked_is_picked_from(size: int) -> None:
+    """The place of a lane is taken from a vector of them, with a remainder in it: never outside."""
+    array = np.random.default_rng(0).standard_normal((2, 4, size), np.float32)
+    places = np.array([0, -1, 0])
+    picked = Tensor(array).index_select(2, Tensor(places))
+    largest = picked.gather(1, picked.argmax(1, keepdim=True))
+    np.testing.assert_array_equal(largest.numpy(), array[..., places].max(1, keepdims=True))

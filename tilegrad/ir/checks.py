@@ -179,6 +179,8 @@ def _access(node: UOp, dtype: DType, gate: UOp | None) -> str | None:
 @functools.lru_cache(maxsize=4096)
 def _outside(index: UOp, gate: UOp | None, count: int, size: int) -> str | None:
     """How an access of `count` elements leaves a buffer of `size`; None if it does not."""
+    if index.op is Ops.GEP and index.dtype.lanes == 1:
+        index = lane_of(index.src[0], index.arg[0])
     if index.dtype.lanes == 1 and (gate is None or gate.dtype.lanes == 1):
         low, high = bounds_under(index, gate)
         if low > high or (low >= 0 and high + count <= size):
