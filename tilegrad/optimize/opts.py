@@ -127,9 +127,11 @@ def _check_running(ast: UOp, opt: Opt) -> None:
             ranks = [place[part.arg[0]] for part in node.src[1:] if part.arg[0] in place]
             if ranks != sorted(ranks):
                 raise OptError(f"{opt.op.value}: a running fold in another order", opt=opt)
-        if node.op is Ops.REDUCE and node.src[0].op is Ops.RESCALED:
-            if any(part.arg[1] is not Axis.REDUCE for part in node.src[1:]):
-                raise OptError(f"{opt.op.value}: parts of rows come one after the other", opt=opt)
+        if any(source.op is Ops.RESCALED for source in node.src) and (
+            node.op is not Ops.REDUCE
+            or any(part.arg[1] is not Axis.REDUCE for part in node.src[1:])
+        ):
+            raise OptError(f"{opt.op.value}: parts of rows come one after the other", opt=opt)
 
 
 def _check_block(ast: UOp, opt: Opt, target: Target) -> None:

@@ -157,7 +157,7 @@ def _copy(
             outside.append(place < each.extent)
     # A loop that ends earlier in some turns of those around it may leave the memory behind its end.
     outside += [
-        place < part.src[0]
+        place < part.src[0].substitute(fresh)
         for part, place in fresh.items()
         if part.src[0].ranges and _is_open(load, part)
     ]
