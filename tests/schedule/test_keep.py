@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,7 +136,7 @@ def test_a_kept_row_beside_other_values(axis: int) -> None:
     array = np.random.default_rng(0).standard_normal((6, 9), np.float32)
     shares = np.exp(array.astype(np.float64))
     shares /= shares.sum(axis, keepdims=True)
-    found = {
+    found: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = {
         "pad": (lambda x: x.pad(((0, 3), (0, 2))), lambda x: np.pad(x, ((0, 3), (0, 2)))),
         "cat": (
             lambda x: x.cat(Tensor(array), dim=1 - axis),

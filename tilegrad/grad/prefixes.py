@@ -6,6 +6,7 @@ That of a running sum is a running sum from the other end. Any other op's goes b
 
 What two windows are joined from never meets, so the derivative of the op itself says all, also
 where a factor is zero or elements are equal. The steps are as many as the size has binary digits.
+Each is stored: computed where it is read, it would be twice for every step that follows.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def prefix_gradient(y: UOp, g: UOp, derivative: Pair) -> UOp:
     for step, joined in reversed(_doubled(x, function, axis)):
         earlier, later = derivative(joined, g)
         assert earlier is not None and later is not None
-        g = later + _moved_back(earlier, step, axis)
+        g = _stored(later + _moved_back(earlier, step, axis))
     return g
 
 
@@ -61,10 +62,15 @@ def _doubled(x: UOp, function: Ops, axis: int) -> list[tuple[int, UOp]]:
     step = 1
     while step < most:
         earlier = _reached(x, step, axis).where(_moved_on(x, step, axis), identity)
-        x = earlier.alu(function, x)
-        steps.append((step, x))
+        joined = earlier.alu(function, x)
+        steps.append((step, joined))
+        x = _stored(joined)
         step *= 2
     return steps
+
+
+def _stored(x: UOp) -> UOp:
+    return UOp(Ops.CONTIGUOUS, x.dtype, (x,))
 
 
 def _moved_on(x: UOp, step: int, axis: int) -> UOp:
