@@ -75,3 +75,15 @@ def test_a_result_beyond_a_padded_end() -> None:
             there = steps[:, :, row : row + 9 : 2, column : column + 11 : 2]
             expected += np.einsum("bohw,io->bihw", there, w[:, :, row, column])
     np.testing.assert_allclose(found.numpy(), expected, rtol=2e-5, atol=2e-5)
+
+
+def test_folds_of_rows_in_scratch() -> None:
+    """Each result has a row of its own there, filled just before: they are made one by one."""
+    numbers = np.random.default_rng(0)
+    x, y = (numbers.standard_normal(shape, np.float32) for shape in ((300, 17), (2, 300, 17)))
+    # Computed for the maximum and for where it is: kept in between.
+    value = (Tensor(y) / (Tensor(x).abs() + 1)).maximum(Tensor(x)).permute(2, 1, 0)
+    exact = np.maximum(y / (np.abs(x) + 1), x).transpose(2, 1, 0)
+    np.testing.assert_array_equal(value.argmax(2).numpy(), exact.argmax(2))
+    picked = value.gather(2, value.argmax(2, keepdim=True))
+    np.testing.assert_allclose(picked.numpy()[..., 0], exact.max(2), rtol=1e-6)

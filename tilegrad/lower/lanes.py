@@ -107,9 +107,15 @@ def _results(ast: UOp, chosen: list[UOp], target: Target) -> UOp | None:
             and store.ranges.isdisjoint(chosen)
             and folds
             and all(any(part in chosen for part in fold.src) for fold in folds)
+            and not any(_is_filled_within(fold, axis) for fold in folds)
         ):
             return axis
     return None
+
+
+def _is_filled_within(fold: UOp, axis: UOp) -> bool:
+    """Whether `fold` reads scratch that is filled for each place of `axis`, one after the other."""
+    return any(node.op is Ops.DEFINE_LOCAL and axis in node.src for node in fold.toposort())
 
 
 def _join_results(ast: UOp, lane: UOp, target: Target) -> UOp | None:
