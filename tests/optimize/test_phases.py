@@ -241,3 +241,20 @@ def test_folds_that_share_a_range() -> None:
     half = np.maximum(x.astype(np.float64) @ z, 0)
     parts = 1 + half.sum(1, keepdims=True) + (half * y).sum(1, keepdims=True)
     np.testing.assert_allclose(found, half / parts @ w, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_of_one_block() -> None:
+    """So few that all are written out at once: no loop is left to pack anything for."""
+    x, w = random(256, 3), random(512, 256)
+    given = Tensor(x, requires_grad=True)
+    found = given.softmax(0).cat(given) @ given.T
+    (slope,) = (found * Tensor(w)).sum().gradient(given)
+
+    def exact(x: Any) -> Any:
+        powers = np.exp(x)
+        return ((np.concatenate([powers / powers.sum(0), x]) @ x.T) * w).sum()
+
+    way, step = random(256, 3), 1e-6
+    wide = x.astype(np.float64)
+    wanted = (exact(wide + step * way) - exact(wide - step * way)) / (2 * step)
+    np.testing.assert_allclose((slope.numpy() * way).sum(), wanted, rtol=1e-3)

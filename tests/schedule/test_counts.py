@@ -132,6 +132,21 @@ def test_outputs_that_take_one_pass_over_an_input_are_one_kernel() -> None:
 
 
 @pytest.mark.row("F2.4")
+def test_an_axis_stored_along_and_folded_is_no_loop_of_both() -> None:
+    """The gradients of an image and of what was taken from each of its rows, through a pooling."""
+    weights = np.random.default_rng(0).standard_normal((1, 3, 98), np.float32)
+    x, rows = Tensor.ones(1, 5, 100).realize(), Tensor.zeros(5, 1).realize()
+    pooled = (x - rows).avg_pool2d(3, 1) * Tensor(weights).realize()
+    of_x, of_rows = pooled.sum().gradient(x, rows)
+    of_rows.realize(of_x)
+    expected = np.zeros((1, 5, 100))
+    for row in range(3):
+        for column in range(3):
+            expected[:, row : row + 3, column : column + 98] += weights / 9
+    np.testing.assert_allclose(of_x.numpy(), expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(of_rows.numpy(), -expected.sum((0, 2))[:, None], rtol=1e-4)
+
+
 def test_variance_allocates_one_mean_and_one_result() -> None:
     """Subtract, square and scale are in the second kernel: nothing has the four elements of x."""
     schedule = plan(floats(4).var(), plain=True)

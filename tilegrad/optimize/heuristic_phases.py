@@ -177,7 +177,10 @@ class Phaser(Tiler):
         """
         lives_in = {part for nest in self.nests() for part in nest.src[0].src[0].src}
         written = {part for part in lives_in if part.arg[1] is Axis.UPCAST}
-        *outside, row = self.around(self.nests())
+        if not (blocks := self.around(self.nests())):
+            # All rows are one block, for which nothing is packed anew.
+            return
+        *outside, row = blocks
         part_loop = self.part()
         if part_loop is not None:
             outside.append(part_loop)

@@ -73,7 +73,8 @@ def join_updates(first: Update, second: Update) -> Update | None:
         return None
     ranges = _ranges(first.ast)
     others = _ranges(second.ast)
-    if [part.src for part in ranges] != [part.src for part in others]:
+    # An axis that one stores along and the other folds is no loop of both.
+    if [(part.src, part.arg[1]) for part in ranges] != [(part.src, part.arg[1]) for part in others]:
         return None
     a = _by_buffer(first, buffers)
     b = _by_buffer(second, buffers).substitute(dict(zip(others, ranges, strict=True)))
