@@ -42,3 +42,11 @@ def test_what_lanes_choose_stays_two_loads() -> None:
 def test_short_rows_with_borders_are_written_out() -> None:
     ast = kernel_of(Tensor.empty(64, 30, 100).pad((2, 2, 2, 2), mode="reflect"))
     assert Opt(OptOps.UPCAST, 2, 112) in heuristic(ast, WIDE)
+
+
+def test_a_place_that_values_choose_stays_behind_its_gate() -> None:
+    """Sorted, and as it is: the one is read where ranks say, the other by loops alone."""
+    array = np.random.default_rng(0).standard_normal((3, 31, 200), np.float32)
+    x = Tensor(array)
+    expected = np.concatenate([np.sort(array, 1), array], 1)
+    np.testing.assert_array_equal(x.sort(1)[0].cat(x, dim=1).numpy(), expected)

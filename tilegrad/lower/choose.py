@@ -70,10 +70,15 @@ def _one_load(condition: UOp, yes: UOp, no: UOp) -> UOp | None:
 
 def _is_of_loops(condition: UOp) -> bool:
     """Whether all lanes agree on it, and nothing is loaded for it."""
-    return bool(condition.ranges) and all(
+    return bool(condition.ranges) and _is_fixed(condition)
+
+
+def _is_fixed(value: UOp) -> bool:
+    """Whether loops that are no lanes are all it is made of."""
+    return all(
         (node.op is not Ops.RANGE or node.arg[1] not in _WRITTEN)
         and (node.op.is_alu or node.op in (Ops.RANGE, Ops.CONST, Ops.DEFINE_VAR))
-        for node in condition.toposort()
+        for node in value.toposort()
     )
 
 
@@ -88,7 +93,8 @@ def _chosen_place(condition: UOp, yes: UOp, no: UOp) -> UOp | None:
         {factor: scale for factor, scale in terms.items() if factor not in common}
         for terms in (ours, theirs)
     ]
-    if any(part.arg[1] in _WRITTEN for rest in rests for factor in rest for part in factor.ranges):
+    # A place that is computed from values, each behind the gate of its own side, stays there.
+    if not all(_is_fixed(factor) for rest in rests for factor in rest):
         return None
     choice = condition.where(
         from_terms(rests[0].items(), first, yes), from_terms(rests[1].items(), second, no)
