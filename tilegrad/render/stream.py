@@ -22,7 +22,7 @@ also stores does not: there each request takes the place of a store.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tilegrad.base.dtype import Place, Pointer
 from tilegrad.ir.op import Axis, Ops
@@ -101,27 +101,35 @@ def ahead(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
     return found | dict(last.values())
 
 
+def _bodies(program: Sequence[UOp]) -> Iterator[tuple[list[UOp], list[UOp]]]:
+    """Each loop as it ends, as the loops around it and itself, and what stands in it behind the
+    loops inside.
+    """
+    loops: list[UOp] = []
+    body: list[UOp] = []
+    for node in program:
+        if node.op is Ops.RANGE:
+            loops.append(node)
+            body = []
+        elif node.op is Ops.END:
+            yield loops, body
+            loops.pop()
+            body = []
+        else:
+            body.append(node)
+
+
 def read_once(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
     """The loads of vectors along a long run in a buffer larger than the last cache, of which
     nothing is read again, in loops that store nothing; and how many elements ahead they ask.
     """
     found: dict[UOp, int] = {}
-    loops: list[UOp] = []
-    body: list[UOp] = []
     places = {node for node in program if node.op is Ops.SPECIAL}
-    for node in program if cache_bytes else ():
-        if node.op is Ops.RANGE:
-            loops.append(node)
-            body = []
-        elif node.op is not Ops.END:
-            body.append(node)
-        else:
-            if not any(each.op is Ops.STORE for each in body):
-                loads = [each for each in body if _is_large(each, cache_bytes)]
-                found |= {load: _RUN_LEAD // load.dtype.itemsize for load in loads
-                          if _is_endless(load, loads, loops, places)}  # fmt: skip
-            loops.pop()
-            body = []
+    for loops, body in _bodies(program) if cache_bytes else ():
+        if not any(each.op is Ops.STORE for each in body):
+            loads = [each for each in body if _is_large(each, cache_bytes)]
+            found |= {load: _RUN_LEAD // load.dtype.itemsize for load in loads
+                      if _is_endless(load, loads, loops, places)}  # fmt: skip
     readers = Counter(node.src[0] for node in program if node.op is Ops.LOAD)
     readers.subtract(node.src[0] for node in found)
     return {load: lead for load, lead in found.items() if not readers[load.src[0]]}
@@ -146,42 +154,22 @@ def _is_endless(load: UOp, loads: Sequence[UOp], loops: Sequence[UOp], places: s
 def _ahead_of_copies(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
     """Loads of vectors in nests that fill scratch, and how far in elements what they ask for is."""
     found: dict[UOp, int] = {}
-    loops: list[UOp] = []
-    body: list[UOp] = []
-    for node in program if cache_bytes else ():
-        if node.op is Ops.RANGE:
-            loops.append(node)
-            body = []
-        elif node.op is not Ops.END:
-            body.append(node)
-        else:
-            loads = [each for each in body if _is_far(each, cache_bytes)]
-            if loads and any(_fills_scratch(each) for each in body):
-                found |= _asked(loads, loops)
-            loops.pop()
-            body = []
+    for loops, body in _bodies(program) if cache_bytes else ():
+        loads = [each for each in body if _is_far(each, cache_bytes)]
+        if loads and any(_fills_scratch(each) for each in body):
+            found |= _asked(loads, loops)
     return found
 
 
 def _ahead_of_jumps(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
     """Loads of vectors along short runs, and how far in elements the next run is."""
     found: dict[UOp, int] = {}
-    loops: list[UOp] = []
-    body: list[UOp] = []
-    for node in program if cache_bytes else ():
-        if node.op is Ops.RANGE:
-            loops.append(node)
-            body = []
-        elif node.op is not Ops.END:
-            body.append(node)
-        else:
-            loads = [each for each in body if _is_far(each, cache_bytes)]
-            for load in loads:
-                width = sum(each.dtype.lanes for each in loads if each.src[0] is load.src[0])
-                if step := _jump(load, loops, width):
-                    found[load] = step
-            loops.pop()
-            body = []
+    for loops, body in _bodies(program) if cache_bytes else ():
+        loads = [each for each in body if _is_far(each, cache_bytes)]
+        for load in loads:
+            width = sum(each.dtype.lanes for each in loads if each.src[0] is load.src[0])
+            if step := _jump(load, loops, width):
+                found[load] = step
     return found
 
 

@@ -36,7 +36,6 @@ class Draft:
     nodes: tuple[int, ...] = ()
     draws: tuple[int, ...] = ()
     places: tuple[str, ...] = ()
-    in_place: bool = False
     also: list[int] = field(default_factory=list)
     values: list[UOp] = field(default_factory=list)
     loop: Loop | None = None

@@ -182,7 +182,6 @@ class _Scheduler:
         elif node in self.direct:
             self.memory[node] = self.memory[overwritten_by(node)]
             self._draft_step(node, self.direct[node])
-            self.drafts[-1].in_place = True
         elif node.op is Ops.ASSIGN:
             self._draft_assign(node)
         elif node.op is Ops.AFTER:
@@ -305,7 +304,6 @@ class _Scheduler:
             target,
             builder,
         )
-        self.drafts[-1].in_place = True
         before = overwritten_by(node)
         if before.op is Ops.ASSIGN:
             self.drafts[-1].needs.append(before)
@@ -346,7 +344,6 @@ class _Scheduler:
         assert depth == len(loops)
         order = [part for part in (*rest, *loops) if part.op is Ops.RANGE]
         self._add(node, store, order, self.memory[node], builder)
-        self.drafts[-1].in_place = True
         self.drafts[-1].needs.append(node)
 
     def _add(
