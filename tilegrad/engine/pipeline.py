@@ -72,28 +72,37 @@ _binaries: dict[str, bytes] = {}
 _named: dict[str, list[str]] = {}
 
 
+# What shapes a kernel or a plan. A graph holds all that the folders above these decide.
+_COMPILER = (
+    "base", "ir", "target.py", "schedule", "optimize", "lower", "render", "compile", "runtime",
+    "device", "engine",
+)  # fmt: skip
+
+
 @functools.cache
 def sources_digest() -> str:
     """Changes with any file of the compiler, so that an edited tilegrad does not run stale code."""
     root = Path(tilegrad.__file__).parent
     parts: list[str] = []
-    for folder in (
-        "base",
-        "ir",
-        "schedule",
-        "optimize",
-        "lower",
-        "render",
-        "compile",
-        "engine",
-        "device",
-    ):
-        with os.scandir(root / folder) as entries:
-            for entry in sorted(entries, key=lambda each: each.name):
-                if entry.name.endswith(".py"):
-                    state = entry.stat()
-                    parts.append(f"{folder}/{entry.name} {state.st_size} {state.st_mtime_ns}")
+    for name in _COMPILER:
+        for path in _sources(str(root / name)):
+            state = os.stat(path)
+            parts.append(f"{path[len(str(root)) :]} {state.st_size} {state.st_mtime_ns}")
     return cache.digest(*parts)
+
+
+def _sources(path: str) -> list[str]:
+    """The Python files at and below `path`, in a fixed order."""
+    if path.endswith(".py"):
+        return [path]
+    with os.scandir(path) as entries:
+        names = sorted((each.name, each.is_dir()) for each in entries)
+    inside = (
+        _sources(f"{path}/{name}")
+        for name, is_folder in names
+        if name.endswith(".py") or (is_folder and name != "__pycache__")
+    )
+    return [each for files in inside for each in files]
 
 
 def kernel_key(ast: UOp, backend: Backend) -> str:

@@ -1,0 +1,74 @@
+"""Whatever file of the compiler changes, kernels and plans made before it are made anew."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tilegrad
+from tilegrad.engine.pipeline import sources_digest
+
+ROOT = Path(tilegrad.__file__).parent
+
+# Prints the files of the package that have run once a kernel has been compiled. Tensors, gradients
+# and modules stand above the graph, and the graph is in the key itself.
+_WHAT_RUNS = """
+import sys
+from tilegrad.device.registry import Device
+from tilegrad.engine import kernel, pipeline, plans, realize, search
+from tilegrad import Context, Tensor
+with Context(DISABLE_COMPILER_CACHE=1):
+    assert (Tensor([1.0, 2.0]).realize() + 1).tolist() == [2.0, 3.0]
+for name, module in sys.modules.items():
+    if name.startswith("tilegrad."):
+        print(module.__file__)
+"""
+_ABOVE_THE_GRAPH = {"tensor", "grad", "nn", "func", "io", "capture", "compat", "tools"}
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the package that `sources_digest` looks at instead."""
+    root = tmp_path / "tilegrad"
+    shutil.copytree(ROOT, root, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(tilegrad, "__file__", str(root / "__init__.py"))
+    return root
+
+
+def _digest() -> str:
+    sources_digest.cache_clear()
+    return sources_digest()
+
+
+def test_each_file_that_takes_part_in_compiling_is_in_the_key(copied: Path) -> None:
+    listed = subprocess.run(
+        [sys.executable, "-c", _WHAT_RUNS], capture_output=True, text=True, check=True
+    )
+    ran = {Path(line).relative_to(ROOT) for line in listed.stdout.splitlines()}
+    below = {path for path in ran if path.parts[0] not in _ABOVE_THE_GRAPH}
+    below |= {path.relative_to(copied) for path in (copied / "ir" / "rules").glob("*.py")}
+    assert {"target.py", "ir", "lower", "render", "runtime"} <= {path.parts[0] for path in below}
+    before = _digest()
+    try:
+        for path in sorted(below):
+            state = (copied / path).stat()
+            os.utime(copied / path, ns=(state.st_atime_ns, state.st_mtime_ns + 1_000_000_000))
+            after = _digest()
+            assert after != before, f"{path} may change and stale code runs"
+            before = after
+    finally:
+        sources_digest.cache_clear()
+
+
+def test_a_file_that_is_new_in_a_folder_within_is_in_the_key(copied: Path) -> None:
+    try:
+        before = _digest()
+        (copied / "ir" / "rules" / "more.py").write_text("")
+        assert _digest() != before
+    finally:
+        sources_digest.cache_clear()
