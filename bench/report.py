@@ -3,7 +3,7 @@
 python bench/report.py                  the last two results of this machine
 python bench/report.py OLD NEW          two files
 python bench/report.py --write FILE     table and picture again
-python bench/report.py --readme FILE    the README's sentence and table
+python bench/report.py --pages FILE     tables and chart of README.md and docs/speed.md
 """
 
 from __future__ import annotations
@@ -18,17 +18,29 @@ from typing import Any
 
 from common import ROOT, machine_name
 
-__all__ = ["OWN", "best_peer", "changes", "mean_ratio", "readme", "summary", "table", "write"]
+__all__ = [
+    "OWN", "best_peer", "changes", "chart", "headline", "insert", "mean_ratio", "selection",
+    "summary", "table", "write",
+]  # fmt: skip
 
 OWN = "tilegrad"
-# The README's part between these lines is written from a result.
+# The part of a page between these lines is written from a result.
 _BEGIN, _END = "<!-- from bench/results -->", "<!-- to here -->"
 # What a user has without choosing: the first way of each library in a row.
 _LIBRARIES = {
-    "torch": "PyTorch's time as written",
-    "jax": "JAX's",
-    "onnxruntime": "onnxruntime's",
-    "tinygrad": "tinygrad's",
+    "torch": "PyTorch as written",
+    "jax": "JAX",
+    "onnxruntime": "onnxruntime",
+    "tinygrad": "tinygrad",
+}
+# The rows that README.md shows: one of each kind of work.
+_SELECTED = {
+    "matmul 1024x1024x1024, two threads": "matrix product, 1024 cubed",
+    "conv 3x3, 64 to 64, 56x56, batch 32": "convolution 3x3, 64 channels",
+    "softmax 4096x4096": "softmax, 4096 x 4096",
+    "ResNet-18 step, batch 16, 64x64": "ResNet-18, training step",
+    "transformer step, batch 8 of 128, AdamW": "transformer, training step",
+    "GPT-2-small, next token, batch 1": "GPT-2, next token",
 }
 # Less than this is noise.
 _NOISE = 0.05
@@ -129,24 +141,49 @@ def _short(milliseconds: float) -> str:
     return f"{milliseconds:,.{digits}f}"
 
 
-def summary(record: dict[str, Any]) -> str:
-    """A sentence and a table for readers who look for their own work in it, in Markdown."""
-    rows = record["figures"]
-    parts = []
-    for peer, words in _LIBRARIES.items():
+def headline(record: dict[str, Any]) -> str:
+    """How many times faster than each library, in geometric means over the rows it has."""
+    rows, parts = record["figures"], []
+    for peer, name in _LIBRARIES.items():
         times = _times_to(rows, peer)
         if times:
             where = "" if len(times) == len(rows) else f" ({len(times)} rows)"
-            parts.append(f"1/{_geometric_mean(times):.2g} of {words}{where}")
+            parts.append(f"{_geometric_mean(times):.2g}x faster than {name}{where}")
+    return (
+        f"Geometric means over {len(rows)} rows: {', '.join(parts)}; {mean_ratio(rows):.2f}x "
+        "faster than the best of them, row by row."
+    )
+
+
+def selection(record: dict[str, Any]) -> str:
+    """The headline and the selected rows, for README.md."""
+    lines = [headline(record), ""]
+    lines += ["| work | tilegrad | PyTorch as written | best of the others |"]
+    lines += ["| --- | ---: | ---: | ---: |"]
+    for name, row in _selected(record):
+        torch, best = row["engines"]["torch"]["median_ms"], best_peer(row)
+        assert best is not None
+        cells = [name, f"{_short(row['engines'][OWN]['median_ms'])} ms", f"{_short(torch)} ms"]
+        cells += [f"{_short(row['engines'][best]['median_ms'])} ms ({best})"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _selected(record: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    by_work = {row["work"]: row for row in record["figures"]}
+    return [(name, by_work[work]) for work, name in _SELECTED.items() if work in by_work]
+
+
+def summary(record: dict[str, Any]) -> str:
+    """The headline and a table of all rows, for docs/speed.md."""
     lines = [
-        f"Over the {len(rows)} rows, in geometric means, tilegrad takes {', '.join(parts)},",
-        f"and 1/{mean_ratio(rows):.2f} of the time of the best of all of them, row by row.",
+        headline(record),
         "",
         "| work | tilegrad, ms | of the limit | best of the others | ratio to it "
         "| to PyTorch as written |",
         "| --- | ---: | ---: | --- | ---: | ---: |",
     ]
-    for row in rows:
+    for row in record["figures"]:
         own = row["engines"].get(OWN, {}).get("median_ms")
         ratio, theirs = ratio_of(row), _times_to([row], "torch")
         if own is None or ratio is None:
@@ -159,14 +196,43 @@ def summary(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def readme(record: dict[str, Any], page: Path) -> None:
-    """Writes the summary into a page, between the two lines that stand for it there."""
-    text = page.read_text()
-    if text.count(_BEGIN) != 1 or text.count(_END) != 1:
+def insert(text: str, page: Path) -> None:
+    """Writes `text` into a page, between the two lines that stand for it there."""
+    old = page.read_text()
+    if old.count(_BEGIN) != 1 or old.count(_END) != 1:
         raise SystemExit(f"{page} needs the lines {_BEGIN!r} and {_END!r}, each once")
-    before, rest = text.split(_BEGIN)
+    before, rest = old.split(_BEGIN)
     after = rest.split(_END)[1]
-    page.write_text(f"{before}{_BEGIN}\n{summary(record)}\n{_END}{after}")
+    page.write_text(f"{before}{_BEGIN}\n{text}\n{_END}{after}")
+
+
+def chart(record: dict[str, Any], path: Path) -> None:
+    """Speed in the selected rows relative to PyTorch as written, beside the best of the others."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    # The same record gives the same file.
+    matplotlib.rcParams["svg.hashsalt"] = "tilegrad"
+    from matplotlib import pyplot
+
+    rows = _selected(record)
+    figure, axis = pyplot.subplots(figsize=(7.6, 0.5 + 0.5 * len(rows)), layout="constrained")
+    for place, (_, row) in enumerate(rows):
+        times = {name: found.get("median_ms") for name, found in row["engines"].items()}
+        best = best_peer(row)
+        bars = ((OWN, "tilegrad", "#2a7f62"), (best or "", best or "", "#8c9aa8"))
+        for offset, (name, label, colour) in zip((-0.2, 0.2), bars):
+            length = times["torch"] / times[name]
+            axis.barh(place + offset, length, color=colour, height=0.38)
+            axis.text(length, place + offset, f" {length:.1f}x  {label}", va="center", size=7)
+    axis.axvline(1, color="black", linewidth=0.8)
+    axis.set_yticks(range(len(rows)), [name for name, _ in rows], size=8)
+    axis.invert_yaxis()
+    axis.set_xlim(0, axis.get_xlim()[1] * 1.2)
+    axis.set_xlabel("speed relative to PyTorch as written (1 = PyTorch)", size=8)
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
 
 
 def picture(record: dict[str, Any], path: Path) -> None:
@@ -243,15 +309,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="*", type=Path, help="the older result, the newer one")
     parser.add_argument("--write", action="store_true", help="table and picture of the files")
-    parser.add_argument("--readme", action="store_true", help="the README's part from a file")
+    parser.add_argument("--pages", action="store_true", help="what pages show, from a file")
     options = parser.parse_args()
     if options.write:
         for path in options.files:
             write(path)
         return
-    if options.readme:
+    if options.pages:
         for path in options.files:
-            readme(json.loads(path.read_text()), ROOT.parent / "README.md")
+            record = json.loads(path.read_text())
+            insert(selection(record), ROOT.parent / "README.md")
+            insert(summary(record), ROOT.parent / "docs" / "speed.md")
+            chart(record, ROOT.parent / "docs" / "speed.svg")
         return
     files = options.files
     if not files:

@@ -45,5 +45,5 @@ def on_files(files: Files, config: Any) -> Files:
 def front_page() -> str:
     """README.md, whose links start in the project's folder."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    text = re.sub(r"\]\(docs/([\w/-]+\.md)\)", r"](\1)", text)
+    text = re.sub(r"\]\(docs/([\w/-]+\.(?:md|svg)(?:#[\w-]+)?)\)", r"](\1)", text)
     return re.sub(r"`docs/([\w/-]+\.md)`", r"[`docs/\1`](\1)", text)

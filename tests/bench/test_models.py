@@ -228,22 +228,33 @@ def test_table_picture_and_changes(tmp_path: Path) -> None:
     assert changes(record, failed).splitlines()[1].endswith("none")
 
 
-def test_the_readme_has_the_summary_of_a_result(tmp_path: Path) -> None:
-    from report import readme, summary
+def test_a_page_is_given_the_tables_of_a_result(tmp_path: Path) -> None:
+    from report import insert, selection, summary
 
-    record = made_up()
+    record = made_up(work="softmax 4096x4096")
     lines = summary(record).splitlines()
-    assert "1/1.5 of PyTorch's time as written, 1/2 of JAX's" in lines[0]
-    assert lines[-1] == "| a | 2.00 | 50% | torch | 1.50 | 1.5 |"
+    assert "1.5x faster than PyTorch as written, 2x faster than JAX" in lines[0]
+    assert lines[-1] == "| softmax 4096x4096 | 2.00 | 50% | torch | 1.50 | 1.5 |"
+    shown = "| softmax, 4096 x 4096 | 2.00 ms | 3.00 ms | 3.00 ms (torch) |"
+    assert selection(record).splitlines()[-1] == shown
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- from bench/results -->\nold\n<!-- to here -->\nb\n")
     for _ in range(2):
-        readme(record, page)
+        insert(summary(record), page)
     assert page.read_text().splitlines()[:: len(lines) + 3] == ["a", "b"]
     assert "old" not in page.read_text()
     (tmp_path / "none.md").write_text("a page")
     with pytest.raises(SystemExit, match="needs the lines"):
-        readme(record, tmp_path / "none.md")
-    shown = (ROOT / "README.md").read_text()
-    results = (ROOT / "bench" / "results").glob("*-cores-*.json")
-    assert any(summary(json.loads(path.read_text())) in shown for path in results)
+        insert(summary(record), tmp_path / "none.md")
+
+
+def test_readme_and_speed_page_show_a_result_that_is_committed(tmp_path: Path) -> None:
+    from report import chart, selection, summary
+
+    found = (ROOT / "bench" / "results").glob("*-cores-*.json")
+    records = [json.loads(path.read_text()) for path in found if "slow" not in path.name]
+    shown, speed = (ROOT / "README.md").read_text(), (ROOT / "docs" / "speed.md").read_text()
+    agreeing = [each for each in records if selection(each) in shown and summary(each) in speed]
+    assert len(agreeing) == 1
+    chart(agreeing[0], tmp_path / "chart.svg")
+    assert (tmp_path / "chart.svg").read_text().count("</g>") > 50
