@@ -50,17 +50,16 @@ def realized(model):
 def training(model, x, y, optimizer):
     realized(optimizer)
     def step():
-        with Tensor.train():
-            optimizer.zero_grad()
-            loss = model(x).sparse_categorical_crossentropy(y).backward()
-            optimizer.step()
-            return loss.realize()
+        optimizer.zero_grad()
+        loss = model(x).sparse_categorical_crossentropy(y).backward()
+        optimizer.step()
+        return loss.realize()
     return step
 """
 _MODELS = {
     "ResNet-50 forward": """
 model, x = realized(ResNet(50)), there(1, 3, 224, 224)
-call = lambda: model(x).realize()
+call = Tensor.train(False)(lambda: model(x).realize())
 """,
     "ResNet-18 training step": """
 model = realized(ResNet(18))

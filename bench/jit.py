@@ -166,7 +166,6 @@ def training(figures: dict[str, Samples], count: int) -> None:
     model = Net()
     optimizer = nn.optim.Adam(get_parameters(model))
 
-    @Tensor.train()
     def step() -> Tensor:
         optimizer.zero_grad()
         picked = Tensor.randint(64, high=1000)

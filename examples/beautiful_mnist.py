@@ -28,7 +28,6 @@ if __name__ == "__main__":
     optimizer = nn.optim.Adam(nn.state.get_parameters(model), lr=0.002)
 
     @TinyJit
-    @Tensor.train()
     def train_step() -> Tensor:
         optimizer.zero_grad()
         samples = Tensor.randint(256, low=0, high=X_train.shape[0])
@@ -38,6 +37,7 @@ if __name__ == "__main__":
         return loss.realize()
 
     @TinyJit
+    @Tensor.train(False)
     def test_accuracy() -> Tensor:
         return (model(X_test).argmax(axis=1) == Y_test).mean().realize()
 

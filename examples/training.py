@@ -71,16 +71,16 @@ class Training:
 
     def plain_step(self) -> tuple[Tensor, Tensor]:
         """One step on a random batch: the loss, and the share of right answers."""
-        with Tensor.train():
-            samples = Tensor.randint(self.batch, low=0, high=self.x.shape[0])
-            x, y = self.x[samples], self.y[samples]
-            self.optimizer.zero_grad()
-            scores = self.network(x)
-            loss = scores.sparse_categorical_crossentropy(y)
-            loss.backward()
-            self.optimizer.step()
-            return loss.realize(), (scores.argmax(1) == y).mean().realize()
+        samples = Tensor.randint(self.batch, low=0, high=self.x.shape[0])
+        x, y = self.x[samples], self.y[samples]
+        self.optimizer.zero_grad()
+        scores = self.network(x)
+        loss = scores.sparse_categorical_crossentropy(y)
+        loss.backward()
+        self.optimizer.step()
+        return loss.realize(), (scores.argmax(1) == y).mean().realize()
 
+    @Tensor.train(False)
     def _classify(self, samples: Tensor) -> Tensor:
         return self.network(self.x_test[samples]).argmax(1).realize()
 

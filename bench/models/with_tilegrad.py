@@ -61,6 +61,7 @@ class Tilegrad(Library):
     def _inference(self, function: Callable[..., Any], *given: Any) -> Made:
         tensors = [Tensor(array).realize() for array in given]
 
+        @Tensor.train(False)
         def computed(*tensors: Tensor) -> Any:
             found = function(*tensors)
             if isinstance(found, Tensor):
@@ -157,13 +158,12 @@ class Tilegrad(Library):
 
         @jit
         def step(x: Tensor, y: Tensor) -> Tensor:
-            with Tensor.train():
-                optimizer.zero_grad()
-                scores = model(x)
-                scores = scores.reshape(-1, scores.shape[-1])
-                loss = scores.sparse_categorical_crossentropy(y.flatten()).backward()
-                optimizer.step()
-                return loss.realize()
+            optimizer.zero_grad()
+            scores = model(x)
+            scores = scores.reshape(-1, scores.shape[-1])
+            loss = scores.sparse_categorical_crossentropy(y.flatten()).backward()
+            optimizer.step()
+            return loss.realize()
 
         given = Tensor(x).realize(), Tensor(y).realize()
 

@@ -102,6 +102,7 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "except ImportError:\n    seen = None\n"
         "from tinygrad import Context, Tensor, dtypes\n"
         "Context(NOOPT=1).__enter__()\n"
+        "assert not Tensor.training\n"
         "Tensor.training, dtypes.default_float = True, dtypes.half\n",
     )
     before = sys.argv, sys.path[:], sys.meta_path[:], Device.DEFAULT
@@ -111,7 +112,7 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [name for name in sys.modules if name.startswith("tinygrad.")] == []
     assert before == (sys.argv, sys.path, sys.meta_path, Device.DEFAULT)
     assert (Tensor.gelu, Tensor.numpy) == methods
-    assert not Tensor.training and config.NOOPT == 0
+    assert Tensor.training and config.NOOPT == 0
     assert dtypes.default_float is dtypes.float32
     with pytest.raises(ImportError):
         run(write(tmp_path, "from tinygrad import nothing_of_this_name"))
@@ -189,3 +190,21 @@ def test_fetch_finds_what_a_cache_holds(tmp_path: Path, monkeypatch: pytest.Monk
         with pytest.raises(DataError, match="no such file"):
             helpers.fetch("file:///nowhere/at/all")
     assert os.listdir(theirs) == ["a.bin"]
+
+
+def test_a_step_outside_training_is_refused_to_scripts_of_tinygrad(tmp_path: Path) -> None:
+    """tinygrad's own rule; tilegrad's optimizers ask for no mode."""
+    script = write(
+        tmp_path,
+        "from tinygrad import Tensor, nn\n"
+        "w = Tensor([1.0], requires_grad=True)\n"
+        "optimizer = nn.optim.SGD([w], lr=0.5)\n"
+        "w.sum().backward()\n"
+        "try:\n    optimizer.step()\n    refused = ''\n"
+        "except Exception as error:\n    refused = str(error)\n"
+        "with Tensor.train():\n    optimizer.step()\n"
+        "value = w.item()\n",
+    )
+    found = run(script)
+    assert found["refused"].startswith("SGD.step: Tensor.training is off")
+    assert found["value"] == 0.5

@@ -140,9 +140,9 @@ _current: contextvars.ContextVar[Config] = contextvars.ContextVar(
     "tilegrad_config", default=_DEFAULT
 )
 
-# Whether the running thread trains. No switch of the machine's: `Tensor.training` writes it, and
-# `Context(TRAINING=1)` sets it for a block.
-training: contextvars.ContextVar[bool] = contextvars.ContextVar("tilegrad_training", default=False)
+# Whether the running thread trains, which is so until it is said otherwise. No switch of the
+# machine: `Tensor.training` writes it, and `Context(TRAINING=0)` sets it for a block.
+training: contextvars.ContextVar[bool] = contextvars.ContextVar("tilegrad_training", default=True)
 
 
 class _Reader:

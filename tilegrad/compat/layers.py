@@ -83,10 +83,25 @@ class Embedding(nn.Embedding):
 
 
 class _Steps:
-    """`schedule_step` beside the `step` of an optimizer."""
+    """`schedule_step` beside the `step` of an optimizer, and tinygrad's rule that a step is taken
+    while training only.
+    """
 
     params: list[Tensor]
-    step: Callable[..., Any]
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Move each parameter that has a gradient.
+
+        Raises ConfigError unless `Tensor.training` is on.
+        """
+        if not Tensor.training:
+            raise ConfigError(
+                f"{type(self).__name__}.step: Tensor.training is off",
+                fix="put the step under `with Tensor.train():`",
+                line=here(),
+            )
+        above: Any = super()
+        return above.step(closure)
 
     def schedule_step(self) -> list[Tensor]:
         """The step, taken at once; the parameters, as tensors to realize with others."""
@@ -94,7 +109,7 @@ class _Steps:
         return list(self.params)
 
 
-class SGD(optim.SGD, _Steps):
+class SGD(_Steps, optim.SGD):
     """`tilegrad.nn.optim.SGD`; all parameters are written in one schedule, `fused` or not."""
 
     def __init__(
@@ -117,7 +132,7 @@ class SGD(optim.SGD, _Steps):
         super().__init__(params, lr, momentum, weight_decay, nesterov)
 
 
-class Adam(optim.Adam, _Steps):
+class Adam(_Steps, optim.Adam):
     """`tilegrad.nn.optim.Adam`, with `b1` and `b2` for `betas`."""
 
     def __init__(
@@ -133,7 +148,7 @@ class Adam(optim.Adam, _Steps):
         super().__init__(params, lr, (b1, b2), eps)
 
 
-class AdamW(optim.AdamW, _Steps):
+class AdamW(_Steps, optim.AdamW):
     """`tilegrad.nn.optim.AdamW`, with `b1` and `b2` for `betas`."""
 
     def __init__(
@@ -150,7 +165,7 @@ class AdamW(optim.AdamW, _Steps):
         super().__init__(params, lr, (b1, b2), eps, weight_decay)
 
 
-class LAMB(optim.LAMB, _Steps):
+class LAMB(_Steps, optim.LAMB):
     """`tilegrad.nn.optim.LAMB`, with `b1` and `b2` for `betas`."""
 
     def __init__(
@@ -167,7 +182,7 @@ class LAMB(optim.LAMB, _Steps):
         super().__init__(params, lr, (b1, b2), eps, weight_decay)
 
 
-class LARS(optim.LARS, _Steps):
+class LARS(_Steps, optim.LARS):
     """`tilegrad.nn.optim.LARS`, whose momentum holds the learning rate: `classic`, as it is by
     default in tinygrad.
     """
@@ -187,7 +202,7 @@ class LARS(optim.LARS, _Steps):
         super().__init__(params, lr, momentum, weight_decay, nesterov, tcoef)
 
 
-class Muon(optim.Muon, _Steps):
+class Muon(_Steps, optim.Muon):
     """`tilegrad.nn.optim.Muon`, with `momentum` before `weight_decay`."""
 
     def __init__(
@@ -225,7 +240,7 @@ class OptimizerGroup(_Steps):
         for each in self.optimizers:
             each.zero_grad()
 
-    def step(self) -> None:
+    def step(self, closure: Callable[[], Any] | None = None) -> None:
         """Step with each, in order."""
         for each in self.optimizers:
             each.step()

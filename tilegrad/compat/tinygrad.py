@@ -113,7 +113,8 @@ def _run(path: str, arguments: Sequence[str]) -> dict[str, Any]:
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     wanted = os.environ.get("DEV", "").split(":")[0]
     try:
-        with installed(), Context(**({"DEVICE": wanted} if wanted else {})):
+        # tinygrad's scripts train only where they say so.
+        with installed(), Context(TRAINING=0, **({"DEVICE": wanted} if wanted else {})):
             return runpy.run_path(path, run_name="__main__")
     except AttributeError as error:
         if error.obj is Tensor or isinstance(error.obj, Tensor):

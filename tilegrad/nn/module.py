@@ -12,12 +12,12 @@ for, and `super().__init__()` may be left out.
         def forward(self, x):
             return self.head(x).relu()
 
-A mode that was never set is `Tensor.training`, the switch of the running thread.
+A module trains until `eval()` says otherwise, as in PyTorch. A mode that was never set is
+`Tensor.training`, the switch of the running thread, which is on by default.
 """
 
 from __future__ import annotations
 
-import contextvars
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Self
@@ -31,15 +31,7 @@ from tilegrad.tensor.core import as_dtype
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Module", "Parameter", "has_modes", "is_state", "shown"]
-
-# Whether this thread's program sets modes by module: then nobody waits for `Tensor.training`.
-_has_modes: contextvars.ContextVar[bool] = contextvars.ContextVar("tilegrad_modes", default=False)
-
-
-def has_modes() -> bool:
-    """Whether `Module.train` was called in this thread."""
-    return _has_modes.get()
+__all__ = ["Module", "Parameter", "is_state", "shown"]
 
 
 def Parameter(data: Any, requires_grad: bool = True) -> Tensor:
@@ -180,7 +172,6 @@ class Module:
     @training.setter
     def training(self, mode: bool | None) -> None:
         self._mode = mode
-        _has_modes.set(True)
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode of this module and of all below it; gives this module.

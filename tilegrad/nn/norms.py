@@ -22,15 +22,15 @@ __all__ = [
 class BatchNorm(Module):
     """Each channel (axis 1) brought to mean 0 and variance 1, then times `weight`, plus `bias`.
 
-    While `Tensor.training` is on, mean and variance are those of the batch, and the running ones
-    move a share `momentum` toward them (toward the unbiased variance, as in PyTorch); with None
-    they are the means of all batches so far. Otherwise the running ones are used. They are state:
-    part of the state dict, never trained, and written by the optimizer's step along with the
-    weights.
+    While the module trains (until `eval()`), mean and variance are those of the batch, and the
+    running ones move a share `momentum` toward them (toward the unbiased variance, as in PyTorch);
+    with None they are the means of all batches so far. Otherwise the running ones are used. They
+    are state: part of the state dict, never trained, and written by the optimizer's step along with
+    the weights.
 
     Ioffe and Szegedy, "Batch Normalization" (2015).
 
-    >>> layer = nn.BatchNorm(2, eps=0.0)
+    >>> layer = nn.BatchNorm(2, eps=0.0).eval()
     >>> x = Tensor([[1.0, 5.0], [3.0, 9.0]])
     >>> layer(x).tolist()
     [[1.0, 5.0], [3.0, 9.0]]

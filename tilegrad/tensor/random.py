@@ -362,12 +362,13 @@ class Random(Loss):
 
     @composed
     def dropout(self, p: float = 0.5) -> Self:
-        """While training (`Tensor.training`), each element is zero with probability `p`, else
-        divided by 1 - p.
+        """While training (`Tensor.training`, on by default), each element is zero with
+        probability `p`, else divided by 1 - p.
 
         Raises ShapeError unless 0 <= p <= 1.
 
-        >>> Tensor([1.0, 2.0]).dropout(0.5).tolist()
+        >>> with Tensor.train(False):
+        ...     Tensor([1.0, 2.0]).dropout(0.5).tolist()
         [1.0, 2.0]
         """
         if not 0 <= p <= 1:

@@ -47,7 +47,7 @@ def batch_norm(
                 raise ShapeError(
                     "BatchNorm: one value per channel has no variance to track",
                     input=describe(input.uop),
-                    fix="train with a larger batch, or turn Tensor.training off",
+                    fix="train with a larger batch, or call model.eval() for inference",
                     line=here(),
                 )
             move(running_mean, mean, momentum)

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, TypedDict
 
 from tilegrad.base.dtype import dtypes, promote, sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError
-from tilegrad.nn.module import has_modes
 from tilegrad.nn.optim.saved import Saved
 from tilegrad.tensor.assignment import all_or_nothing
 from tilegrad.tensor.sizes import here
@@ -310,10 +309,9 @@ class Optimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move each parameter that has a gradient; gives what `closure`, called first, gives.
 
-        Raises ConfigError unless `Tensor.training` is on, or if no parameter has a gradient;
-        OutOfMemoryError where there is no room, and then no parameter has moved.
+        Raises ConfigError if no parameter has a gradient; OutOfMemoryError where there is no room,
+        and then no parameter has moved.
         """
-        self._check_mode()
         loss = None if closure is None else closure()
         moving = [place for place, tensor in enumerate(self.params) if tensor.grad is not None]
         if not moving:
@@ -328,14 +326,6 @@ class Optimizer:
                 written += self._written(place)
             Tensor.realize(*written, *self.buffers)
         return loss
-
-    def _check_mode(self) -> None:
-        if not (Tensor.training or has_modes()):
-            raise ConfigError(
-                f"{self._name}.step: Tensor.training is off",
-                fix="call model.train() before, or put the step under `with Tensor.train():`",
-                line=here(),
-            )
 
     def _written(self, place: int) -> list[Tensor]:
         """Assign to parameter number `place` and its state. The new value itself stays in here: a

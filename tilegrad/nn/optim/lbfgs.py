@@ -106,9 +106,8 @@ class LBFGS(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Iterate; gives the loss before.
 
-        Raises ConfigError without a `closure`, or unless `Tensor.training` is on.
+        Raises ConfigError without a `closure`.
         """
-        self._check_mode()
         if closure is None:
             raise ConfigError(
                 "LBFGS.step: needs a closure that computes the loss and its gradients",
