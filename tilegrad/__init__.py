@@ -7,7 +7,23 @@ costs next to nothing. docs/architecture.md is the map of the folders.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+# What type checkers see; at run time each name is loaded by `__getattr__`.
+if TYPE_CHECKING:
+    from tilegrad import func as func
+    from tilegrad import nn as nn
+    from tilegrad.base.config import Context as Context
+    from tilegrad.base.config import getenv as getenv
+    from tilegrad.base.dtype import dtypes as dtypes
+    from tilegrad.base.trace import GlobalCounters as GlobalCounters
+    from tilegrad.capture import TinyJit as TinyJit
+    from tilegrad.capture import jit as jit
+    from tilegrad.device.registry import Device as Device
+    from tilegrad.ir import UOp as UOp
+    from tilegrad.ir import Variable as Variable
+    from tilegrad.tensor import Tensor as Tensor
+    from tilegrad.tensor.loops import scan as scan
 
 __all__ = [
     "Context", "Device", "GlobalCounters", "Tensor", "TinyJit", "UOp", "Variable",
@@ -31,14 +47,16 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("func", "nn"):
-        return importlib.import_module(f"tilegrad.{name}")
-    if name not in _HOME:
-        raise AttributeError(f"module 'tilegrad' has no attribute {name!r}")
-    found = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name in ("func", "nn"):
+            return importlib.import_module(f"tilegrad.{name}")
+        if name not in _HOME:
+            raise AttributeError(f"module 'tilegrad' has no attribute {name!r}")
+        found = getattr(importlib.import_module(_HOME[name]), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tilegrad import __version__
 from tilegrad.base.errors import ConfigError, DataError, TilegradError
 from tilegrad.device.registry import Device
 
@@ -113,7 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog=usage,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(dest="command", required=True)
+    parser.add_argument("--version", action="version", version=f"tilegrad {__version__}")
+    commands = parser.add_subparsers(dest="command")
     commands.add_parser("devices")
     commands.add_parser("ceilings").add_argument("--renew", action="store_true")
     shown = commands.add_parser("show")
@@ -129,6 +131,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     laid.add_argument("views", nargs="+", metavar="SHAPE[:STRIDES][+OFFSET]")
     laid.add_argument("--index", metavar="EXPRESSION")
     options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 0
     try:
         if options.command == "devices":
             print(devices())

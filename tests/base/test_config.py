@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,8 @@ def in_process(script: str, **environment: str) -> subprocess.CompletedProcess[s
     )
 
 
+# What a process prints on stderr about a variable that it does not read.
+IGNORED = "in the environment is not read: "
 SHOW = "from tilegrad.base.config import config; print(config.DEBUG, config.BEAM, config.DEVICE)"
 
 
@@ -54,6 +57,55 @@ def test_environment_that_is_refused(name: str, value: str, says: str) -> None:
     result = in_process(SHOW, **{name: value})
     assert result.returncode != 0
     assert says in result.stderr
+
+
+def test_every_switch_may_have_the_prefix_which_then_counts() -> None:
+    names = [item.name for item in fields(Config) if isinstance(item.default, int)]
+    script = (
+        f"from tilegrad.base.config import config; print([getattr(config, n) for n in {names}])"
+    )
+    found = in_process(script, **{f"TILEGRAD_{name}": "1" for name in names})
+    assert found.stdout == f"{[1] * len(names)}\n"
+    assert in_process(SHOW, DEBUG="1", TILEGRAD_DEBUG="2").stdout == "2 0 CPU\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("DEVICE", "EMU", "write TILEGRAD_DEVICE=EMU"),
+        ("THREADS", "1", "write TILEGRAD_THREADS=1"),
+        ("VIZ", "1", "`python -m tilegrad show FILE` prints each stage of each kernel"),
+        ("DEUBG", "2", "did you mean DEBUG?"),
+        ("NOPT", "1", "did you mean NOOPT?"),
+        ("BEAMS", "4", "did you mean BEAM?"),
+    ],
+)
+def test_a_variable_that_looks_like_a_switch_draws_a_warning(
+    name: str, value: str, says: str
+) -> None:
+    result = in_process(SHOW, **{name: value})
+    assert result.stdout == "0 0 CPU\n"
+    assert f"{name}={value} {IGNORED}{says}" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["CACHE", "DEBUGINFOD_URLS", "HOME", "JITTER", "debug", "LANG"])
+def test_a_variable_of_another_program_draws_no_warning(name: str) -> None:
+    assert in_process(SHOW, **{name: "1"}).stderr == ""
+
+
+def test_a_switch_takes_true_and_false() -> None:
+    with Context(NOOPT=True, VERIFY=False):
+        assert (config.NOOPT, config.VERIFY) == (1, 0)
+
+
+def test_the_page_of_switches_is_made_from_them() -> None:
+    """Each switch, with what sets it, its default and its meaning."""
+    from tilegrad.tools.switches import page
+
+    shown = (Path(__file__).parents[2] / "docs" / "switches.md").read_text()
+    assert shown == page(), "run: python -m tilegrad.tools.switches"
+    for item in fields(Config):
+        assert f"TILEGRAD_{item.name}`" in shown and item.metadata["doc"] in shown
 
 
 def test_no_color_takes_any_value() -> None:
@@ -135,14 +187,14 @@ def test_getenv(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_context_before_a_function_holds_for_each_call() -> None:
-    @Context(DEBUG=2, TRAINING=1)
+    @Context(DEBUG=2, TRAINING=0)
     def look(depth: int) -> list[tuple[int, bool]]:
         """What it sees."""
         seen = [(config.DEBUG, training.get())]
         return seen + look(depth - 1) if depth else seen
 
-    assert look(1) == [(2, True)] * 2
-    assert (config.DEBUG, training.get(), look.__doc__) == (0, False, "What it sees.")
+    assert look(1) == [(2, False)] * 2
+    assert (config.DEBUG, training.get(), look.__doc__) == (0, True, "What it sees.")
 
 
 def test_training_is_a_switch_of_contexts() -> None:
@@ -151,6 +203,6 @@ def test_training_is_a_switch_of_contexts() -> None:
         with Context(DEBUG=1), Context(TRAINING=0):
             assert not training.get()
         assert training.get()
-    assert not training.get()
+    assert training.get()
     with pytest.raises(ConfigError, match="TRAINING: unknown value 2"):
         Context(TRAINING=2)

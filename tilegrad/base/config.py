@@ -1,8 +1,10 @@
 """Every switch, in one dataclass, read in one place.
 
-A switch is set by an environment variable of its name, or for a block by `Context(NOOPT=1)`.
-Contexts belong to the running thread. A value that a switch does not know is refused, and so is an
-unknown `TILEGRAD_*` variable.
+A switch is set by an environment variable of its name with `TILEGRAD_` before it, or for a block by
+`Context(NOOPT=1)`. Some are also read without the prefix (`DEBUG=2`); the others have names that
+other programs use too, and a variable of such a name draws a warning. Contexts belong to the
+running thread. A value that a switch does not know is refused, and so is an unknown `TILEGRAD_*`
+variable. docs/switches.md lists all of them.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import TracebackType
@@ -17,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from tilegrad.base.errors import ConfigError
 
-__all__ = ["Config", "Context", "config", "getenv", "training"]
+__all__ = ["Config", "Context", "Switch", "config", "getenv", "switches", "training"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -79,8 +82,8 @@ class Config:
 
 
 _FIELDS = {item.name: item for item in fields(Config)}
-# Names of our own carry a prefix in the environment, so that they cannot clash with other programs'
-# variables.
+_PREFIX = "TILEGRAD_"
+# Read with the prefix only: other programs have variables of these names.
 _PREFIXED = frozenset(
     {
         "DEVICE",
@@ -110,7 +113,7 @@ def _parse(name: str, value: object) -> Any:
         return int(value not in ("", 0))
     high = item.metadata["high"]
     try:
-        number = int(str(value))
+        number = int(value) if isinstance(value, bool) else int(str(value))
     except ValueError:
         number = -1
     if not 0 <= number <= high:
@@ -124,15 +127,69 @@ def _parse(name: str, value: object) -> Any:
 
 def _from_environment(environment: Mapping[str, str]) -> Config:
     found: dict[str, Any] = {}
-    for name in _FIELDS:
-        key = f"TILEGRAD_{name}" if name in _PREFIXED else name
-        if environment.get(key, "") != "":
-            found[name] = _parse(name, environment[key])
+    for key, value in environment.items():
+        if key.startswith(_PREFIX):
+            name = key.removeprefix(_PREFIX)
+            if name not in _FIELDS:
+                known = ", ".join(f"{_PREFIX}{each}" for each in _FIELDS)
+                raise ConfigError(f"{key}: unknown switch in the environment", known=known)
+            if value != "":
+                found[name] = _parse(name, value)
+    for name in _FIELDS.keys() - found.keys() - _PREFIXED:
+        if environment.get(name, "") != "":
+            found[name] = _parse(name, environment[name])
     for key in environment:
-        if key.startswith("TILEGRAD_") and key.removeprefix("TILEGRAD_") not in _PREFIXED:
-            known = ", ".join(sorted(f"TILEGRAD_{name}" for name in _PREFIXED))
-            raise ConfigError(f"{key}: unknown switch in the environment", known=known)
+        meant = _meant(key, environment[key])
+        if meant:
+            text = f"{key}={environment[key]} in the environment is not read: {meant}"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
     return Config(**found)
+
+
+def _meant(key: str, value: str) -> str:
+    """What to write for a variable that looks like a switch and is none; empty if it does not."""
+    if value == "" or key in _FIELDS.keys() - _PREFIXED or not key.isupper():
+        return ""
+    if key in _PREFIXED:
+        # A folder or a name may be meant for any program.
+        return "" if key in ("CACHE", "SEARCH") else f"write {_PREFIX}{key}={value}"
+    if key == "VIZ":
+        return "`python -m tilegrad show FILE` prints each stage of each kernel"
+    near = [name for name in _FIELDS if name not in _PREFIXED and _is_near(key, name)]
+    return f"did you mean {near[0]}?" if near else ""
+
+
+def _is_near(key: str, name: str) -> bool:
+    """Whether one letter more, one less, or two letters exchanged make `name` of `key`."""
+    if len(name) < 4 or abs(len(key) - len(name)) > 1 or key[0] != name[0]:
+        return False
+    longer, shorter = (key, name) if len(key) > len(name) else (name, key)
+    if len(longer) == len(shorter):
+        return sorted(key) == sorted(name)
+    return any(longer[:at] + longer[at + 1 :] == shorter for at in range(len(longer)))
+
+
+@dataclass(frozen=True)
+class Switch:
+    """One row of docs/switches.md: what sets a switch, its default, what it does."""
+
+    name: str
+    variables: tuple[str, ...]
+    default: str
+    meaning: str
+
+
+def switches() -> list[Switch]:
+    """Every switch, in the order of `Config`."""
+    return [
+        Switch(
+            name,
+            (f"{_PREFIX}{name}",) if name in _PREFIXED else (name, f"{_PREFIX}{name}"),
+            repr(item.default) if isinstance(item.default, int) else item.default or "empty",
+            item.metadata["doc"],
+        )
+        for name, item in _FIELDS.items()
+    ]
 
 
 _DEFAULT = _from_environment(os.environ)
@@ -167,7 +224,7 @@ class _Reader:
             _current.get(), **{name: _parse(name, value) for name, value in values.items()}
         )
         return {
-            (f"TILEGRAD_{name}" if name in _PREFIXED else name): str(getattr(current, name) or "")
+            f"{_PREFIX}{name}": str(getattr(current, name) or "")
             if name == "NO_COLOR" or isinstance(item.default, str)
             else str(getattr(current, name))
             for name, item in _FIELDS.items()
