@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tilegrad.base.config import getenv as getenv
     from tilegrad.base.dtype import dtypes as dtypes
     from tilegrad.base.trace import GlobalCounters as GlobalCounters
-    from tilegrad.capture import TinyJit as TinyJit
-    from tilegrad.capture import jit as jit
+    from tilegrad.capture.jit import TinyJit as TinyJit
+    from tilegrad.capture.jit import jit as jit
     from tilegrad.device.registry import Device as Device
     from tilegrad.ir import UOp as UOp
     from tilegrad.ir import Variable as Variable

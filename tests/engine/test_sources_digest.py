@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tilegrad
+from tilegrad.engine import pipeline
 from tilegrad.engine.pipeline import sources_digest
 
 ROOT = Path(tilegrad.__file__).parent
@@ -36,7 +37,7 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the package that `sources_digest` looks at instead."""
     root = tmp_path / "tilegrad"
     shutil.copytree(ROOT, root, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(tilegrad, "__file__", str(root / "__init__.py"))
+    monkeypatch.setattr(pipeline, "_PACKAGE", root)
     return root
 
 

@@ -185,7 +185,7 @@ def switches() -> list[Switch]:
         Switch(
             name,
             (f"{_PREFIX}{name}",) if name in _PREFIXED else (name, f"{_PREFIX}{name}"),
-            repr(item.default) if isinstance(item.default, int) else item.default or "empty",
+            str(item.default) or "empty",
             item.metadata["doc"],
         )
         for name, item in _FIELDS.items()

@@ -8,7 +8,6 @@ import sysconfig
 import types
 from typing import Any
 
-import tilegrad
 from tilegrad.base.dtype import DType
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.tensor import Tensor
@@ -25,7 +24,7 @@ __all__ = [
     "title",
 ]
 
-_PACKAGE = os.path.dirname(os.path.abspath(tilegrad.__file__)) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LAYERS = _PACKAGE + "nn" + os.sep
 _LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
 _files: dict[str, bool] = {}

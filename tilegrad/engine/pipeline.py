@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import tilegrad
 from tilegrad.base import cache
 from tilegrad.base.config import config
 from tilegrad.base.errors import TilegradError, located
@@ -79,15 +78,17 @@ _COMPILER = (
 )  # fmt: skip
 
 
+_PACKAGE = Path(__file__).parents[1]
+
+
 @functools.cache
 def sources_digest() -> str:
     """Changes with any file of the compiler, so that an edited tilegrad does not run stale code."""
-    root = Path(tilegrad.__file__).parent
     parts: list[str] = []
     for name in _COMPILER:
-        for path in _sources(str(root / name)):
+        for path in _sources(str(_PACKAGE / name)):
             state = os.stat(path)
-            parts.append(f"{path[len(str(root)) :]} {state.st_size} {state.st_mtime_ns}")
+            parts.append(f"{path[len(str(_PACKAGE)) :]} {state.st_size} {state.st_mtime_ns}")
     return cache.digest(*parts)
 
 

@@ -47,6 +47,7 @@ from tilegrad.tensor.core import Core, check_tensors, compute, describe, live
 from tilegrad.tensor.graphs import forgotten, graphs
 from tilegrad.tensor.interchange import Interchange
 from tilegrad.tensor.memory import base_of
+from tilegrad.tensor.printing import formatted, text_of, values_of
 from tilegrad.tensor.random import is_training, set_training
 from tilegrad.tensor.sizes import (
     here,
@@ -117,11 +118,17 @@ class Tensor(Interchange, metaclass=_Kind):
     __slots__ = ()
 
     def __repr__(self) -> str:
+        values = values_of(self)
+        if values is not None:
+            return text_of(self, values)
         node = self.uop
         kind = f"{self.device} {show_shape(self.shape)} {node.dtype.alias}"
         head = f"<UOp {kind} (<{node.op}: {node.op.serial}>, {_short(node.arg)})>"
         grad = None if self.grad is None else repr(self.grad.uop.op)
         return f"<Tensor {head} on {self.device} with grad {grad}>"
+
+    def __format__(self, spec: str) -> str:
+        return formatted(self, spec, self.item)
 
     # gradients
 
