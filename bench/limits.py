@@ -27,7 +27,7 @@ from common import keep, record_of
 from tilegrad import Device, Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.device.calibrate import ceilings
-from tilegrad.engine.pipeline import binary_of, compile_kernel
+from tilegrad.engine.pipeline import compile_kernel
 from tilegrad.engine.plans import normalise
 from tilegrad.ir import UOp
 from tilegrad.optimize.opt import Opt, OptOps
@@ -146,7 +146,7 @@ class Launch:
             raise SystemExit(f"{work.name}: {len(items)} kernels")
         self._kernel = compile_kernel(items[0].ast, backend, work.opts)
         self._runtime = backend.runtime
-        self._program = self._runtime.load(self._kernel.function, binary_of(self._kernel.key))
+        self._program = self._runtime.load(self._kernel.function, self._kernel.binary)
         self._memory = [array.ctypes.data for array in work.arrays]
         self._steps = work.steps
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextvars
+import os
+import stat
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tilegrad.base import cache
+from tilegrad.base import cache, trust
 from tilegrad.base.config import Context
 
 
@@ -23,7 +26,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def only_file(folder: Path) -> Path:
-    (found,) = [path for path in folder.rglob("*") if path.is_file()]
+    (found,) = [path for path in folder.glob("v*/*/*/*") if path.is_file()]
     return found
 
 
@@ -147,3 +150,184 @@ def test_cache_home_of_the_desktop(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with Context(CACHE=""):
         assert cache.folder() == tmp_path / "tilegrad"
+
+
+# whose the folder is
+
+POSIX = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners and modes are those of POSIX")
+
+
+@pytest.fixture
+def warned_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trust, "_warned", False)
+
+
+@POSIX
+def test_folders_and_files_are_the_users_alone(folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        cache.put("kernels", cache.digest("a"), b"payload")
+    finally:
+        os.umask(before)
+    found = [folder, *folder.rglob("*")]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_dir()} == {0o700}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_file()} == {0o600}
+
+
+@POSIX
+@pytest.mark.usefixtures("warned_anew")
+@pytest.mark.parametrize("mode", [0o020, 0o002])
+@pytest.mark.parametrize("depth", range(5))
+def test_what_others_can_write_is_left_alone(folder: Path, depth: int, mode: int) -> None:
+    """The cache folder, each folder within, the entry: one warning says which and what to do."""
+    key, other = cache.digest("a"), cache.digest("b")
+    cache.put("kernels", key, b"payload")
+    entry = only_file(folder)
+    path = [*reversed(entry.parents[:4]), entry][depth]
+    path.chmod(path.stat().st_mode | mode)
+    with pytest.warns(RuntimeWarning, match=f"{path} can be written by others") as caught:
+        found = [cache.get("kernels", key) for _ in range(2)]
+    assert found == [None, None]
+    assert len(caught) == 1 and "chmod go-w" in str(caught[0].message)
+    assert entry.exists()
+    if depth < 3:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            cache.put("kernels", other, b"payload")
+        assert [entry] == [p for p in folder.rglob("*") if p.is_file() and p.name != ".usage"]
+    path.chmod(path.stat().st_mode & ~mode)
+    assert cache.get("kernels", key) == b"payload"
+
+
+@POSIX
+@pytest.mark.usefixtures("warned_anew")
+def test_what_belongs_to_another_is_left_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = cache.digest("a")
+    cache.put("kernels", key, b"payload")
+    mine = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    with pytest.warns(RuntimeWarning, match=f"belongs to user {mine}, not to you") as caught:
+        found = [cache.get("kernels", key), cache.put("kernels", cache.digest("b"), b"payload")]
+    assert found == [None, None] and len(caught) == 1
+    assert only_file(folder)
+
+
+@POSIX
+@pytest.mark.usefixtures("warned_anew")
+def test_an_entry_that_is_a_link_is_left_alone(folder: Path, tmp_path: Path) -> None:
+    key = cache.digest("a")
+    cache.put("kernels", key, b"payload")
+    entry = only_file(folder)
+    entry.rename(tmp_path / "elsewhere")
+    entry.symlink_to(tmp_path / "elsewhere")
+    assert cache.get("kernels", key) is None
+    cache.put("kernels", key, b"new")
+    assert (tmp_path / "elsewhere").read_bytes().endswith(b"payload")
+    assert not entry.is_symlink() and cache.get("kernels", key) == b"new"
+
+
+@POSIX
+@pytest.mark.usefixtures("warned_anew")
+def test_a_folder_within_that_is_a_link_is_left_alone(folder: Path, tmp_path: Path) -> None:
+    key = cache.digest("a")
+    cache.put("kernels", key, b"payload")
+    table = only_file(folder).parent.parent
+    table.rename(tmp_path / "elsewhere")
+    table.symlink_to(tmp_path / "elsewhere")
+    with pytest.warns(RuntimeWarning, match="is a link"):
+        assert cache.get("kernels", key) is None
+
+
+@POSIX
+def test_a_fifo_in_the_place_of_an_entry_is_a_miss(folder: Path) -> None:
+    key = cache.digest("a")
+    cache.put("kernels", key, b"payload")
+    entry = only_file(folder)
+    entry.unlink()
+    os.mkfifo(entry)
+    assert cache.get("kernels", key) is None
+
+
+@pytest.mark.parametrize("key", ["", "../../secret", "ab/../../x", "a\0b", "..", "ä" * 40])
+def test_what_is_no_key_names_no_file(folder: Path, key: str) -> None:
+    cache.put("kernels", key, b"payload")
+    assert cache.get("kernels", key) is None
+    assert not folder.exists()
+
+
+# how much it takes
+
+
+def entries(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("v*/*/*/*") if path.is_file()]
+
+
+def on_disk(folder: Path) -> int:
+    return sum(-(-path.stat().st_size // 4096) * 4096 for path in entries(folder))
+
+
+def test_what_was_used_longest_ago_goes_at_the_limit(folder: Path) -> None:
+    keys = [cache.digest(str(number)) for number in range(400)]
+    with Context(CACHE_MEGABYTES=1):
+        for number, key in enumerate(keys):
+            cache.put("kernels", key, bytes(10_000))
+            for path in entries(folder):
+                if path.name == key[2:]:
+                    os.utime(path, (number, number))
+            # The first is used all the time.
+            assert cache.get("kernels", keys[0]) is not None
+            assert on_disk(folder) <= 1 << 20
+    there = [number for number, key in enumerate(keys) if cache.get("kernels", key) is not None]
+    assert there[0] == 0
+    assert there[1:] == list(range(there[1], 400))
+    assert len(there) > 60
+
+
+def test_the_limit_holds_for_several_processes(folder: Path) -> None:
+    script = (
+        "import sys; from tilegrad.base import cache; from tilegrad.base.config import Context\n"
+        f"with Context(CACHE={str(folder)!r}, CACHE_MEGABYTES=1):\n"
+        "    for number in range(40): cache.put('k', cache.digest(sys.argv[1], str(number)), "
+        "bytes(20_000))"
+    )
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+    for number in range(4):
+        subprocess.run([sys.executable, "-c", script, str(number)], check=True, env=environment)
+        assert on_disk(folder) <= 1 << 20
+    assert on_disk(folder) > 1 << 19
+
+
+def test_without_a_limit_all_stays(folder: Path) -> None:
+    with Context(CACHE_MEGABYTES=0):
+        for number in range(300):
+            cache.put("kernels", cache.digest(str(number)), bytes(10_000))
+    assert len(entries(folder)) == 300
+
+
+def test_the_next_writer_removes_what_a_killed_one_left(folder: Path) -> None:
+    cache.put("kernels", cache.digest("a"), b"payload")
+    (version,) = folder.iterdir()
+    old, new = version / ".part-1-abc", version / ".part-2-abc"
+    for path in (old, new):
+        path.write_bytes(b"half of it")
+    os.utime(old, (time.time() - 3600,) * 2)
+    script = (
+        "from tilegrad.base import cache; from tilegrad.base.config import Context\n"
+        f"with Context(CACHE={str(folder)!r}): cache.put('k', cache.digest('b'), b'')"
+    )
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment)
+    assert not old.exists() and new.exists()
+
+
+def test_a_write_that_fails_leaves_no_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cache, "_warned", False)
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.warns(RuntimeWarning, match="No space left"):
+        cache.put("kernels", cache.digest("a"), b"payload")
+    assert not [path for path in folder.rglob("*") if path.is_file()]

@@ -4,6 +4,7 @@ wrong result or an error.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tilegrad import Context, Device, Tensor
+from tilegrad import Context, Device, Tensor, jit
 from tilegrad.base import cache
 from tilegrad.base.trace import counters
 from tilegrad.engine import forms, pipeline, plans, run
@@ -73,7 +74,6 @@ def compute(device: str = "CPU", scale: float = 1.0) -> tuple[list[float], tuple
     forms._kept.clear()
     plans._plans.clear()
     pipeline._kernels.clear()
-    pipeline._binaries.clear()
     run._programs.clear()
     before = work()
     x = Tensor([[1.0, 2.0], [3.0, 4.0]], device=device)
@@ -239,7 +239,7 @@ def test_damage_in_a_folder_that_cannot_be_written(
 
     monkeypatch.setattr(cache, "_warned", False)
     monkeypatch.setattr(Path, "unlink", refuse)
-    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    monkeypatch.setattr(os, "replace", refuse)
     with pytest.warns(RuntimeWarning, match="cannot be written .Permission denied.") as caught:
         assert compute()[0] == RIGHT
     assert len(caught) == 1
@@ -329,3 +329,108 @@ def test_equal_layers_are_compiled_once(folder: Path) -> None:
     assert few[3] > 5
     assert many[3] <= 2
     assert many[4] < 2 * few[4]
+
+
+# entries with a right checksum that are not what they say
+
+
+def entries_of(folder: Path, table: str) -> list[tuple[str, bytes]]:
+    found = []
+    for path in files(folder, table):
+        key = path.parent.name + path.name
+        found.append((key, cache.get(table, key) or b""))
+    return found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: b"",
+        lambda text: b"[]",
+        lambda text: b"[" * 100_000,
+        lambda text: b"\xff\xfe" + text,
+        lambda text: text.replace(b'"buffers"', b'"bufers"', 1),
+        lambda text: text.replace(b'"float32"', b'"float33"', 1),
+        lambda text: text.replace(b"[1, 0]", b"[-1, 0]", 1),
+        lambda text: text.replace(b"[1, 0]", b"[9999, 0]", 1),
+        lambda text: text.replace(b"null", b"true", 1),
+        lambda text: text.replace(b'"CPU"', b"7", 1),
+        lambda text: json.dumps({**json.loads(text), "outputs": [77]}).encode(),
+        lambda text: json.dumps({**json.loads(text), "blocks": {"CPU": -8}}).encode(),
+        lambda text: json.dumps({**json.loads(text), "steps": [[]]}).encode(),
+    ],
+)
+def test_a_plan_that_says_something_else_is_a_miss(
+    folder: Path, change: Callable[[bytes], bytes]
+) -> None:
+    assert compute()[0] == RIGHT
+    for key, text in entries_of(folder, "plans"):
+        assert change(text) != text
+        cache.put("plans", key, change(text))
+    values, (_, schedules, *_) = compute()
+    assert values == RIGHT and schedules > 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda kept: b"",
+        lambda kept: b"{}\n" + kept.partition(b"\n")[2],
+        lambda kept: kept.replace(b'"global_size": [', b'"global_size": ["', 1),
+        lambda kept: kept.replace(b'"ops": ', b'"ops": -', 1),
+        lambda kept: kept.replace(b'"variables": []', b'"variables": [3]', 1),
+        lambda kept: kept.replace(b'"key": "', b'"key": "0', 1),
+        lambda kept: kept.replace(b'"name": ', b'"nome": ', 1),
+    ],
+)
+def test_a_kernel_that_says_something_else_is_a_miss(
+    folder: Path, change: Callable[[bytes], bytes]
+) -> None:
+    assert compute()[0] == RIGHT
+    for key, kept in entries_of(folder, "kernels"):
+        assert change(kept) != kept
+        cache.put("kernels", key, change(kept))
+    values, (*_, compiles) = compute()
+    assert values == RIGHT and compiles > 0
+
+
+def test_nothing_on_disk_is_code_of_python(tmp_path: Path) -> None:
+    """All entries of a process are JSON, or a line of it and an object file."""
+    finish(start(tmp_path))
+    tables = {path.parent.parent.name for path in files(tmp_path)}
+    assert tables == {"kernels", "native", "plans"}
+    for path in files(tmp_path):
+        content = path.read_bytes()[16:]
+        head, _, rest = content.partition(b"\n")
+        if path.parent.parent.name == "native":
+            head, rest = b"{}", content
+        json.loads(head)
+        assert rest[:4] in (b"", b"\x7fELF")
+
+
+# how much a process keeps
+
+
+def test_a_process_keeps_the_kernels_that_were_used_last(folder: Path) -> None:
+    with Context(KEEP_KERNELS=8, DISABLE_COMPILER_CACHE=1):
+        x = Tensor.arange(64).realize()
+        for size in range(1, 31):
+            assert (x[:size] * 3 + size).tolist() == [3 * n + size for n in range(size)]
+            assert len(plans._plans) <= 8 and len(pipeline._kernels) <= 8
+            assert len(run._programs) <= 8 and len(forms._kept) <= 8
+        # What was forgotten is made again.
+        assert (x[:2] * 3 + 2).tolist() == [2, 5]
+
+
+def test_a_capture_runs_though_its_kernels_were_forgotten(folder: Path) -> None:
+    @jit
+    def step(x: Tensor) -> Tensor:
+        return ((x * 2).sum(1, keepdim=True) + x).realize()
+
+    x = Tensor([[1.0, 2.0], [3.0, 4.0]]).realize()
+    for _ in range(3):
+        assert step(x).tolist() == [[7.0, 8.0], [17.0, 18.0]]
+    with Context(KEEP_KERNELS=2, DISABLE_COMPILER_CACHE=1):
+        for size in range(1, 12):
+            (Tensor.arange(size) * 7 - size).realize()
+    assert step(x + 1).tolist() == [[12.0, 13.0], [22.0, 23.0]]

@@ -10,6 +10,7 @@ import pytest
 
 from tests.schedule.plans import plan
 from tilegrad import Context, Device, Tensor
+from tilegrad.base.recent import Recent
 from tilegrad.base.trace import counters, recording
 from tilegrad.engine import forms, pipeline, plans, workers
 from tilegrad.engine.pipeline import Job, Made, kernel_key, make_kernel
@@ -132,9 +133,9 @@ def test_a_schedule_has_the_same_kernels_with_helpers(
     for count in (0, 1):
         monkeypatch.setattr(workers, "count_of_helpers", lambda count=count: count)
         monkeypatch.setattr(forms, "_kept", {})
-        monkeypatch.setattr(plans, "_plans", {})
-        for table in ("_kernels", "_binaries", "_named"):
-            monkeypatch.setattr(pipeline, table, {})
+        monkeypatch.setattr(plans, "_plans", Recent(lambda: 100))
+        for table in ("_kernels", "_named"):
+            monkeypatch.setattr(pipeline, table, Recent(lambda: 100))
         before = counters.compiles, counters.renders
         with Context(CACHE=str(tmp_path / str(count))):
             x = Tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).realize()

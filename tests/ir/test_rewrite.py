@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tilegrad.base import cache
 from tilegrad.base.config import Context
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError
@@ -259,18 +258,20 @@ def test_result_that_is_the_node_itself_is_no_step() -> None:
     assert matcher.rewrite(x + y) is x
 
 
-def test_generated_source_is_kept_on_disk(tmp_path: Any) -> None:
-    """The second process compiles no matcher again; a damaged entry is written anew."""
+def test_a_step_is_compiled_when_its_op_comes_first_and_nothing_is_kept_on_disk(
+    tmp_path: Any,
+) -> None:
+    """Python's compiled code is not data, so none is read from a folder."""
     with Context(CACHE=str(tmp_path)):
-        PatternMatcher([Rule("kept", a // 17, a)]).rewrite(x)
-        (entry,) = [path for path in tmp_path.rglob("*") if path.is_file()]
-        assert "matchers" in entry.parts
-        written = entry.read_bytes()
-        assert PatternMatcher([Rule("kept", a // 17, a)]).rewrite(x // 17) is x
-        entry.write_bytes(b"damaged")
-        assert PatternMatcher([Rule("kept", a // 17, a)]).rewrite(x // 17) is x
-        assert entry.read_bytes() == written
-        assert cache.get("matchers", "nothing") is None
+        matcher = PatternMatcher([Rule("half", a // 17, a), Rule("twice", a * 17, a)])
+        assert matcher.rewrite(x) is None
+        steps = matcher.steps()
+        waiting = steps[Ops.FLOORDIV.serial]
+        assert matcher.rewrite(x * 17) is x
+        assert steps[Ops.FLOORDIV.serial] is waiting
+        assert matcher.rewrite(x // 17) is x
+        assert steps[Ops.FLOORDIV.serial] is not waiting
+        assert not list(tmp_path.iterdir())
 
 
 # graph_rewrite

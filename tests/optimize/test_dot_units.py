@@ -18,7 +18,7 @@ from tilegrad import Device, Tensor, Variable, dtypes
 from tilegrad.base.config import Context
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import OptError
-from tilegrad.engine.pipeline import binary_of, compile_kernel
+from tilegrad.engine.pipeline import compile_kernel
 from tilegrad.ir.op import Axis, Ops, Stage
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.spec import verify
@@ -253,7 +253,7 @@ def test_a_deep_fold_is_cut(dtype: Any) -> None:
         assert "vpdpbusd" in source_of(ast, opts)
         return
     kernel = compile_kernel(ast, backend, opts)
-    program = backend.runtime.load(kernel.function, binary_of(kernel.key))
+    program = backend.runtime.load(kernel.function, kernel.binary)
     result = np.zeros((24, 32), np.int32)
     memory = [array.ctypes.data for array in (result, a, b)]
     backend.runtime.launch(program, memory, (), kernel.global_size, kernel.local_size, wait=True)

@@ -12,7 +12,7 @@ import pytest
 from tests.schedule.plans import plan
 from tilegrad import Device, Tensor, Variable
 from tilegrad.device.cpu import cpu_target
-from tilegrad.engine.pipeline import binary_of, compile_kernel
+from tilegrad.engine.pipeline import compile_kernel
 from tilegrad.engine.plans import normalise
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
@@ -56,7 +56,7 @@ def one_kernel(compute: Callable[..., Tensor], *inputs: Any) -> tuple[UOp, Array
 def run(ast: UOp, arrays: Arrays, opts: list[Opt]) -> Any:
     backend = Device["CPU"]
     kernel = compile_kernel(ast, backend, opts)
-    program = backend.runtime.load(kernel.function, binary_of(kernel.key))
+    program = backend.runtime.load(kernel.function, kernel.binary)
     memory = [array.ctypes.data for array in arrays]
     backend.runtime.launch(program, memory, (), kernel.global_size, kernel.local_size, wait=True)
     return arrays[0]
@@ -147,7 +147,7 @@ def test_a_length_that_is_known_later(is_causal: bool) -> None:
     written = {opt.arg for opt in heuristic(item.ast, WIDE) if opt.op is OptOps.UPCAST}
     assert written >= {8, 16}
     kernel = compile_kernel(item.ast, Device["CPU"], heuristic(item.ast, cpu_target()))
-    program = Device["CPU"].runtime.load(kernel.function, binary_of(kernel.key))
+    program = Device["CPU"].runtime.load(kernel.function, kernel.binary)
     for length in (1, 31, 32, 33, 160):
         out = np.full_like(q, np.nan)
         memory = [each.ctypes.data for each in (out, q, k, v)]

@@ -10,7 +10,7 @@ import pytest
 from tests.optimize.test_stage import SEED, STAGE, WIDE, correlate, kernel_of, run
 from tilegrad import Device, Tensor
 from tilegrad.base.dtype import Pointer
-from tilegrad.engine.pipeline import CompiledKernel, binary_of, compile_kernel, kernel_key
+from tilegrad.engine.pipeline import CompiledKernel, compile_kernel, kernel_key
 from tilegrad.engine.prepack import _compiled, prepack
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -22,7 +22,7 @@ BACKEND = Device["CPU"]
 
 
 def launch(kernel: CompiledKernel, *arrays: Any) -> None:
-    program = BACKEND.runtime.load(kernel.function, binary_of(kernel.key))
+    program = BACKEND.runtime.load(kernel.function, kernel.binary)
     memory = [array.ctypes.data for array in arrays]
     BACKEND.runtime.launch(program, memory, (), kernel.global_size, kernel.local_size, wait=True)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.schedule import plans
 from tilegrad import Device, Tensor
 from tilegrad.base.dtype import Pointer, dtypes
-from tilegrad.engine.pipeline import binary_of, compile_kernel
+from tilegrad.engine.pipeline import compile_kernel
 from tilegrad.engine.stages import to_program
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
@@ -43,7 +43,7 @@ def kernel_of(result: Tensor) -> UOp:
 def run(ast: UOp, opts: list[Opt], shape: tuple[int, ...], *inputs: Any) -> Any:
     backend = Device["CPU"]
     kernel = compile_kernel(ast, backend, opts)
-    program = backend.runtime.load(kernel.function, binary_of(kernel.key))
+    program = backend.runtime.load(kernel.function, kernel.binary)
     result = np.full(shape, np.nan, np.float32)
     memory = [array.ctypes.data for array in (result, *inputs)]
     backend.runtime.launch(program, memory, (), kernel.global_size, kernel.local_size, wait=True)

@@ -104,7 +104,6 @@ def cold(tmp_path: Path) -> Iterator[Callable[[], None]]:
         forms._kept.clear()
         plans._plans.clear()
         pipeline._kernels.clear()
-        pipeline._binaries.clear()
         run._programs.clear()
         contexts.append(Context(CACHE=str(tmp_path / str(next(folders)))))
         contexts[-1].__enter__()

@@ -5,7 +5,11 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -143,3 +147,40 @@ def test_a_function_that_is_captured_again_and_again() -> None:
             assert function(x).tolist() == [4, 7, 10]
 
     does_not_grow(once, 20)
+
+
+SHAPES = """
+import os
+from tilegrad import Tensor
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+def on_disk():
+    found = [f"{root}/{name}" for root, _, names in os.walk(os.environ["TILEGRAD_CACHE"])
+             for name in names if name != ".usage"]
+    return sum(-(-os.stat(path).st_size // 4096) * 4096 for path in found) / 2**20
+x = Tensor.ones(20_000).contiguous().realize()
+for number in range(10_000):
+    assert (x[: number + 1] * 2).realize().shape == (number + 1,)
+    if number % 2_000 == 1_999:
+        print(resident(), on_disk(), sum(1 for _ in open("/proc/self/maps")))
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_ten_thousand_shapes(tmp_path: Path) -> None:
+    """The process stays as it is after 2,000 of them, and the folder below its limit."""
+    environment = {
+        **os.environ,
+        "TILEGRAD_CACHE": str(tmp_path),
+        "TILEGRAD_CACHE_MEGABYTES": "8",
+        "TILEGRAD_KEEP_KERNELS": "500",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", SHAPES], capture_output=True, text=True, check=True, env=environment
+    )
+    rows = [[float(word) for word in line.split()] for line in done.stdout.splitlines()]
+    (first, _, maps), *_, (last, _, last_maps) = rows
+    assert last < first + 16
+    assert last_maps < maps + 100
+    assert all(4 < folder <= 8 for _, folder, _ in rows)

@@ -3,6 +3,14 @@
 An entry carries a checksum: a damaged one is a miss and is removed. Writes go to a temporary file
 and are renamed, so that concurrent writers and a kill leave either the old entry or the new one. A
 folder that cannot be written, or a full disk, costs speed only: one warning, and the run goes on.
+
+Binaries are run as they are read, so what is read must be the user's own: a folder or file of
+another user, or that others can write, is left alone with one warning (`base.trust`). An entry is
+data: JSON, text, or the object code of a kernel. Nothing that Python would run is in it.
+
+All entries together take at most CACHE_MEGABYTES. `_USAGE` is a sparse file as many bytes long as
+there are blocks in use: a writer appends to it, and the one that takes it past the limit counts
+anew and removes what was used longest ago.
 """
 
 from __future__ import annotations
@@ -10,18 +18,29 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 import sys
-import tempfile
+import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 from tilegrad.base.config import config
+from tilegrad.base.trust import make_private, read_private
 
 __all__ = ["digest", "folder", "get", "put"]
 
-_VERSION = "1"
+_VERSION = "2"
 _CHECK_BYTES = 16
+_USAGE, _PART = ".usage", ".part-"
+_BLOCK = 4096
+# Writing an entry takes milliseconds: what is older was left by a writer that is gone.
+_LEFT_OVER_SECONDS = 600
+# The time of the last use is written down at most so often.
+_USE_SECONDS = 600
 _warned = False
+# Whether this process has looked for what others left, by cache folder.
+_looked: set[Path] = set()
 
 
 def folder() -> Path:
@@ -54,8 +73,15 @@ def _check(table: str, key: str, payload: bytes) -> bytes:
     return state.digest()
 
 
-def _path(table: str, key: str) -> Path:
-    return folder() / f"v{_VERSION}" / table / key[:2] / key[2:]
+def _base() -> Path:
+    return folder() / f"v{_VERSION}"
+
+
+def _path(table: str, key: str) -> Path | None:
+    """Where an entry is; None for what is no key, as a damaged plan may name."""
+    if not (key.isascii() and key.isalnum()):
+        return None
+    return _base() / table / key[:2] / key[2:]
 
 
 def get(table: str, key: str) -> bytes | None:
@@ -63,9 +89,10 @@ def get(table: str, key: str) -> bytes | None:
     if config.DISABLE_COMPILER_CACHE:
         return None
     path = _path(table, key)
-    try:
-        raw = path.read_bytes()
-    except OSError:
+    if path is None:
+        return None
+    raw = read_private(path, folder(), now_used=_USE_SECONDS)
+    if raw is None:
         return None
     payload = raw[_CHECK_BYTES:]
     if raw[:_CHECK_BYTES] != _check(table, key, payload):
@@ -79,23 +106,15 @@ def get(table: str, key: str) -> bytes | None:
 def put(table: str, key: str, payload: bytes) -> None:
     """Keep `payload` under `key`."""
     global _warned
-    if config.DISABLE_COMPILER_CACHE:
-        return
     path = _path(table, key)
-    temporary = None
+    if config.DISABLE_COMPILER_CACHE or path is None:
+        return
     try:
-        try:
-            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-        except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-        with os.fdopen(handle, "wb") as file:
-            file.write(_check(table, key, payload) + payload)
-        os.replace(temporary, path)
+        if not make_private(path.parent, folder()):
+            return
+        _write(path, _check(table, key, payload) + payload)
+        _account(len(payload))
     except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
         if not _warned:
             _warned = True
             text = f"the cache folder {folder()} cannot be written ({error.strerror}); "
@@ -103,3 +122,77 @@ def put(table: str, key: str, payload: bytes) -> None:
             warnings.warn(
                 f"{text}: set TILEGRAD_CACHE to a writable folder", RuntimeWarning, stacklevel=2
             )
+
+
+def _write(path: Path, raw: bytes) -> None:
+    """A file of mode 0600, which appears whole or not at all."""
+    part = _base() / f"{_PART}{os.getpid()}-{os.urandom(8).hex()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    try:
+        with os.fdopen(os.open(part, flags | getattr(os, "O_NOFOLLOW", 0), 0o600), "wb") as file:
+            file.write(raw)
+        os.replace(part, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise
+
+
+def _blocks(size: int) -> int:
+    return -(-(size + _CHECK_BYTES) // _BLOCK)
+
+
+def _account(size: int) -> None:
+    """An entry of `size` bytes has been written: remove others if that is too much."""
+    base = _base()
+    if base not in _looked:
+        _looked.add(base)
+        _remove_left_over(base)
+    limit = config.CACHE_MEGABYTES * (1 << 20) // _BLOCK
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+    handle = os.open(base / _USAGE, flags, 0o600)
+    try:
+        os.write(handle, bytes(_blocks(size)))
+        if limit and os.fstat(handle).st_size > limit:
+            _remove_left_over(base)
+            os.ftruncate(handle, _shrink(base, limit))
+    finally:
+        os.close(handle)
+
+
+def _entries(base: Path) -> Iterator[tuple[float, int, str]]:
+    """The last use, the blocks and the path of each entry."""
+    for root, _, names in os.walk(base):
+        if root == str(base):
+            continue
+        for name in names:
+            path = f"{root}/{name}"
+            with contextlib.suppress(OSError):
+                found = os.lstat(path)
+                yield found.st_mtime, -(-found.st_size // _BLOCK), path
+
+
+def _shrink(base: Path, limit: int) -> int:
+    """Remove what was used longest ago, until an eighth of the limit is free; the blocks left."""
+    found = sorted(_entries(base))
+    total = sum(blocks for _, blocks, _ in found)
+    for _, blocks, path in found:
+        if total <= limit - limit // 8:
+            break
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        total -= blocks
+    return total
+
+
+def _remove_left_over(base: Path) -> None:
+    """What writers that were killed have left behind."""
+    now = time.time()
+    with os.scandir(base) as entries:
+        for entry in entries:
+            if not entry.name.startswith(_PART):
+                continue
+            with contextlib.suppress(OSError):
+                found = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(found.st_mode) and now - found.st_mtime > _LEFT_OVER_SECONDS:
+                    os.unlink(entry.path)

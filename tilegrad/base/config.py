@@ -74,6 +74,17 @@ class Config:
     NO_COLOR: int = _switch(0, "any value: no ANSI colours (https://no-color.org)", high=1)
     DEVICE: str = _switch("CPU", "the default device")
     CACHE: str = _switch("", "the cache folder; empty: the user's cache folder")
+    CACHE_MEGABYTES: int = _switch(
+        1024,
+        "what the cache folder may take; what was used longest ago goes; 0: no limit",
+        high=1 << 30,
+    )
+    KEEP_KERNELS: int = _switch(
+        4096, "how many kernels, plans and loaded programs a process keeps for reuse", high=1 << 30
+    )
+    KEEP_SECONDS: int = _switch(
+        30, "after how long unused memory goes back to the system; 0: never", high=86_400
+    )
     CPU_TARGET: str = _switch(
         "",
         "'scalar', 'avx2' or 'avx512': limits the CPU's vectors; empty: the machine's own",
@@ -88,6 +99,9 @@ _PREFIXED = frozenset(
     {
         "DEVICE",
         "CACHE",
+        "CACHE_MEGABYTES",
+        "KEEP_KERNELS",
+        "KEEP_SECONDS",
         "PARALLEL",
         "THREADS",
         "SPIN_US",

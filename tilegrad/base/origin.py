@@ -27,6 +27,7 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 _MOST = 4
+_MOST_FILES = 4096
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _METHODS = _PACKAGE + "tensor" + os.sep
 _STANDARD = os.path.dirname(os.__file__) + os.sep + "threading"
@@ -46,6 +47,9 @@ _call = _Call()
 
 def _classify(filename: str) -> None:
     is_inside = os.path.abspath(filename).startswith(_PACKAGE)
+    if len(_users) >= _MOST_FILES:
+        # Each cell of a notebook is a file; they are told apart anew.
+        _users.clear()
     (_inside if is_inside else _users).add(filename)
 
 

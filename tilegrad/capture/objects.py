@@ -28,6 +28,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LAYERS = _PACKAGE + "nn" + os.sep
 _LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
 _files: dict[str, bool] = {}
+_MOST_FILES = 4096
 _NO_STATE = (
     Tensor, UOp, DType, type(None), bool, int, float, complex, str, bytes, bytearray, range, slice,
     list, tuple, dict, set, frozenset, types.FunctionType, types.BuiltinFunctionType,
@@ -44,6 +45,8 @@ def is_looked_at(filename: str) -> bool:
         is_core = path.startswith(_PACKAGE) and not path.startswith(_LAYERS)
         is_array = f"{os.sep}numpy{os.sep}" in path
         found = not (is_library or is_core or is_array or filename.startswith("<frozen"))
+        if len(_files) >= _MOST_FILES:
+            _files.clear()
         _files[filename] = found
     return found
 

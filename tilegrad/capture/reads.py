@@ -49,6 +49,8 @@ _CHANGERS = frozenset({
 })  # fmt: skip
 _ARRAY_FACTS = frozenset({"dtype", "ndim", "shape", "size"})
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque, types.SimpleNamespace)
+# Code that is made as a program runs must not pile up.
+_MOST_CODES = 4096
 _chains: dict[CodeType, Chains] = {}
 
 
@@ -179,6 +181,8 @@ class Reads:
             self._method(code, frame.f_locals.get(code.co_varnames[0]))
         chains = _chains.get(code)
         if chains is None:
+            if len(_chains) >= _MOST_CODES:
+                _chains.clear()
             chains = _chains[code] = chains_of(code)
         self._inner.update(part for part in code.co_consts if isinstance(part, CodeType))
         look = _Frame(self, frame, chains)

@@ -15,6 +15,7 @@ plan and no Opt depends on it, so that plans are the same on a busy machine.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import time
@@ -84,8 +85,11 @@ def ceilings(device: str = "", *, renew: bool = False) -> Ceilings:
     key = cache.digest(_VERSION, repr(backend.target), backend.compiler, str(runtime.pool.workers))
     kept = None if renew else cache.get("ceilings", key)
     if kept is not None:
-        fields = json.loads(kept)
-        return Ceilings(fields["flops"], tuple((size, rate) for size, rate in fields["copies"]))
+        # What does not read is measured again.
+        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+            fields = json.loads(kept)
+            copies = tuple((int(size), float(rate)) for size, rate in fields["copies"])
+            return Ceilings(float(fields["flops"]), copies)
     meter = _Meter(runtime, backend)
     found = meter.ceilings()
     if meter.was_alone:

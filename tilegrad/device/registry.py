@@ -33,6 +33,10 @@ _BUILT_IN = {
 }
 
 
+# How many files are open as devices.
+_MOST_FILES = 1024
+
+
 class Devices:
     """The table behind `Device`.
 
@@ -110,9 +114,18 @@ class Devices:
             if found is None:
                 found = self._factory(name)(name)
                 self._open[name] = found
+                self._close_files()
                 if config.DEBUG >= 1:
                     print(f"opened device {name} from pid {os.getpid()}", flush=True)
         return found
+
+    def _close_files(self) -> None:
+        """Of many files, the one that was opened first is forgotten: its tensors keep its memory,
+        and to open it again costs little.
+        """
+        files = [name for name in self._open if name.startswith("DISK:")]
+        for name in files[:-_MOST_FILES]:
+            del self._open[name]
 
     def is_built_in(self, name: str) -> bool:
         """Whether any process finds the device `name`, without being told of it."""

@@ -15,6 +15,8 @@ Here a graph becomes what is planned:
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -34,7 +36,9 @@ from tilegrad.ir.windows import place_name
 __all__ = ["Form", "Value", "form_of"]
 
 _REMEMBERED = (Ops.COPY, Ops.ASSIGN, Ops.PART)
-_MOST, _MOST_PLACES = 4096, 256
+_MOST_PLACES = 256
+# The forms of a key are few, as a rule: they are all counted only so often.
+_COUNT_EVERY = 64
 
 Moves = tuple[tuple[Ops, Any], ...]
 
@@ -113,9 +117,11 @@ class _Forms:
     places are variables, the others' are part of the key.
     """
 
-    __slots__ = ("by_places", "moving")
+    __slots__ = ("by_places", "moving", "used")
 
     def __init__(self) -> None:
+        # The number of the last use.
+        self.used = 0
         self.moving: frozenset[int] = frozenset()
         self.by_places: dict[tuple[tuple[int, ...], ...], Form] = {}
 
@@ -125,8 +131,12 @@ class _Forms:
         return tuple([tuple([start for start, _ in request.nodes[n].arg]) for n in fixed])
 
 
-# By the switches, the default device, and what the requests share.
-_kept: dict[tuple[Config, str, tuple[Any, ...], tuple[int, ...]], _Forms] = {}
+_Key = tuple[Config, str, tuple[Any, ...], tuple[int, ...]]
+# By the switches, the default device, and what the requests share. A key is long, and its hash is
+# computed anew each time: so a use is a number in the entry, and not a place in an order.
+_kept: dict[_Key, _Forms] = {}
+_uses = itertools.count(1)
+_lock = threading.Lock()
 
 
 def form_of(request: Request, keep: Sequence[int]) -> Form:
@@ -136,9 +146,8 @@ def form_of(request: Request, keep: Sequence[int]) -> Form:
     key = config.current(), Device.DEFAULT, request.form(), tuple(keep)
     forms = _kept.get(key)
     if forms is None:
-        if len(_kept) >= _MOST:
-            del _kept[next(iter(_kept))]
-        forms = _kept[key] = _Forms()
+        forms = _keep(key)
+    forms.used = next(_uses)
     found = forms.by_places.get(forms.key(request))
     if found is None or not found.is_current:
         found, moving = _make(request, keep)
@@ -147,6 +156,27 @@ def form_of(request: Request, keep: Sequence[int]) -> Form:
             forms.by_places.clear()
         forms.by_places[forms.key(request)] = found
     return found
+
+
+def _keep(key: _Key) -> _Forms:
+    """Room for the forms of a new key. Where there are more than KEEP_KERNELS forms, a quarter
+    goes, those that were used longest ago.
+    """
+    with _lock:
+        if len(_kept) % _COUNT_EVERY == 0 or len(_kept) >= config.KEEP_KERNELS:
+            _forget(max(config.KEEP_KERNELS, 1))
+        return _kept.setdefault(key, _Forms())
+
+
+def _forget(most: int) -> None:
+    total = sum(len(forms.by_places) for forms in list(_kept.values()))
+    if max(total, len(_kept)) < most:
+        return
+    for key, forms in sorted(_kept.items(), key=lambda item: item[1].used):
+        if max(total, len(_kept)) <= most - most // 4 - 1:
+            break
+        total -= len(forms.by_places)
+        del _kept[key]
 
 
 def _make(request: Request, keep: Sequence[int]) -> tuple[Form, frozenset[int]]:

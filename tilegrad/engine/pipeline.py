@@ -13,7 +13,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -21,8 +21,10 @@ from tilegrad.base import cache
 from tilegrad.base.config import config
 from tilegrad.base.errors import TilegradError, located
 from tilegrad.base.origin import Entry, method_names, user_lines
+from tilegrad.base.recent import Recent
 from tilegrad.base.trace import counters
 from tilegrad.device.backend import Backend
+from tilegrad.engine.fields import names, numbers, parsed, text, whole
 
 if TYPE_CHECKING:
     from tilegrad.engine.stages import Shaped
@@ -49,6 +51,7 @@ class CompiledKernel:
         variables: names of the integers that a launch gives, in order.
         ops, mem: operations, and bytes of distinct memory that it touches, at the largest symbolic
             sizes.
+        binary: what the device loads.
         graph: where it has a tile of two axes, the graph that it was made of, as text: a capture
             may have operands copied beforehand (engine.prepack).
     """
@@ -63,12 +66,20 @@ class CompiledKernel:
     ops: int
     mem: int
     graph: str = ""
+    binary: bytes = field(default=b"", repr=False, compare=False)
+
+    def fields(self) -> dict[str, Any]:
+        """All but the binary."""
+        found = dict(vars(self))
+        del found["binary"]
+        return found
 
 
-_lock = threading.RLock()
-_kernels: dict[str, CompiledKernel] = {}
-_binaries: dict[str, bytes] = {}
-_named: dict[str, list[str]] = {}
+# Kernels live as long as a plan or a capture that has them, or as they are among those used last.
+_kernels: Recent[str, CompiledKernel] = Recent(lambda: config.KEEP_KERNELS)
+_lock = threading.Lock()
+# By name, the keys of the kernels of this process that have it.
+_named: Recent[str, list[str]] = Recent(lambda: config.KEEP_KERNELS)
 
 
 # What shapes a kernel or a plan. A graph holds all that the folders above these decide.
@@ -135,30 +146,38 @@ def is_recalled() -> bool:
     return config.DEBUG < 3 and not (config.BEAM and config.IGNORE_BEAM_CACHE)
 
 
-def binary_of(key: str) -> bytes:
-    """The binary of a kernel compiled or recalled before."""
-    return _binaries[key]
-
-
 def recall_kernel(key: str) -> CompiledKernel | None:
     """The kernel kept under `key`, in this process or on disk."""
     found = _kernels.get(key)
     if found is not None:
         return found
     kept = cache.get("kernels", key) if is_recalled() else None
-    if kept is None:
-        return None
+    kernel = None if kept is None else _kernel_of(key, kept)
+    return None if kernel is None else _kernels.setdefault(key, kernel)
+
+
+def _kernel_of(key: str, kept: bytes) -> CompiledKernel | None:
+    """The kernel of an entry: a line of JSON, then the binary. None if it is not one of `key`."""
     head, _, binary = kept.partition(b"\n")
-    fields: dict[str, Any] = json.loads(head)
-    for name in ("global_size", "local_size", "variables"):
-        fields[name] = tuple(fields[name])
-    return _remember(CompiledKernel(**fields), binary)
-
-
-def _remember(kernel: CompiledKernel, binary: bytes) -> CompiledKernel:
-    with _lock:
-        _binaries[kernel.key] = binary
-        return _kernels.setdefault(kernel.key, kernel)
+    try:
+        given: dict[str, Any] = parsed(head)
+        if text(given["key"]) != key:
+            return None
+        return CompiledKernel(
+            key,
+            text(given["name"]),
+            text(given["display"]),
+            text(given["function"]),
+            numbers(given["global_size"]),
+            numbers(given["local_size"]),
+            names(given["variables"]),
+            whole(given["ops"]),
+            whole(given["mem"]),
+            text(given["graph"]),
+            binary,
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def unique_name(name: str, key: str) -> str:
@@ -257,9 +276,11 @@ def finish_kernel(
 
 
 def keep_kernel(made: Made) -> CompiledKernel:
-    kernel, binary = made
-    cache.put("kernels", kernel.key, json.dumps(asdict(kernel)).encode() + b"\n" + binary)
-    return _remember(kernel, binary)
+    """Keep a kernel, in this process and on disk."""
+    kernel = replace(made.kernel, binary=made.binary)
+    head = json.dumps(kernel.fields()).encode()
+    cache.put("kernels", kernel.key, head + b"\n" + made.binary)
+    return _kernels.setdefault(kernel.key, kernel)
 
 
 def compile_kernel(ast: UOp, backend: Backend, opts: Sequence[Any] | None = None) -> CompiledKernel:

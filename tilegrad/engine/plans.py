@@ -1,37 +1,29 @@
 """Plans: a schedule with its kernels compiled and its memory planned, kept by the graph that it
 computes.
 
-A plan holds numbers, names and keys only, never buffers or graphs, so that one plan serves every
-graph of the same form, in this process and the next. The key of a graph numbers its leaves by first
-visit, which leaves aliasing visible; values of variables, offsets of random draws and source lines
-stay out of it.
+A plan (`engine.plan`) serves every graph of one form, in this process and the next. The key
+of a graph numbers its leaves by first visit, which leaves aliasing visible; values of variables,
+offsets of random draws and source lines stay out of it.
 """
 
 from __future__ import annotations
 
 import gc
 import hashlib
-import json
 import re
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.base import cache
 from tilegrad.base.config import config
-from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import Entry
+from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
-from tilegrad.engine.pipeline import (
-    CompiledKernel,
-    Helpers,
-    backend_key,
-    compile_kernels,
-    is_recalled,
-    recall_kernel,
-)
+from tilegrad.engine.pipeline import Helpers, backend_key, compile_kernels, is_recalled
+from tilegrad.engine.plan import Memory, Plan, Step, Turns, plan_of, text_of
 from tilegrad.ir.args import BufferArg, RandArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
@@ -41,73 +33,6 @@ if TYPE_CHECKING:
     from tilegrad.schedule.schedule import Item, Schedule
 
 __all__ = ["Graph", "Plan", "Step", "Turns", "key_of", "normalise", "plan_for"]
-
-
-@dataclass(frozen=True)
-class Step:
-    """A launch, or where `kernel` is None a copy, or with `is_custom` the Python function of the
-    first of `nodes`, which are positions in the graph's order, or with `turns` a plan run many
-    times. `names` are those of the values that the kernel's variables take.
-    """
-
-    device: str
-    buffers: tuple[int, ...]
-    kernel: CompiledKernel | None
-    nodes: tuple[int, ...]
-    is_custom: bool = False
-    names: tuple[str, ...] = ()
-    turns: Turns | None = None
-
-
-@dataclass(frozen=True)
-class Turns:
-    """The plan of a loop's step, run `length` times, with the number of the step as the variable
-    `STEP`, from the last down if it `is_reversed`.
-
-    `places` are, of each of the plan's inputs, the positions in the loop's buffers: in the first
-    turn, in later ones that an even number of turns follow, and an odd number. `blocks` are those
-    of the memory that the plan's temporaries share on a device.
-    """
-
-    plan: Plan
-    length: int
-    is_reversed: bool
-    places: tuple[tuple[int, ...], ...]
-    blocks: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Memory:
-    """A buffer of a plan: the input number `source`, a part of the block at `offset`, or memory of
-    its own.
-    """
-
-    device: str
-    dtype: DType
-    size: int
-    source: int | None
-    offset: int | None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Steps in order, their buffers, which of these are the results, and the bytes of each device's
-    block. The last results are values that were not asked for, of the nodes at `kept`.
-    """
-
-    steps: tuple[Step, ...]
-    buffers: tuple[Memory, ...]
-    outputs: tuple[int, ...]
-    blocks: dict[str, int]
-    kept: tuple[int, ...] = ()
-
-    @property
-    def peak_bytes(self) -> int:
-        """Memory that a run takes beyond its inputs."""
-        own = sum(
-            m.size * m.dtype.itemsize for m in self.buffers if m.source is None and m.offset is None
-        )
-        return own + sum(self.blocks.values())
 
 
 @dataclass
@@ -141,8 +66,7 @@ class Graph:
 # Graphs of so many nodes have tens of kernels.
 _LARGE = 400
 
-_lock = threading.RLock()
-_plans: dict[str, Plan] = {}
+_plans: Recent[str, Plan] = Recent(lambda: config.KEEP_KERNELS)
 
 
 def normalise(sink: UOp) -> Graph:
@@ -200,9 +124,8 @@ def plan_for(graph: Graph, keep: Sequence[int] = ()) -> Plan:
     if found is None:
         with _no_collection():
             found = _make(graph, keep)
-        cache.put("plans", key, json.dumps(_fields_of(found)).encode())
-    with _lock:
-        return _plans.setdefault(key, found)
+        cache.put("plans", key, text_of(found))
+    return _plans.setdefault(key, found)
 
 
 @contextmanager
@@ -314,51 +237,6 @@ def _names_in_graph(variables: Sequence[str], item: Item) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _fields_of(plan: Plan) -> dict[str, Any]:
-    steps = []
-    for s in plan.steps:
-        kernel = s.kernel.key if s.kernel else None
-        turns = None
-        if s.turns is not None:
-            turns = {**vars(s.turns), "plan": _fields_of(s.turns.plan)}
-        steps.append([s.device, s.buffers, kernel, s.nodes, s.is_custom, s.names, turns])
-    buffers = [{**asdict(m), "dtype": m.dtype.name} for m in plan.buffers]
-    return {
-        "steps": steps,
-        "buffers": buffers,
-        "outputs": plan.outputs,
-        "blocks": plan.blocks,
-        "kept": plan.kept,
-    }
-
-
 def _recall(key: str) -> Plan | None:
     kept = cache.get("plans", key)
-    if kept is None:
-        return None
-    return _plan_of(json.loads(kept))
-
-
-def _plan_of(fields: dict[str, Any]) -> Plan | None:
-    steps: list[Step] = []
-    for device, buffers, kernel_key, nodes, is_custom, names, kept in fields["steps"]:
-        kernel, turns = None, None
-        if kernel_key is not None:
-            kernel = recall_kernel(kernel_key)
-            if kernel is None:
-                return None
-        if kept is not None:
-            plan = _plan_of(kept["plan"])
-            if plan is None:
-                return None
-            places = tuple([tuple(each) for each in kept["places"]])
-            turns = Turns(plan, kept["length"], kept["is_reversed"], places, kept["blocks"])
-        steps.append(
-            Step(device, tuple(buffers), kernel, tuple(nodes), is_custom, tuple(names), turns)
-        )
-    memory = [
-        Memory(m["device"], dtypes.from_name(m["dtype"]), m["size"], m["source"], m["offset"])
-        for m in fields["buffers"]
-    ]
-    outputs, kept_values = tuple(fields["outputs"]), tuple(fields.get("kept", ()))
-    return Plan(tuple(steps), tuple(memory), outputs, fields["blocks"], kept_values)
+    return None if kept is None else plan_of(kept)

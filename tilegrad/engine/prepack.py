@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING
 from tilegrad.base import cache
 from tilegrad.base.config import config
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import DTypeError
+from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
+from tilegrad.engine.fields import parsed, row, text, whole
 from tilegrad.engine.pipeline import (
     CompiledKernel,
     finish_kernel,
@@ -69,12 +72,12 @@ def prepack(
     if kept is None:
         made = _make(Device[device], kernel, given, key, is_far=is_far)
         fields = [] if made is None else [_fields(each) for each in made.operands]
-        kept = _known[key] = (made,)
+        kept = _known.put(key, (made,))
         cache.put("prepacked", key, json.dumps(fields).encode())
     return kept[0]
 
 
-_known: dict[str, tuple[Prepacked | None]] = {}
+_known: Recent[str, tuple[Prepacked | None]] = Recent(lambda: config.KEEP_KERNELS)
 
 
 def _fields(operand: Operand) -> list[object]:
@@ -86,15 +89,21 @@ def _recall(key: str) -> tuple[Prepacked | None] | None:
     found = _known.get(key)
     if found is not None:
         return found
-    text = cache.get("prepacked", key)
-    if text is None:
+    kept = cache.get("prepacked", key)
+    if kept is None:
         return None
     operands: list[Operand] = []
-    for slot, packing, dtype, size in json.loads(text):
-        kernel = recall_kernel(packing)
-        if kernel is None:
-            return None
-        operands.append(Operand(slot, kernel, dtypes.from_name(dtype), size))
+    try:
+        for each in row(parsed(kept)):
+            slot, packing, dtype, size = row(each, 4)
+            kernel = recall_kernel(text(packing))
+            if kernel is None:
+                return None
+            operands.append(
+                Operand(whole(slot), kernel, dtypes.from_name(text(dtype)), whole(size))
+            )
+    except (ValueError, DTypeError):
+        return None
     main = recall_kernel(key) if operands else None
     if operands and main is None:
         return None

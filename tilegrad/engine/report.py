@@ -14,13 +14,14 @@ import re
 from collections.abc import Sequence
 
 from tilegrad.base.config import config
+from tilegrad.base.recent import Recent
 from tilegrad.base.trace import GlobalCounters
 
 __all__ = ["count", "row"]
 
 _numbers = itertools.count(1)
 _totals = {"ops": 0, "mem": 0, "seconds": 0.0, "kernels": 0, "rows": 0}
-_seen: set[str] = set()
+_seen: Recent[str, bool] = Recent(lambda: config.KEEP_KERNELS)
 _COLOURS = {"green": 32, "magenta": 35}
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _WIDTH = 38
@@ -60,8 +61,8 @@ def row(
     replay: bool = False,
 ) -> None:
     """Print one row: of `kernels` kernels, or of a copy or an empty tensor."""
-    colour = "magenta" if replay else "green" if key not in _seen else None
-    _seen.add(key)
+    colour = "magenta" if replay else "green" if _seen.get(key) is None else None
+    _seen.put(key, True)
     if not _totals["rows"]:
         atexit.register(_summary)
     _totals["rows"] += 1

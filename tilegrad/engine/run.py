@@ -19,9 +19,10 @@ from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError, ShapeError, TilegradError, located
 from tilegrad.base.origin import Entry, method_names
+from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
 from tilegrad.engine import report
-from tilegrad.engine.pipeline import CompiledKernel, binary_of
+from tilegrad.engine.pipeline import CompiledKernel
 from tilegrad.engine.plans import Plan, Step, Turns
 from tilegrad.engine.watch import Watch
 from tilegrad.ir.args import STEP
@@ -89,7 +90,8 @@ _recorder: contextvars.ContextVar[Recording | None] = contextvars.ContextVar(
 _timer: contextvars.ContextVar[list[tuple[Launch, float]] | None] = contextvars.ContextVar(
     "tilegrad_timer", default=None
 )
-_programs: dict[tuple[str, str], Any] = {}
+# A capture holds its programs itself.
+_programs: Recent[tuple[str, str], Any] = Recent(lambda: config.KEEP_KERNELS)
 _lock = threading.Lock()
 
 
@@ -131,8 +133,8 @@ def load_program(device: str, kernel: CompiledKernel) -> Any:
         with _lock:
             found = _programs.get((device, kernel.key))
             if found is None:
-                found = Device[device].runtime.load(kernel.function, binary_of(kernel.key))
-                _programs[device, kernel.key] = found
+                found = Device[device].runtime.load(kernel.function, kernel.binary)
+                _programs.put((device, kernel.key), found)
     return found
 
 
@@ -354,7 +356,7 @@ def _copy(launch: Launch, *, shown: bool, replay: bool) -> None:
     target, source = launch.buffers
     start = time.perf_counter()
     moved = target.allocator.runtime.transfer(
-        target.handle, source.handle, source.allocator.runtime, target.nbytes
+        target.to_write(), source.handle, source.allocator.runtime, target.nbytes
     )
     if not moved:
         view = source.host_view()

@@ -13,6 +13,7 @@ others wait.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
 import os
 import threading
@@ -24,7 +25,7 @@ from pathlib import Path
 
 from tilegrad.base import cache
 from tilegrad.base.config import config
-from tilegrad.base.errors import OptError
+from tilegrad.base.errors import DataError, OptError
 from tilegrad.base.trace import counters
 from tilegrad.device.backend import Backend
 from tilegrad.device.cpu_native import core_count, machine_bytes
@@ -65,6 +66,7 @@ _lock = threading.RLock()
 _children: Children | None = None
 _files: dict[str, tuple[str, dict[str, Finding]]] = {}
 _warned: set[str] = set()
+_MOST_WARNED = 4096
 
 
 class InChildren(Measure):
@@ -300,9 +302,11 @@ def best_opts(ast: UOp, backend: Backend) -> Opts | None:
     key = cache.digest(shared, repr(default), str(config.BEAM), str(config.SEARCH))
     kept = None if config.IGNORE_BEAM_CACHE else cache.get("findings", key)
     if kept is not None:
-        (finding,) = parse_findings([kept.decode()]).values()
-        if _is_legal(kernel, finding, target):
-            return finding.opts
+        # What does not read is searched again.
+        with contextlib.suppress(DataError, ValueError):
+            (finding,) = parse_findings([kept.decode()]).values()
+            if _is_legal(kernel, finding, target):
+                return finding.opts
     strategy = strategy_of(config.SEARCH)
     try:
         found = search_kernel(
@@ -347,6 +351,8 @@ def _is_legal(kernel: UOp, finding: Finding, target: Target) -> bool:
 
 
 def _warn(key: str, text: str) -> None:
+    if len(_warned) >= _MOST_WARNED:
+        _warned.clear()
     if key not in _warned:
         _warned.add(key)
         warnings.warn(text, RuntimeWarning, stacklevel=3)

@@ -76,4 +76,4 @@ def answer(
         # The process that asked meets the same, and says where.
         return None
     work = {name: count - before[name] for name, count in asdict(counters).items()}
-    return asdict(kernel), binary, work
+    return kernel.fields(), binary, work

@@ -93,12 +93,12 @@ def _scaled(values: Tensor, scales: Tensor) -> Tensor:
     return (values.reshape(blocks, count, -1) * scales.unsqueeze(-1)).reshape(blocks, -1)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=64)
 def _table(values: Sequence[float], device: str) -> Tensor:
     return Tensor(list(values), device=device, dtype=dtypes.float32)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=64)
 def _rows(name: str, device: str) -> Tensor:
     width, values = grid(name)
     return Tensor(values, device=device, dtype=dtypes.float32).reshape(-1, width)

@@ -5,13 +5,11 @@ rules whose root can be that op.
 from __future__ import annotations
 
 import inspect
-import marshal
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilegrad.base import cache
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.recent import Recent
 from tilegrad.base.trace import Rewrite
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
@@ -188,8 +186,10 @@ def _same_shape(a: UPat, b: UPat) -> bool:
 
 Entry = Rule | tuple[UPat, Callable[..., Any]]
 Step = Callable[[UOp, Any], UOp | None]
+# More than tilegrad writes: its own sums stay.
+_MOST_SUMS = 64
 # What the rules of sums `a + b` were compiled to: a sum may be written where it is used.
-_compiled: dict[tuple[Rule, ...], list[Step | None]] = {}
+_compiled: Recent[tuple[Rule, ...], list[Step | None]] = Recent(lambda: _MOST_SUMS)
 
 
 class PatternMatcher:
@@ -240,27 +240,21 @@ class PatternMatcher:
         return add
 
     def steps(self) -> list[Step | None]:
-        """For each op, by its number, the function that tries the rules for it in order."""
+        """For each op, by its number, the function that tries the rules for it in order. It is
+        compiled when the first node of the op comes, as most graphs have few of the ops.
+        """
         if self._steps is None and self._is_sum:
             self._steps = _compiled.get(tuple(self.rules))
         if self._steps is None:
-            bodies: dict[int, list[str]] = {}
-            scope: dict[str, Any] = {"UOp": UOp, "Ops": Ops, "dtypes": dtypes}
-            for number, rule in enumerate(self.rules):
-                writer = _Writer(rule, number)
-                body = writer.write()
-                scope |= writer.values
+            rules: dict[int, list[Rule]] = {}
+            for rule in self.rules:
                 for op in rule.left.op or Ops:
-                    bodies.setdefault(op.serial, []).extend(body)
-            # In the order of the ops, as what is kept on disk goes by the source.
-            names = {serial: f"step{serial}" for serial in sorted(bodies)}
-            _define({names[serial]: body for serial, body in bodies.items()}, scope, self.name)
-            found: list[Step | None] = [None] * (1 + max(op.serial for op in Ops))
-            for serial, name in names.items():
-                found[serial] = scope[name]
-            self._steps = found
+                    rules.setdefault(op.serial, []).append(rule)
+            self._steps = [None] * (1 + max(op.serial for op in Ops))
+            for serial, tried in rules.items():
+                self._steps[serial] = _deferred(self._steps, serial, tried, self.name)
             if self._is_sum:
-                _compiled[tuple(self.rules)] = found
+                _compiled.put(tuple(self.rules), self._steps)
         return self._steps
 
     def rewrite(self, node: UOp, ctx: Any = None) -> UOp | None:
@@ -271,14 +265,7 @@ class PatternMatcher:
     def rewrite_traced(self, node: UOp, ctx: Any, steps: list[Rewrite]) -> UOp | None:
         """As `rewrite`, and the step is kept in `steps`."""
         if self._each is None:
-            scope: dict[str, Any] = {"UOp": UOp, "Ops": Ops, "dtypes": dtypes}
-            bodies: dict[str, list[str]] = {}
-            for number, rule in enumerate(self.rules):
-                writer = _Writer(rule, number)
-                bodies[f"match{number}"] = writer.write()
-                scope |= writer.values
-            _define(bodies, scope, self.name)
-            self._each = {rule: scope[f"match{n}"] for n, rule in enumerate(self.rules)}
+            self._each = {rule: _step_of([rule], self.name) for rule in self.rules}
         for rule, match in self._each.items():
             if rule.left.op is not None and node.op not in rule.left.op:
                 continue
@@ -289,17 +276,27 @@ class PatternMatcher:
         return None
 
 
-def _define(bodies: dict[str, list[str]], scope: dict[str, Any], name: str) -> None:
-    """Make a function of each body in `scope`; their code objects are kept on disk."""
-    lines: list[str] = []
-    for function, body in bodies.items():
-        lines += [f"def {function}(u, ctx):", "    kind = u.dtype.scalar", *body]
-    source = "\n".join(lines)
-    key = cache.digest(source, sys.version)
-    kept = cache.get("matchers", key)
-    if kept is not None:
-        code = marshal.loads(kept)
-    else:
-        code = compile(source, f"<rules {name}>", "exec")
-        cache.put("matchers", key, marshal.dumps(code))
-    exec(code, scope)
+def _deferred(steps: list[Step | None], serial: int, rules: Sequence[Rule], name: str) -> Step:
+    """A step that puts the compiled one into its slot of `steps`, and calls it."""
+
+    def first(u: UOp, ctx: Any) -> UOp | None:
+        step = steps[serial] = _step_of(rules, name)
+        return step(u, ctx)
+
+    return first
+
+
+def _step_of(rules: Sequence[Rule], name: str) -> Step:
+    """The function that tries `rules` in order.
+
+    It is compiled in each process: nothing that Python would run is read from the disk cache.
+    """
+    scope: dict[str, Any] = {"UOp": UOp, "Ops": Ops, "dtypes": dtypes}
+    lines = ["def step(u, ctx):", "    kind = u.dtype.scalar"]
+    for number, rule in enumerate(rules):
+        writer = _Writer(rule, number)
+        lines += writer.write()
+        scope |= writer.values
+    exec(compile("\n".join(lines), f"<rules {name}>", "exec"), scope)
+    step: Step = scope["step"]
+    return step

@@ -18,6 +18,7 @@ from tilegrad.base.config import config
 from tilegrad.base.dtype import Place, Pointer
 from tilegrad.base.errors import InternalError
 from tilegrad.base.origin import method_names, user_lines
+from tilegrad.base.trust import make_private
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.checks import TABLES, Check, cut, dtype_text
 from tilegrad.ir.op import Axis, Ops, Stage
@@ -288,7 +289,8 @@ def _saved(graph: UOp | Sequence[UOp]) -> str:
     """The file that the graph was written to; without a cache folder only its usual name."""
     path = cache.folder() / "failed.ir"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not make_private(path.parent, path.parent):
+            return "failed.ir"
         path.write_text(dump(graph) + "\n")
     except (OSError, KeyError):
         return "failed.ir"

@@ -1,15 +1,8 @@
-"""Device memory: a `Buffer` is a number of elements on a device, an `LRUAllocator` the memory
-behind it.
+"""Device memory: a `Buffer` is a number of elements on a device.
 
-Memory is taken when a buffer is first used and goes back to the allocator when the buffer dies.
-The allocator keeps freed blocks by size class and hands the one freed last to the next buffer of
-that class, which is likely still in a cache. Blocks beyond the runtime's `keep_bytes` go back to
-the device, oldest first; when the device has no room, all of them do, and the allocation is tried
-once more.
-
-Everything here may be called from any thread, and a buffer may die anywhere, inside an allocation
-too, since the garbage collector chooses the moment. So a dying buffer only appends its block to a
-queue; the next allocation sorts it in.
+Memory is taken from the device's allocator when a buffer is first used and goes back to it when the
+buffer dies, which may be anywhere, inside an allocation too, since the garbage collector chooses
+the moment. Everything here may be called from any thread.
 
 Memory that the host can reach may be lent: `lend` gives it to somebody who is to see its value for
 good, without a copy. Who writes a buffer calls `part` before, which leaves lent memory to its
@@ -26,18 +19,14 @@ import ctypes
 import mmap
 import threading
 import weakref
-from collections import OrderedDict, deque
 from typing import Any, ClassVar
 
 from tilegrad.base.dtype import DType
-from tilegrad.base.errors import DeviceError, InternalError, OutOfMemoryError
+from tilegrad.base.errors import DeviceError, InternalError
 from tilegrad.base.trace import GlobalCounters
-from tilegrad.runtime.protocol import Runtime
+from tilegrad.runtime.allocator import LRUAllocator, size_class
 
 __all__ = ["Buffer", "LRUAllocator", "address_of", "size_class"]
-
-_MIN_BLOCK = 64
-_MAX_STEP = 1 << 20
 
 _account_lock = threading.RLock()
 
@@ -75,104 +64,6 @@ def address_of(memory: memoryview) -> int:
     address = found.buf or 0
     api.PyBuffer_Release(ctypes.byref(found))
     return address
-
-
-def size_class(nbytes: int) -> int:
-    """The block size that serves a request: up to a sixteenth larger, at most by a megabyte."""
-    step = min(max(_MIN_BLOCK, 1 << max(nbytes.bit_length() - 5, 0)), _MAX_STEP)
-    return -(-nbytes // step) * step
-
-
-class LRUAllocator:
-    """The memory of one device. `used_bytes` is held by buffers, `kept_bytes` waits for reuse."""
-
-    def __init__(self, device: str, runtime: Runtime):
-        self.device = device
-        self.runtime = runtime
-        self.used_bytes = 0
-        self.kept_bytes = 0
-        self._lock = threading.RLock()
-        self._returned: deque[tuple[int, Any]] = deque()
-        # Freed blocks by serial number, oldest first, and the serial numbers of each size class.
-        self._kept: OrderedDict[int, tuple[int, Any]] = OrderedDict()
-        self._by_class: dict[int, list[int]] = {}
-        self._serial = 0
-
-    def allocate(self, nbytes: int) -> Any:
-        """A handle to at least `nbytes` bytes, whose content is undefined.
-
-        Raises InternalError for no bytes at all, OutOfMemoryError where the device has no room.
-        """
-        if nbytes <= 0:
-            raise InternalError(
-                f"allocate: {nbytes} bytes on {self.device}", rule="an empty tensor has no buffer"
-            )
-        size = size_class(nbytes)
-        with self._lock:
-            self._sort_in()
-            handle = self._reuse(size)
-            if handle is None:
-                handle = self._fresh(size, nbytes)
-            self.used_bytes += size
-        return handle
-
-    def release(self, handle: Any, nbytes: int) -> None:
-        """Take back what `allocate(nbytes)` gave. Safe at any moment, inside a garbage collection
-        too.
-        """
-        self._returned.append((size_class(nbytes), handle))
-
-    def flush(self) -> int:
-        """Give every block that waits for reuse back to the device; the number of bytes given
-        back.
-        """
-        with self._lock:
-            self._sort_in()
-            before = self.kept_bytes
-            if before:
-                self.runtime.synchronize()
-            self._shrink(0)
-            return before - self.kept_bytes
-
-    def _sort_in(self) -> None:
-        while self._returned:
-            size, handle = self._returned.popleft()
-            self.used_bytes -= size
-            self._serial += 1
-            self._kept[self._serial] = (size, handle)
-            self._by_class.setdefault(size, []).append(self._serial)
-            self.kept_bytes += size
-        if self.kept_bytes > self.runtime.keep_bytes:
-            self.runtime.synchronize()
-            self._shrink(self.runtime.keep_bytes)
-
-    def _shrink(self, limit: int) -> None:
-        while self.kept_bytes > limit:
-            serial, (size, handle) = self._kept.popitem(last=False)
-            self._by_class[size].remove(serial)
-            self.kept_bytes -= size
-            self.runtime.free(handle, size)
-
-    def _reuse(self, size: int) -> Any:
-        serials = self._by_class.get(size)
-        if not serials:
-            return None
-        self.kept_bytes -= size
-        return self._kept.pop(serials.pop())[1]
-
-    def _fresh(self, size: int, nbytes: int) -> Any:
-        try:
-            return self.runtime.allocate(size)
-        except MemoryError:
-            self.flush()
-        try:
-            return self.runtime.allocate(size)
-        except MemoryError:
-            raise OutOfMemoryError(
-                f"allocate: {nbytes} bytes do not fit on {self.device}",
-                in_use=f"{self.used_bytes} bytes",
-                remedy="free tensors that are no longer needed, or use smaller batches",
-            ) from None
 
 
 class Buffer:
@@ -274,6 +165,12 @@ class Buffer:
         found = self._handle
         return found if found is not None else self._take()
 
+    def to_write(self) -> Any:
+        """The handle of memory that is about to be written."""
+        if self.base is not None:
+            self.base.to_write()
+        return self.handle
+
     def _take(self) -> Any:
         with self._lock:
             if self._handle is None:
@@ -326,7 +223,7 @@ class Buffer:
             raise InternalError(
                 f"copy in: {source.nbytes} bytes into a buffer of {self.nbytes}", device=self.device
             )
-        self.allocator.runtime.copy_in(self.handle, source)
+        self.allocator.runtime.copy_in(self.to_write(), source)
         return self
 
     def copy_out(self, into: memoryview | None = None) -> memoryview:

@@ -7,6 +7,8 @@ from tilegrad.device.registry import Device
 
 __all__ = ["canonical"]
 
+# Spellings are few, unless somebody makes them up.
+_MOST = 256
 _names: dict[str, str] = {}
 
 
@@ -29,7 +31,7 @@ def canonical(name: str | None) -> str:
                 known=known,
                 remedy=f"leave it out: {Device.DEFAULT} is the default; no GPU can be used so far",
             )
-        if not is_file(found):
+        if not is_file(found) and len(_names) < _MOST:
             # What a path means depends on the folder of the moment.
             _names[name] = found
     return found

@@ -1,0 +1,141 @@
+"""A table that forgets what was used longest ago; no table of the package grows for ever."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+import tilegrad
+from tilegrad.base.recent import Recent
+
+ROOT = Path(tilegrad.__file__).parent
+
+
+def test_what_was_used_longest_ago_goes() -> None:
+    table: Recent[str, int] = Recent(lambda: 3)
+    for number, name in enumerate("abc"):
+        table.put(name, number)
+    assert table.get("a") == 0
+    table.put("d", 3)
+    assert table.get("b") is None
+    assert table.values() == [2, 0, 3]
+    assert table.setdefault("a", 9) == 0
+    assert table.setdefault("e", 9) == 9
+    assert len(table) == 3 and "c" not in table
+
+
+def test_a_lower_limit_holds_from_the_next_entry_on() -> None:
+    most = 10
+    table: Recent[int, int] = Recent(lambda: most)
+    for number in range(10):
+        table.put(number, number)
+    most = 2
+    table.put(10, 10)
+    assert table.values() == [9, 10]
+
+
+def test_threads_share_a_table() -> None:
+    table: Recent[int, int] = Recent(lambda: 8)
+    wrong: list[int] = []
+
+    def work() -> None:
+        for number in range(3000):
+            if table.setdefault(number % 32, number % 32) != number % 32:
+                wrong.append(number)
+            table.get((number * 7) % 32)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and len(table) <= 8
+
+
+# Every table of a module that may be written to, and what bounds it.
+BOUNDED = {
+    "base/cache.py _looked": "cache folders that this process writes to",
+    "base/origin.py _inside": "files of the package",
+    "base/origin.py _users": "_MOST_FILES",
+    "capture/objects.py _files": "_MOST_FILES",
+    "capture/packs.py _copies": "weak: the buffers that are alive",
+    "capture/reads.py _chains": "_MOST_CODES",
+    "compat/numbers.py _older": "empty outside a block",
+    "compat/switches.py _declared": "switches that a script declares",
+    "device/cpu_native.py _pools": "weak: the pools that are alive",
+    "engine/forms.py _kept": "KEEP_KERNELS",
+    "engine/memory.py _leaves": "weak: the leaves that are alive",
+    "engine/memory.py _memory": "as _leaves",
+    "engine/memory.py _stale": "as _leaves",
+    "engine/search.py _files": "values of BEAM_FILE",
+    "engine/search.py _warned": "_MOST_WARNED",
+    "engine/windows.py _seen": "_MOST",
+    "grad/regions.py _marks": "weak: the marks that are alive",
+    "grad/regions.py _regions": "weak: the nodes that are alive",
+    "grad/watched.py _watchers": "weak: the nodes that are alive",
+    "ir/bounds.py _limits_of": "dtypes",
+    "ir/uop.py _table": "weak: the nodes that are alive",
+    "nn/data/loader.py _shared": "two items",
+    "tensor/core.py _live": "weak: the tensors that are alive",
+    "tensor/device.py _names": "_MOST",
+    "tensor/dlpack.py _given": "what others hold of ours",
+    "tensor/fft.py _chirps": "_MOST_KEPT",
+    "tensor/graphs.py forgotten": "weak: the nodes that are alive",
+    "tensor/memory.py _superseded": "weak: the nodes that are alive",
+    "tensor/memory.py _waiting": "weak: the nodes that are alive",
+    "tensor/memory.py owners": "weak: the nodes that are alive",
+    "tensor/reduce.py _places_of": "_MOST_KEPT",
+}
+# Functions whose results are kept without a limit: by the arguments that there are.
+CACHED = {
+    "base/float8.py values": "two dtypes",
+    "compile/llvm.py _initialize": "no argument",
+    "compile/llvm.py _machine": "targets and levels of optimization",
+    "compile/llvm.py host_target": "no argument",
+    "device/cpu.py _cache_sizes": "no argument",
+    "device/cpu.py _flags": "no argument",
+    "device/cpu.py _identity": "no argument",
+    "device/cpu.py _libc": "no argument",
+    "engine/pipeline.py sources_digest": "no argument",
+    "io/grids.py grid": "names of formats",
+    "lower/turns.py _digits": "widths of floats",
+    "runtime/arithmetic.py bfloat16_values": "no argument",
+    "runtime/arithmetic.py half_values": "no argument",
+    "runtime/elf.py _is_served": "no argument",
+    "runtime/elf.py _process": "no argument",
+    "runtime/elf.py _session": "no argument",
+    "runtime/elf.py libc_symbols": "sets of names in the package",
+    "tensor/algebra.py best": "lives as long as the call around it",
+    "tensor/host.py _knows_half": "no argument",
+}
+_KINDS = r"(?:\w+\.)?(?:OrderedDict|deque|defaultdict|Weak\w+)\(.*\)"
+_EMPTY = rf"(?:\{{\}}|\[\]|set\(\)|dict\(\)|list\(\)|{_KINDS})"
+_TABLE = re.compile(rf"^(\w+)(?:: [^=\n]+)? = {_EMPTY}(?:  #.*)?$", re.MULTILINE)
+_KEPT = re.compile(r"^ *@(?:functools\.)?cache\b.*\n *def (\w+)", re.MULTILINE)
+# Declared as what nobody writes to.
+_CONSTANT = {
+    "capture/guards.py _NOTHING",
+    "capture/places.py _NOTHING",
+    "tensor/sizes.py NO_VARIABLES",
+}
+
+
+def found(pattern: re.Pattern[str]) -> set[str]:
+    return {
+        f"{path.relative_to(ROOT).as_posix()} {name}"
+        for path in ROOT.rglob("*.py")
+        for name in pattern.findall(path.read_text())
+    }
+
+
+def test_every_table_of_a_module_is_bounded() -> None:
+    """A new one stands in the list with what bounds it, or is a `Recent`."""
+    assert found(_TABLE) - _CONSTANT == BOUNDED.keys()
+
+
+def test_every_function_whose_results_are_kept_has_few_arguments() -> None:
+    """Others take `lru_cache(maxsize=...)`."""
+    assert found(_KEPT) == CACHED.keys()
+    unlimited = re.compile(r"lru_cache\(maxsize=(None)|lru_cache\(\)")
+    assert not found(unlimited)

@@ -1,0 +1,68 @@
+"""A table that forgets what was used longest ago, so that a process of many shapes does not grow
+without end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+__all__ = ["Recent"]
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Recent(Generic[K, V]):
+    """At most `most()` entries: one more, and the one that was used longest ago goes. Several
+    threads may share it.
+    """
+
+    __slots__ = ("_entries", "_lock", "_most")
+
+    def __init__(self, most: Callable[[], int]):
+        self._most = most
+        self._entries: OrderedDict[K, V] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: K) -> V | None:
+        """The entry, which is then the one used last, or None."""
+        found = self._entries.get(key)
+        if found is not None:
+            # Another thread's entry may just have pushed it out.
+            with contextlib.suppress(KeyError):
+                self._entries.move_to_end(key)
+        return found
+
+    def put(self, key: K, value: V) -> V:
+        """Keep `value` under `key`, in the place of what was there."""
+        with self._lock:
+            self._entries[key] = value
+            self._entries.move_to_end(key)
+            most = max(self._most(), 1)
+            while len(self._entries) > most:
+                self._entries.popitem(last=False)
+        return value
+
+    def setdefault(self, key: K, value: V) -> V:
+        """What is kept under `key`, which is `value` unless there was something."""
+        found = self.get(key)
+        return self.put(key, value) if found is None else found
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._entries.clear()
+
+    def values(self) -> list[V]:
+        """What is kept, the one used last at the end."""
+        with self._lock:
+            return list(self._entries.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
