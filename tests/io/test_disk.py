@@ -75,7 +75,7 @@ def test_an_empty_file(tmp_path: Path) -> None:
 def test_memory_is_the_file(tmp_path: Path) -> None:
     path = tmp_path / "new"
     x = Tensor.empty(2, 3, dtype=dtypes.int32, device=f"disk:{path}")
-    assert path.stat().st_size == 24
+    assert not path.exists()
     x.assign(Tensor([[1, 2, 3], [4, 5, 6]]))
     assert held(path, np.int32) == [1, 2, 3, 4, 5, 6]
     x[0, 1:] = 7
@@ -95,7 +95,9 @@ def test_memory_is_the_file(tmp_path: Path) -> None:
         5,
         -1,
     ]
-    assert Tensor.empty(8, dtype=dtypes.int32, device=f"disk:{path}").tolist()[6:] == [0, 0]
+    longer = Tensor.empty(8, dtype=dtypes.int32, device=f"disk:{path}")
+    longer[6:] = 3
+    assert held(path, np.int32)[6:] == [3, 3]
     assert x.tolist() == [[8, 7, 7], [0, 5, -1]]
 
 
@@ -197,3 +199,46 @@ def test_a_loader_takes_a_tensor_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(b"GGUF" + bytes([3, 0, 0, 0]) + bytes(16))
     assert gguf_load(Tensor(path)) == ({}, {})
+
+
+@pytest.mark.parametrize("read", ["numpy", "tolist", "data", "clone", "to", "slice"])
+@pytest.mark.parametrize("size", [None, 0, 20])
+def test_reading_writes_nothing(tmp_path: Path, size: int | None, read: str) -> None:
+    """A file that is not there, or too short for the tensor, stays as it is."""
+    path = tmp_path / "file"
+    if size is not None:
+        path.write_bytes(bytes(range(size)))
+    ways = {
+        "numpy": lambda x: x.numpy(),
+        "tolist": lambda x: x.tolist(),
+        "data": lambda x: x.data(),
+        "clone": lambda x: x.to("CPU").clone().realize(),
+        "to": lambda x: (x.to("CPU") + 1).tolist(),
+        "slice": lambda x: x[2:4].numpy(),
+    }
+    x = Tensor.empty(9, device=f"DISK:{path}")
+    what = "No such file" if size is None else "fewer bytes than the tensor"
+    with pytest.raises(DataError, match=f"DISK: .*{what}") as caught:
+        ways[read](x)
+    assert str(path) in str(caught.value) and "36" in str(caught.value)
+    if size is None:
+        assert not path.exists()
+    else:
+        assert path.read_bytes() == bytes(range(size))
+
+
+def test_a_write_that_fails_makes_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    x = Tensor.empty(9, device=f"DISK:{path}")
+    with pytest.raises(IndexBoundsError):
+        x[9] = 1.0
+    with pytest.raises(ShapeError):
+        x[2:] = [1.0, 2.0]
+    assert not path.exists()
+    x[8] = 1.0
+    assert held(path) == [0.0] * 8 + [1.0]
+
+
+def test_a_file_that_may_only_be_read(file: Path) -> None:
+    file.chmod(0o400)
+    assert Tensor.empty(24, device=f"DISK:{file}").tolist() == GRID.reshape(-1).tolist()

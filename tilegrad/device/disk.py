@@ -4,8 +4,9 @@
     run               the mapped file
 
 Memory on this device is the file itself, from its first byte: to write a tensor to it is to write
-the file, which is made, or made longer, when a tensor asks for more bytes than it has. Nothing is
-ever cut off. Two tensors of one file see the same bytes.
+the file, which is made, or made longer, by a write of a tensor of more bytes than it has. Nothing
+is ever cut off, and reading changes nothing: what is not there cannot be read. Two tensors of one
+file see the same bytes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tilegrad.base.errors import DataError, DeviceError
 from tilegrad.device.backend import Backend
 from tilegrad.device.host import HostMemory
 from tilegrad.ir.uop import UOp
+from tilegrad.runtime.allocator import LRUAllocator
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.runtime.protocol import Runtime
 from tilegrad.target import Target
@@ -34,10 +36,11 @@ def is_file(name: str) -> bool:
     return name.startswith(f"{_KIND}:")
 
 
-def mapped(path: str, nbytes: int | None = None) -> memoryview:
-    """The file at `path` as memory: all of it to read, or its first `nbytes` to write as well.
+def mapped(path: str, nbytes: int | None = None, *, is_made: bool = False) -> memoryview:
+    """The file at `path` as memory: all of it to read, or its first `nbytes`, to write as well
+    where that is allowed. With `is_made` the file is made, or made longer, if need be.
 
-    Raises DataError if the file cannot be opened, or there is no room for it.
+    Raises DataError if the file cannot be opened, has fewer bytes, or there is no room for it.
     """
     try:
         if nbytes is None:
@@ -45,23 +48,74 @@ def mapped(path: str, nbytes: int | None = None) -> memoryview:
                 if not os.fstat(file.fileno()).st_size:
                     return memoryview(b"")
                 return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+        handle, access = _opened(path, is_made)
         try:
-            if os.fstat(handle).st_size < nbytes:
+            if (size := os.fstat(handle).st_size) < nbytes:
+                if not is_made:
+                    raise DataError(
+                        f"{_KIND}: the file has fewer bytes than the tensor",
+                        file=path,
+                        tensor=f"{nbytes} bytes",
+                        found=f"{size} bytes",
+                        remedy="a write makes the file longer; reading does not",
+                    )
                 if hasattr(os, "posix_fallocate"):
                     # A full disk is told now, not by the kernel when a page is first touched.
                     os.posix_fallocate(handle, 0, nbytes)
                 else:
                     os.ftruncate(handle, nbytes)
-            return memoryview(mmap.mmap(handle, nbytes, access=mmap.ACCESS_WRITE))
+            return memoryview(mmap.mmap(handle, nbytes, access=access))
         finally:
             os.close(handle)
     except (OSError, ValueError, OverflowError) as error:
+        is_absent = isinstance(error, FileNotFoundError) and nbytes is not None
+        remedy = {"remedy": "a write makes the file; reading does not"} if is_absent else {}
         raise DataError(
             f"{_KIND}: cannot open the file: {getattr(error, 'strerror', None) or error}",
             file=path,
             bytes="all" if nbytes is None else nbytes,
+            **remedy,
         ) from error
+
+
+def _opened(path: str, is_made: bool) -> tuple[int, int]:
+    """The file and how it may be mapped: to be written, but where only reading is allowed."""
+    flags = getattr(os, "O_BINARY", 0)
+    try:
+        return os.open(path, os.O_RDWR | flags | (os.O_CREAT if is_made else 0), 0o666), (
+            mmap.ACCESS_WRITE
+        )
+    except PermissionError:
+        if is_made:
+            raise
+        return os.open(path, os.O_RDONLY | flags), mmap.ACCESS_READ
+
+
+class FileBuffer(Buffer):
+    """The first elements of a file, which is mapped when it is first read or written."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, allocator: LRUAllocator, size: int, dtype: DType, path: str):
+        super().__init__(allocator, size, dtype)
+        self.path = path
+
+    def _take(self) -> memoryview:
+        with self._lock:
+            if self._handle is None:
+                self._handle = mapped(self.path, self.nbytes)
+            return self._handle  # type: ignore[no-any-return]
+
+    def to_write(self) -> memoryview:
+        with self._lock:
+            if self._handle is None or self._handle.readonly:
+                self._handle = mapped(self.path, self.nbytes, is_made=True)
+            return self._handle  # type: ignore[no-any-return]
+
+    @property
+    def is_private(self) -> bool:
+        """Others may write the file."""
+        return False
 
 
 class FileMemory(HostMemory):
@@ -79,8 +133,13 @@ class FileBackend(Backend):
     path: str = ""
 
     def buffer(self, size: int, dtype: DType) -> Buffer:
-        """The first `size` elements of the file, which is made if it is not there."""
-        return Buffer.from_memory(self.allocator, mapped(self.path, size * dtype.nbytes), dtype)
+        """The first `size` elements of the file, which need not be there before it is written.
+
+        Raises DataError for a folder.
+        """
+        if os.path.isdir(self.path):
+            raise DataError(f"{_KIND}: cannot open the file: Is a directory", file=self.path)
+        return FileBuffer(self.allocator, size, dtype, self.path)
 
     def whole(self, dtype: DType) -> Buffer | None:
         """All of the file, to read; None if it is empty."""

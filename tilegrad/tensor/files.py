@@ -112,7 +112,14 @@ def write(tensor: Any, key: Any, value: Any) -> None:
 
     node = memory.place_of(tensor.uop)
     leaf = memory.base_of(node)
-    place = _array(node) if memory.is_view(node) and not memory.has_assignment(node) else None
+    if not memory.is_view(node) or memory.has_assignment(node):
+        place = None
+    else:
+        # Nothing is written, and no file made, for an index or a value that do not fit.
+        key = _plain(key)
+        shape = _shape_of(node, key)
+        raw = value.expand(shape)._bytes()
+        place = _array(node)
     if place is None:
         raise ShapeError(
             "assign: this is computed from a file, and no part of it that can be written",
@@ -127,12 +134,6 @@ def write(tensor: Any, key: Any, value: Any) -> None:
             fix=f"open it by Tensor.empty(shape, dtype=dtype, device={name!r})",
             line=here(),
         )
-    key = _plain(key)
-    try:
-        shape = place[key].shape
-    except IndexError as error:
-        raise IndexBoundsError(f"setitem: {error}", line=here()) from error
-    raw = value.expand(shape)._bytes()
     everyone: list[Any] = list(live())
     lookers = [other for other in everyone if memory.looks_at(other.uop, leaf)]
     for other in everyone:
@@ -145,6 +146,17 @@ def write(tensor: Any, key: Any, value: Any) -> None:
     for other in lookers:
         other.uop = other.uop.substitute({leaf: fresh})
         other._previous = ()
+
+
+def _shape_of(node: UOp, key: Any) -> tuple[int, ...]:
+    """The shape of `tensor[key]` by NumPy's rules, without the memory of the tensor."""
+    import numpy
+
+    try:
+        found = numpy.broadcast_to(numpy.zeros((), numpy.uint8), node.shape)[key]
+    except IndexError as error:
+        raise IndexBoundsError(f"setitem: {error}", line=here()) from error
+    return tuple(found.shape)
 
 
 def _plain(key: Any) -> Any:
@@ -165,7 +177,10 @@ def _array(node: UOp) -> Any:
     while node.op is not Ops.BUFFER:
         chain.append(node)
         node = node.src[0]
-    whole = numpy.frombuffer(store.buffer_of(node).handle, f"u{node.dtype.itemsize}")
+    buffer = store.buffer_of(node)
+    # What was opened to be read stays so.
+    handle = buffer.handle if buffer.is_fixed else buffer.to_write()
+    whole = numpy.frombuffer(handle, f"u{node.dtype.itemsize}")
     place = whole
     for step in reversed(chain):
         if step.op is Ops.RESHAPE:
