@@ -1,6 +1,7 @@
 """Reading zip archives in mapped memory: a bounded parser of the parts that data files use.
 
-A member that is stored as it is becomes a view of the archive, nothing copied. A compressed one is
+A member that is stored as it is becomes a view of the archive, nothing copied; it is read through
+once, as its checksum must be the one that the archive states. A compressed one is
 inflated into memory of exactly the size that the archive states, and all of them together may not
 be more than a limit: so an archive cannot make its reader allocate what it likes. Nothing is ever
 written to disk, so names are names only.
@@ -38,7 +39,9 @@ _ALWAYS = 64 << 20
 
 @dataclass(frozen=True)
 class Member:
-    """What the archive's table says of a member: its header stands at byte `header`."""
+    """What the archive's table says of a member: its header stands at byte `header`, and has the
+    name once more, whose bytes are `raw`.
+    """
 
     name: str
     method: int
@@ -47,6 +50,7 @@ class Member:
     packed: int
     size: int
     crc: int
+    raw: bytes
 
 
 def is_archive(data: memoryview) -> bool:
@@ -70,6 +74,8 @@ class Archive:
         at, end = begin, begin + size
         for _ in range(count):
             at = self._entry(at, end)
+        # PyTorch can be told to compute none (`set_crc32_options`): then all of them are 0.
+        self.has_checksums = any(member.crc for member in self.members.values())
 
     def bytes_of(self, name: str) -> memoryview:
         """The content of a member, which must be there.
@@ -81,6 +87,9 @@ class Archive:
         if bytes(head[:4]) != _LOCAL:
             raise self._damaged("a member has no header", "PK 3 4", bytes(head[:4]), name)
         name_length, extra_length = struct.unpack("<HH", head[26:30])
+        own = bytes(self._bytes(member.header + 30, name_length, "the name of a member"))
+        if own != member.raw:
+            raise self._damaged("a member has two names", member.raw, own, name)
         begin: int = member.header + 30 + name_length + extra_length
         packed = self._bytes(begin, member.packed, f"member {name!r}")
         if member.is_encrypted:
@@ -88,6 +97,7 @@ class Archive:
         if member.method == _STORED:
             if member.packed != member.size:
                 raise self._damaged("a member's two sizes differ", member.size, member.packed, name)
+            self._check(member, packed)
             return packed
         if member.method == _DEFLATED:
             return self._inflated(member, packed)
@@ -117,11 +127,15 @@ class Archive:
                 f"{len(found)} bytes{'' if stream.eof else ' and no end'}",
                 member.name,
             )
-        if zlib.crc32(found) != member.crc:
-            raise self._damaged(
-                "a member is damaged", f"CRC {member.crc:08x}", "another", member.name
-            )
+        self._check(member, found)
         return memoryview(found)
+
+    def _check(self, member: Member, content: bytes | memoryview) -> None:
+        """Raises DataError unless the content of a member has the checksum that the table says."""
+        found = zlib.crc32(content)
+        if found != member.crc and self.has_checksums:
+            expected, got = f"CRC {member.crc:08x}", f"CRC {found:08x}"
+            raise self._damaged("a member is damaged", expected, got, member.name)
 
     def _table(self) -> tuple[int, int, int]:
         """Where the table of members begins, how many it has, and its bytes."""
@@ -172,7 +186,7 @@ class Archive:
         if name in self.members:
             raise self._damaged("a member stands twice in the archive", "each name once", name)
         self.members[name] = Member(
-            name, method, bool(flags & _ENCRYPTED), header, packed, size, crc
+            name, method, bool(flags & _ENCRYPTED), header, packed, size, crc, raw
         )
         return following
 
