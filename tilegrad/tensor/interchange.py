@@ -47,7 +47,8 @@ class Interchange(Watching):
             return array.copy() if copy else array
         if self.dtype in (dtypes.bfloat16, *dtypes.fp8s):
             raise ValueError(f"array: NumPy has no {self.dtype.name}, so its values are converted")
-        array = host.array_from(self._shared("array"), self.dtype, self._bound_shape())
+        shape = self._host_shape("array")
+        array = host.array_from(self._shared("array"), self.dtype, shape)
         if dtype is not None and array.dtype != dtype:
             raise ValueError(f"array: {array.dtype} cannot become {dtype} without a copy")
         return array
@@ -96,7 +97,7 @@ class Interchange(Watching):
         the others must not write to it. `copy=True` gives memory of the taker's own.
 
         Raises BufferError for another device than the host, a `stream`, or `copy=False` where a
-        copy is needed; DTypeError for a dtype that DLPack lacks.
+        copy is needed; DTypeError for a dtype that DLPack lacks, ShapeError for more than 64 axes.
 
         >>> import numpy; numpy.from_dlpack(Tensor([1.0, 2.0])).tolist()
         [1.0, 2.0]
@@ -105,6 +106,7 @@ class Interchange(Watching):
             raise BufferError("dlpack: memory of the host has no streams")
         if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != dlpack.CPU:
             raise BufferError(f"dlpack: the host's memory is {dlpack.CPU}, not {dl_device}")
+        shape = self._host_shape("dlpack")
         if copy:
             data = memoryview(bytearray(self._bytes()))
         elif copy is False:
@@ -122,7 +124,7 @@ class Interchange(Watching):
             data,
             address_of(data) if data.nbytes else 0,
             self.dtype,
-            self._bound_shape(),
+            shape,
             is_versioned=is_versioned,
             is_copied=bool(copy),
         )

@@ -2,13 +2,15 @@
 
 A draw is words offset, offset + 1, ... of one stream (threefry, see schedule/random.py) that the
 seed names; the offset is taken from a counter shared by all threads. So `manual_seed(0)` gives the
-same numbers on every device, in one kernel or several, and whatever is realized first. A float32 in
-0 <= x < 1 is the upper 24 bits of a word, times 2**-24.
+same numbers on every device, in one kernel or several, and whatever is realized first. A forked
+process draws from a stream of its own. A float32 in 0 <= x < 1 is the upper 24 bits of a word,
+times 2**-24.
 """
 
 from __future__ import annotations
 
 import contextvars
+import hashlib
 import math
 import os
 import threading
@@ -39,7 +41,7 @@ class Generator:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.seed = int.from_bytes(os.urandom(8), "little")
-        self.drawn = 0
+        self.drawn = self.forks = 0
 
     def restart(self, seed: int) -> None:
         """Begin the stream of `seed`.
@@ -49,7 +51,7 @@ class Generator:
         if not isinstance(seed, int):
             raise DTypeError(f"manual_seed: a seed must be an integer, not {seed!r}", line=here())
         with self._lock:
-            self.seed, self.drawn = seed & (2**64 - 1), 0
+            self.seed, self.drawn, self.forks = seed & (2**64 - 1), 0, 0
 
     def take(self, words: int) -> tuple[int, int]:
         """(seed, offset) of the next `words` words, which nobody else gets."""
@@ -58,8 +60,32 @@ class Generator:
             self.drawn += words
             return self.seed, offset
 
+    def count_fork(self) -> None:
+        """Before a fork, in the thread that forks: the child's number."""
+        with self._lock:
+            self.forks += 1
+            _forking.number = self.forks
 
+    def leave_parent(self) -> None:
+        """In a forked child: go on in a stream of its own, which the parent's place in its stream
+        and the child's number decide. Whoever held the lock is gone.
+        """
+        self._lock = threading.Lock()
+        text = f"{self.seed} {self.drawn} {_forking.number}"
+        self.seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+        self.drawn = self.forks = 0
+
+
+class _Forking(threading.local):
+    """Of the thread that forks: the number of the child."""
+
+    number = 0
+
+
+_forking = _Forking()
 generator = Generator()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=generator.count_fork, after_in_child=generator.leave_parent)
 # Where draws are noted while somebody asks for them.
 _noted: contextvars.ContextVar[tuple[set[UOp], ...]] = contextvars.ContextVar(
     "tilegrad_draws", default=()
@@ -105,6 +131,9 @@ class Random(Loss):
     @staticmethod
     def manual_seed(seed: int = 0) -> None:
         """Begin the stream of random numbers that `seed` names.
+
+        A forked process goes on in a stream of its own, so that children differ from each other and
+        from their parent; the same program makes the same children again.
 
         >>> Tensor.manual_seed(3)
         >>> a = Tensor.rand(2).tolist()

@@ -24,6 +24,9 @@ from tilegrad.tensor.tracing import closed, is_open, is_transforming, needs_valu
 
 __all__ = ["Realized", "owners"]
 
+# Python's buffers end there, NumPy 2 too, and the takers of DLPack that were tried.
+_MOST_AXES = 64
+
 
 class Realized(Attention):
     """Values and memory."""
@@ -113,11 +116,26 @@ class Realized(Attention):
         >>> Tensor([1, 2]).data().tolist()
         [1, 2]
         """
-        shape = self._bound_shape()
+        shape = self._host_shape("data")
         raw, code = self._bytes(memory.lend).cast("B"), host.format_of(self.dtype)
         cast: Any = raw.cast
         found: memoryview = cast(code, shape) if shape and raw.nbytes else cast(code)
         return found
+
+    def _host_shape(self, name: str) -> tuple[int, ...]:
+        """The shape, for an array of the host.
+
+        Raises ShapeError for more axes than NumPy and Python's buffers can have.
+        """
+        shape = self._bound_shape()
+        if len(shape) > _MOST_AXES:
+            raise ShapeError(
+                f"{name}: {len(shape)} axes, and arrays of the host have at most {_MOST_AXES}",
+                shape=f"{str(shape)[:60]}...",
+                remedy="reshape it to fewer axes first, flatten() say; tolist() has no limit",
+                line=here(),
+            )
+        return shape
 
     def _bytes(self, read: Callable[[UOp], memoryview] = memory.read) -> memoryview:
         """The values in row-major order, with symbolic sizes as they are bound."""
@@ -150,7 +168,8 @@ class Realized(Attention):
         >>> Tensor([1.0, 2.0]).numpy().tolist()
         [1.0, 2.0]
         """
-        return host.array_from(self._bytes(memory.lend), self.dtype, self._bound_shape())
+        shape = self._host_shape("numpy")
+        return host.array_from(self._bytes(memory.lend), self.dtype, shape)
 
     def apply(
         self,
@@ -181,7 +200,7 @@ class Realized(Attention):
         kind = self.dtype if dtype is None else as_dtype(dtype)
         sizes = tuple(self._bound_shape() if shape is None else shape)
         name = getattr(function, "__name__", type(function).__name__)
-        kinds = [(each.dtype, each._bound_shape()) for each in inputs]
+        kinds = [(each.dtype, each._host_shape("apply")) for each in inputs]
 
         def on_bytes(data: Sequence[memoryview]) -> memoryview:
             arrays = [host.array_from(part, *what) for part, what in zip(data, kinds)]
