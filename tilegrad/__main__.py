@@ -6,6 +6,7 @@
     python -m tilegrad show FILE --after lower.expand one state of each, or of --kernel N; --every
     python -m tilegrad replay FILE --from optimize    go on from a graph that a failure saved
     python -m tilegrad layout 2x3:1,2 3x2             where the elements of views lie in memory
+    python -m tilegrad fuzz --minutes 5               random programs beside NumPy
     python -m tilegrad layout --index "ridx0*2" 4     where an index expression puts them
 
 `FILE` may be followed by arguments of its own, after `--`. Switches are environment variables, as
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -127,6 +129,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     replayed = commands.add_parser("replay")
     replayed.add_argument("file")
     replayed.add_argument("--from", dest="after", metavar="PASS", required=True)
+    fuzzed = commands.add_parser("fuzz")
+    fuzzed.add_argument("--minutes", type=float, default=5.0)
+    fuzzed.add_argument("--seed", type=int, help="of the first program; by default the time's")
+    fuzzed.add_argument("--folder", type=Path, default=Path("fuzz"))
     laid = commands.add_parser("layout")
     laid.add_argument("views", nargs="+", metavar="SHAPE[:STRIDES][+OFFSET]")
     laid.add_argument("--index", metavar="EXPRESSION")
@@ -141,6 +147,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(ceilings(options.renew))
         elif options.command == "show":
             print(show(options))
+        elif options.command == "fuzz":
+            from tilegrad.tools.fuzz.loop import fuzz
+
+            seed = int(time.time()) * 1000 if options.seed is None else options.seed
+            return bool(fuzz(options.minutes, seed, options.folder))
         elif options.command == "layout":
             print(layout(options.views, options.index))
         else:
