@@ -70,6 +70,8 @@ def test_every_planted_bug_is_found(name: str, tmp_path: Path) -> None:
     found = fuzz(2.0, 0, tmp_path, modes=["eager"], planted=PLANTED[name], first_only=True)
     assert found
     assert len(found[0].read_text().splitlines()) <= 10
+    # It is this bug, and no other.
+    assert Child("eager").failure(found[0].read_text().splitlines()) is None
 
 
 def test_no_program_is_drawn_that_numpy_refuses() -> None:
