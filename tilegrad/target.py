@@ -206,7 +206,7 @@ def clang_target(vector_bytes: int = 16) -> Target:
         "CLANG",
         vector_bytes=vector_bytes,
         has_fma=False,
-        missing=_NO_FLOOR | {Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS},
+        missing=_NO_FLOOR | {Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.FMOD},
         missing_dtypes=frozenset({dtypes.bfloat16}),
     )
 
@@ -262,7 +262,8 @@ def metal_target(has_matrix_units: bool = True) -> Target:
         block_lanes=1024,
         cache_bytes=(8 << 10, 8 << 20),
         matrix_units=tuple(_simdgroup(*pair) for pair in pairs) if has_matrix_units else (),
-        missing=_NO_FLOOR,
+        # Its own is x - y * trunc(x / y), rounded.
+        missing=_NO_FLOOR | {Ops.FMOD},
         missing_dtypes=frozenset({dtypes.double}),
     )
 

@@ -210,7 +210,8 @@ def test_nan_is_one() -> None:
 def test_constants_of_other_kinds() -> None:
     assert as_const(2.9, dtypes.int) == 2
     assert as_const(-2.9, dtypes.int) == -2
-    assert as_const(300.0, dtypes.uint8) == 44
+    assert as_const(300.0, dtypes.uint8) == 255
+    assert as_const(-1.0, dtypes.uint64) == 0
     assert as_const(math.nan, dtypes.int) == 0
     assert as_const(math.inf, dtypes.int) == dtypes.int.max
     assert as_const(-math.inf, dtypes.int) == dtypes.int.min

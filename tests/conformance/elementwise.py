@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from tests.conformance.values import FLOATS, INTEGERS
 from tilegrad import Tensor
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.nn.functional import threshold
 
 __all__ = ["ELEMENTWISE", "Elementwise"]
 
@@ -131,14 +133,46 @@ def near(x: Any, y: Any) -> Any:
     return np.isclose(x, y, 0.25, 1.0)
 
 
-def whole_quotient(x: Any, y: Any) -> Any:
+def float_fmod(x: float, y: float) -> float:
+    is_none = math.isinf(x) or y == 0 or x != x or y != y
+    return math.nan if is_none else math.fmod(x, y)
+
+
+def float_modulo(x: float, y: float) -> float:
+    """The remainder of the quotient rounded down, with the divisor's sign."""
+    rest = float_fmod(x, y)
+    if rest == 0:
+        return math.copysign(0.0, y)
+    return rest + y if (rest < 0) != (y < 0) else rest
+
+
+def float_quotient(x: float, y: float, rounded: Callable[[Fraction], int]) -> float:
+    """x / y `rounded` to a whole number, as the array API has it for special values."""
+    sign = math.copysign(1.0, x) * math.copysign(1.0, y)
+    if x != x or y != y or (math.isinf(x) and y != 0) or (x == 0 and y == 0):
+        return math.nan
+    if y == 0:
+        return sign * math.inf
+    exact = Fraction(int(sign), 1 << 9999) if math.isinf(y) else Fraction(x) / Fraction(y)
+    whole = rounded(exact) if x else 0
+    try:
+        return float(whole) if whole else sign * 0.0
+    except OverflowError:
+        return sign * math.inf
+
+
+def float_floor_divide(x: float, y: float) -> float:
+    return float_quotient(x, y, math.floor)
+
+
+def far_from_whole(x: Any, y: Any) -> Any:
     """Where a rounded quotient lies between the same whole numbers as the exact one."""
     q = x / y
     return np.isfinite(q) & (np.abs(q) < 60) & (np.abs(q - np.rint(q)) > 0.3) & np.isfinite(y)
 
 
-def dividend(x: Any, y: Any) -> Any:
-    return np.abs(x)
+def relu(x: Any) -> Any:
+    return np.where(x < 0, np.zeros_like(x), x)
 
 
 def erf(x: Any) -> Any:
@@ -200,7 +234,16 @@ def of_one(*x: Any) -> Any:
 
 
 def shift_limits(dtype: DType) -> tuple[int, int]:
-    return 0, dtype.bits - 1
+    """Amounts beyond the width, too."""
+    return 0, min(2 * dtype.bits + 3, int(dtype.max))
+
+
+def shifted_left(x: int, y: int) -> int:
+    return x * 2**y
+
+
+def shifted_right(x: int, y: int) -> int:
+    return x // 2**y
 
 
 def exact_ops() -> list[Elementwise]:
@@ -234,10 +277,10 @@ def exact_ops() -> list[Elementwise]:
     op("trunc", lambda x: x.trunc(), of_floats(np.trunc), every, signed_zeros=True)
     op("floor", lambda x: x.floor(), of_floats(np.floor), every, signed_zeros=True)
     op("ceil", lambda x: x.ceil(), of_floats(np.ceil), every, signed_zeros=True)
-    op("round", lambda x: x.round(), of_floats(np.rint), every)
+    op("round", lambda x: x.round(), of_floats(np.rint), every, signed_zeros=True)
     op("copysign", lambda x, y: x.copysign(y), np.copysign, FLOATS, 2, signed_zeros=True,
        widens=True, keep=lambda x, y: ~np.isnan(y))  # fmt: skip
-    op("relu", lambda x: x.relu(), lambda x: np.maximum(x, 0), every)
+    op("relu", lambda x: x.relu(), relu, every, signed_zeros=True)
     op("relu6", lambda x: x.relu6(), lambda x: np.clip(x, 0, 6), NUMBERS)
     op("hardtanh", lambda x: x.hardtanh(), lambda x: np.clip(x, -1, 1), FLOATS, widens=True)
     op("lt", lambda x, y: x < y, np.less, every, 2, result=truth)
@@ -262,8 +305,8 @@ def exact_ops() -> list[Elementwise]:
     op("bitwise_or", lambda x, y: x | y, np.bitwise_or, bits, 2, group="bits")
     op("bitwise_xor", lambda x, y: x ^ y, np.bitwise_xor, bits, 2, group="bits")
     shifted: dict[str, Any] = {"arity": 2, "second": shift_limits, "group": "bits"}
-    op("lshift", lambda x, y: x << y, np.left_shift, INTEGERS, **shifted)
-    op("rshift", lambda x, y: x >> y, np.right_shift, INTEGERS, **shifted)
+    op("lshift", lambda x, y: x << y, each(shifted_left), INTEGERS, **shifted)
+    op("rshift", lambda x, y: x >> y, each(shifted_right), INTEGERS, **shifted)
     op("floordiv", lambda x, y: x // y, each(floor_divide), INTEGERS, 2)
     op("mod", lambda x, y: x % y, each(floor_modulo), INTEGERS, 2)
     op("div-trunc", lambda x, y: x.div(y, rounding_mode="trunc"), each(divide_toward_zero),
@@ -289,16 +332,19 @@ def exact_ops() -> list[Elementwise]:
     op("nan_to_num", lambda x: x.nan_to_num(2.0, 3.0, 4.0),
        lambda x: np.nan_to_num(x, nan=2.0, posinf=3.0, neginf=4.0), FLOATS)  # fmt: skip
     op("hardshrink", lambda x: x.hardshrink(), lambda x: np.where(np.abs(x) > 0.5, x, 0 * x),
-       FLOATS, keep=np.isfinite)  # fmt: skip
+       FLOATS, keep=lambda x: ~np.isinf(x))  # fmt: skip
+    op("threshold", lambda x: threshold(x, 0.5, 7.0),
+       lambda x: np.where(x <= 0.5, 7.0, x), FLOATS)  # fmt: skip
     op("clamp_min", lambda x, y: x.clamp_min(y), np.maximum, NUMBERS, 2)
     op("clamp_max", lambda x, y: x.clamp_max(y), np.minimum, NUMBERS, 2)
-    quotient: dict[str, Any] = {"arity": 2, "keep": whole_quotient}
-    op("floordiv", lambda x, y: x // y, np.floor_divide, FLOATS, **quotient)
+    signed: dict[str, Any] = {"arity": 2, "signed_zeros": True}
+    # Beyond 2**24 in float32 the quotient is whole and rounded, by a unit at most.
+    op("floordiv", lambda x, y: x // y, each(float_floor_divide), FLOATS, **signed, ulp=1.0,
+       half_ulp=1.0)  # fmt: skip
     op("div-trunc", lambda x, y: x.div(y, rounding_mode="trunc"), lambda x, y: np.trunc(x / y),
-       FLOATS, **quotient)  # fmt: skip
-    remainder = quotient | {"ulp": 1.0, "half_ulp": 1.0, "magnitude": dividend}
-    op("mod", lambda x, y: x % y, np.mod, FLOATS, **remainder)
-    op("fmod", lambda x, y: x.fmod(y), np.fmod, FLOATS, **remainder)
+       FLOATS, arity=2, keep=far_from_whole)  # fmt: skip
+    op("mod", lambda x, y: x % y, each(float_modulo), FLOATS, **signed)
+    op("fmod", lambda x, y: x.fmod(y), each(float_fmod), FLOATS, **signed)
     op("pow", lambda x, y: x**y, each(power), INTEGERS, 2)
     op("lerp", lambda x, y, w: x.lerp(y, w), lambda x, y, w: x + (y - x) * w, INTEGERS, 3)
     op("isclose", lambda x, y: x.isclose(y, 0.25, 1.0), near, FLOATS, 2, result=truth,
@@ -359,8 +405,8 @@ def function_ops() -> list[Elementwise]:
     op("elu", lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))), 3)
     op("leaky_relu", lambda x: np.where(x > 0, x, x * 0.01), 1.5)
     exactly: dict[str, Any] = {"widens": False}
-    op("atan2", np.arctan2, 3.5, arity=2, **exactly, keep=finite)
-    op("hypot", np.hypot, 2, arity=2, **exactly, keep=finite)
+    op("atan2", np.arctan2, 3.5, arity=2, **exactly)
+    op("hypot", np.hypot, 2, arity=2, **exactly)
     op("deg2rad", np.deg2rad, 1)
     op("rad2deg", np.rad2deg, 1)
     op("sinc", np.sinc, 4, keep=moderate, magnitude=of_one)
@@ -375,8 +421,7 @@ def function_ops() -> list[Elementwise]:
     op("xlogy", lambda x, y: np.where((x == 0) & ~np.isnan(y), 0, x * np.log(y)), 3, arity=2,
        low=0.1, **exactly)  # fmt: skip
     op("logaddexp2", np.logaddexp2, 3, arity=2, magnitude=of_one, **exactly)
-    op("softshrink", lambda x: np.sign(x) * np.maximum(np.abs(x) - 0.5, 0), 1, half_ulp=1.1,
-       keep=lambda x: ~np.isnan(x))  # fmt: skip
+    op("softshrink", lambda x: np.sign(x) * np.maximum(np.abs(x) - 0.5, 0), 1, half_ulp=1.1)
     op("pow", np.power, 0.51, double_ulp=1.5, arity=2, widens=False, low=0.1, high=4,
        keep=lambda x, y: np.isfinite(x) & np.isfinite(y) & (x >= 0) & ~np.signbit(x))  # fmt: skip
     op("lerp", lambda x, y, w: x + (y - x) * w, 2, arity=3, keep=moderate, half_ulp=1, low=0,

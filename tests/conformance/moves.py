@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from tests.conformance.values import (
     quantize,
     sample,
     tensor,
+    wild,
 )
 from tilegrad import Tensor
 from tilegrad.base.dtype import DType, dtypes
@@ -215,14 +217,23 @@ def move_cases() -> Iterator[Case]:
 
 
 def cast_values(source: DType, target: DType) -> np.ndarray:
-    """Special and random values whose cast is defined: floats beyond an integer's range are not."""
+    """Special values, random ones, floats of every size, and those around an integer's limits."""
     values = quantize(np.array(extremes(source), np.float64 if source.is_float else object), source)
     array = np.concatenate([values, sample((90,), source, target, -40.0, 40.0)])
-    if source.is_float and target.is_int:
-        limited = np.nan_to_num(array.astype(np.float64), posinf=0, neginf=0)
-        inside = (limited > float(target.min) - 1) & (limited < float(target.max))
-        array = np.where(inside, limited, 0).astype(array.dtype)
-    return array
+    if not source.is_float:
+        return array
+    limits = [float(target.min), float(target.max), 2.0**31, 2.0**32, 2.0**63, 2.0**64]
+    near = [limit * (1 + step * 2.0**-12) + by for limit in limits if abs(limit) < math.inf
+            for step in (-1, 0, 1) for by in (-1.5, -0.5, 0.0, 0.5, 1.5)]  # fmt: skip
+    edges = quantize(np.array([*near, *[-value for value in near]]), source)
+    return np.concatenate([array, edges, wild((64,), source, target)])
+
+
+def toward_zero(value: float, target: DType) -> int:
+    """The nearest integer of `target` toward zero, 0 for NaN."""
+    if not math.isfinite(value):
+        return 0 if value != value else int(target.max if value > 0 else target.min)
+    return min(max(int(value), int(target.min)), int(target.max))
 
 
 def run_cast(source: DType, target: DType) -> None:
@@ -231,7 +242,7 @@ def run_cast(source: DType, target: DType) -> None:
     if target is dtypes.bool:
         expected = values != 0
     elif source.is_float and target.is_int:
-        expected = np.trunc(values)
+        expected = np.array([toward_zero(value, target) for value in values.tolist()], object)
     else:
         expected = values.astype(np.float64) if target.is_float else values
     with np.errstate(all="ignore"):

@@ -29,6 +29,7 @@ from tests.conformance.values import (
     roundoff,
     sample,
     tensor,
+    wild,
 )
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError
@@ -59,6 +60,7 @@ SPECIAL = Pattern("special", ())
 WIDENED = Pattern("widened", ((9,),))
 DENSE = Pattern("dense", ())
 TAIL = Pattern("tail", ((37, 65),))
+WILD = Pattern("wild", ((19, 53),))
 LAYOUTS = (
     Pattern("scalar", ((),)),
     Pattern("one", ((1,), (1, 1))),
@@ -104,6 +106,18 @@ def random_values(op: Elementwise, dtype: DType, shapes: tuple[Shape, ...]) -> l
     return [np.asarray(of(place, kind)) for place, kind in enumerate(kinds_of(op, dtype))]
 
 
+def wild_values(op: Elementwise, dtype: DType) -> list[np.ndarray]:
+    """Floats of every size; those of a later argument are often near multiples of the first."""
+    found: list[np.ndarray] = []
+    for place, kind in enumerate(kinds_of(op, dtype)):
+        if kind is not dtype:
+            found.append(sample(WILD.shapes[0], kind, (op.name, place)))
+        else:
+            beside = [array for array in found if array.dtype.kind == "f"]
+            found.append(wild(WILD.shapes[0], dtype, (op.name, place), *beside))
+    return found
+
+
 @functools.cache
 def dense_values(dtype: DType) -> np.ndarray:
     """All values of a half type; of float32 every 40,009th, and many of the usual size."""
@@ -126,6 +140,8 @@ def run(op: Elementwise, pattern: Pattern, dtype: DType) -> None:
         arrays = [dense_values(dtype)]
     elif pattern is SPECIAL:
         arrays = special_values(op, dtype)
+    elif pattern is WILD:
+        arrays = wild_values(op, dtype)
     else:
         arrays = random_values(op, dtype, pattern.shapes)
     if pattern is TAIL:
@@ -181,6 +197,10 @@ def elementwise_cases() -> Iterator[Case]:
     for number, op in enumerate(ELEMENTWISE):
         for dtype in op.dtypes:
             yield Case(op.group, op.name, TAIL.name, dtype, partial(run, op, TAIL, dtype))
+            if dtype.is_float:
+                turns = dtype is dtypes.float32 or dtype is op.dtypes[number % len(op.dtypes)]
+                check_it = partial(run, op, WILD, dtype)
+                yield Case(op.group, op.name, WILD.name, dtype, check_it, often=turns)
             check_it = partial(run, op, SPECIAL, dtype)
             yield Case(op.group, op.name, SPECIAL.name, dtype, check_it, often=False, small=True)
             for turn, pattern in enumerate(LAYOUTS):

@@ -33,6 +33,7 @@ __all__ = [
     "sample",
     "spacing",
     "tensor",
+    "wild",
     "zero_padded",
 ]
 
@@ -141,6 +142,34 @@ def sample(
     # Half of them small, so that quotients and powers are of all sizes.
     small = generator.integers(-9 if dtype.kind == "int" else 0, 10, shape)
     return np.where(generator.integers(0, 2, shape), whole, small.astype(dtype.name))
+
+
+def wild(shape: tuple[int, ...], dtype: DType, seed: object, *beside: np.ndarray) -> np.ndarray:
+    """Floats as wild as floats are: random bits, so exponents over the whole range, special values,
+    and, `beside` another array, its values, their neighbours, multiples and near multiples.
+    """
+    generator = np.random.default_rng(zlib.crc32(f"wild {seed} {shape} {dtype.name}".encode()))
+    count = int(np.prod(shape))
+    bits = generator.integers(0, 1 << (8 * dtype.itemsize), count, np.uint64, endpoint=False) \
+        if dtype.itemsize < 8 else generator.integers(0, (1 << 64) - 1, count, np.uint64,
+                                                      endpoint=True)  # fmt: skip
+    if dtype is dtypes.bfloat16:
+        found = (bits << 16).astype(np.uint32).view(np.float32)
+    else:
+        found = bits.astype(f"uint{8 * dtype.itemsize}").view(dtype.name)
+    special = quantize(np.array(extremes(dtype)), dtype)
+    kind = generator.integers(0, 8, count)
+    found = np.where(kind == 0, generator.choice(special, count), found)
+    for other in beside:
+        with np.errstate(all="ignore"):
+            near = np.ravel(other).astype(np.float64)
+            times = generator.integers(1, 50, count) * generator.choice([1.0, 0.5, 1 / 3], count)
+            multiple = quantize(near * times, dtype)
+            beyond = quantize(near * (1 + generator.choice([-1, 1], count) * roundoff(dtype) * 2),
+                              dtype)  # fmt: skip
+        found = np.where(kind == 1, multiple, np.where(kind == 2, beyond, found))
+        found = np.where(kind == 3, np.ravel(other), found)
+    return found.reshape(shape)
 
 
 _MEASURED: list[list[float]] = []

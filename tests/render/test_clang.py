@@ -114,12 +114,10 @@ def numbers(dtype: DType, source: random.Random) -> list[Any]:
 
 
 def whole(value: float, dtype: DType) -> int:
-    """A float saturates to 32 or 64 bits, which then wrap around to a narrower integer."""
-    wide = dtypes.int if dtype.itemsize < 4 else dtypes.long if dtype is dtypes.uint else dtype
+    """A float becomes the nearest integer toward zero that the dtype has, NaN 0."""
     if not math.isfinite(value):
-        limit = 0 if value != value else wide.max if value > 0 else wide.min
-        return int(truncate(limit, dtype))
-    return int(truncate(min(max(int(value), wide.min), wide.max), dtype))
+        return 0 if value != value else int(dtype.max if value > 0 else dtype.min)
+    return min(max(int(value), int(dtype.min)), int(dtype.max))
 
 
 def expected(case: Case, arguments: list[Any]) -> Any:

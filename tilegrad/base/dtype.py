@@ -16,7 +16,7 @@ from tilegrad.base.members import Members
 
 __all__ = [
     "DType", "Place", "Pointer", "as_const", "can_lossless_cast", "dtypes", "least_upper_dtype",
-    "promote", "sum_dtype", "truncate",
+    "promote", "saturate", "sum_dtype", "truncate",
 ]  # fmt: skip
 
 
@@ -445,16 +445,25 @@ def truncate(value: Any, dtype: DType) -> Any:
 
 
 def as_const(value: Any, dtype: DType) -> Any:
-    """`value` as the argument of a CONST of `dtype`; a float outside an integer's range wraps, NaN
-    becomes 0.
+    """`value` as the argument of a CONST of `dtype`, as a cast gives it: a float outside an
+    integer's range becomes the nearest integer of it, NaN 0.
 
-    >>> as_const(2.7, dtypes.int32)
-    2
+    >>> as_const(2.7, dtypes.int32), as_const(300.5, dtypes.uint8), as_const(-1.0, dtypes.uint8)
+    (2, 255, 0)
     """
     if isinstance(value, float) and not dtype.is_float and dtype.kind != "bool":
-        value = (
-            int(value)
-            if math.isfinite(value)
-            else (0 if value != value else (dtype.max if value > 0 else dtype.min))
-        )
+        return saturate(value, dtype)
     return truncate(value, dtype)
+
+
+def saturate(value: float, dtype: DType) -> int:
+    """A float as the integer of `dtype` that a cast gives: toward zero, the nearest that there is,
+    0 for NaN.
+
+    >>> saturate(-1e30, dtypes.int16), saturate(math.inf, dtypes.uint16), saturate(math.nan, dtypes.int8)
+    (-32768, 65535, 0)
+    """
+    if value != value:
+        return 0
+    low, high = int(dtype.min), int(dtype.max)
+    return high if value >= high else low if value <= low else int(value)

@@ -121,7 +121,7 @@ def cpu_target(limit: str = "") -> Target:
         has_fma=isa in ("avx512", "avx2", "neon"),
         has_scale=isa == "avx512",
         matrix_units=_dot_units(isa),
-        missing=frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.RECIP}),
+        missing=frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.RECIP, Ops.FMOD}),
         # Before AVX, a conversion of a half is a call of a library that is not there.
         missing_dtypes=frozenset(
             {dtypes.bfloat16, dtypes.float16} if isa in ("sse", "scalar") else {dtypes.bfloat16}

@@ -49,6 +49,14 @@ def _remainder(y: UOp, g: UOp) -> tuple[UOp, UOp]:
     return g, -(g * quotient)
 
 
+def _float_remainder(y: UOp, g: UOp) -> tuple[UOp, UOp]:
+    """As `_remainder`; the quotient is whole but for its rounding."""
+    a, b = y.src
+    quotient = (a - y).alu(Ops.FDIV, b)
+    whole = (quotient + (quotient < 0.0).where(UOp.const(y.dtype, -0.5), 0.5)).alu(Ops.TRUNC)
+    return g, -(g * whole)
+
+
 def _reduce(y: UOp, g: UOp) -> tuple[UOp]:
     """The derivative of a sum, a maximum or a product over axes."""
     (x,), (function, axes) = y.src, y.arg
@@ -154,6 +162,7 @@ DERIVATIVES: dict[Ops, Derivative] = {
     Ops.MUL: lambda y, g: (g * y.src[1], g * y.src[0]),
     Ops.FDIV: lambda y, g: (g / y.src[1], -(g / y.src[1] * y)),
     Ops.MAX: _maximum,
+    Ops.FMOD: _float_remainder,
     Ops.FLOORMOD: _remainder,
     Ops.MOD: _remainder,
     Ops.MULACC: lambda y, g: (g * y.src[1], g * y.src[0], g),

@@ -81,10 +81,8 @@ def _interval(node: Any) -> Bounds | None:
         return src[0].vmin and src[1].vmin, src[0].vmax and src[1].vmax
     if op is Ops.OR and node.dtype.kind == "bool":
         return src[0].vmin or src[1].vmin, src[0].vmax or src[1].vmax
-    if op is Ops.SHL and src[1].op is Ops.CONST:
-        return src[0].vmin << src[1].arg, src[0].vmax << src[1].arg
-    if op is Ops.SHR and src[1].op is Ops.CONST:
-        return src[0].vmin >> src[1].arg, src[0].vmax >> src[1].arg
+    if op in (Ops.SHL, Ops.SHR) and src[1].op is Ops.CONST:
+        return op.evaluate(src[0].vmin, src[1].arg), op.evaluate(src[0].vmax, src[1].arg)
     return None
 
 
@@ -137,7 +135,7 @@ def divisor_of(node: Any) -> int:
     if op is Ops.WHERE:
         return math.gcd(src[1].divisor, src[2].divisor)
     if op is Ops.SHL and src[1].op is Ops.CONST:
-        return int(src[0].divisor) << int(src[1].arg)
+        return int(op.evaluate(src[0].divisor, src[1].arg))
     if op is Ops.CAST and src[0].dtype.kind in ("int", "uint", "index"):
         return int(src[0].divisor)
     return 1

@@ -491,7 +491,8 @@ _float_only = _arithmetic(("float",))
 _bits_only = _arithmetic(("bool", *_INTEGERS))
 
 _FUNCTIONS = (
-    Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.SQRT, Ops.RECIP, Ops.FDIV, Ops.SCALE,
+    Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.SQRT, Ops.RECIP, Ops.FDIV, Ops.FMOD,
+    Ops.SCALE,
 )  # fmt: skip
 # The same at every stage.
 CHECKS: dict[Ops, Check] = {

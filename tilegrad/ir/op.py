@@ -119,6 +119,11 @@ def _divide(x: float, y: float) -> float:
     return math.nan if x == 0 or x != x else math.copysign(math.inf, x) * math.copysign(1.0, y)
 
 
+def _fmod(x: float, y: float) -> float:
+    is_none = math.isinf(x) or y == 0 or x != x or y != y
+    return math.nan if is_none else math.fmod(x, y)
+
+
 def _multiply(x: Any, y: Any) -> Any:
     return x * y
 
@@ -152,10 +157,23 @@ def _floor_modulo(x: int, y: int) -> int:
 
 
 def _maximum(x: Any, y: Any) -> Any:
-    """The larger; a NaN on either side wins, as in NumPy's maximum."""
+    """The larger, the first of equal ones; a NaN on either side wins, as in NumPy's maximum."""
     if x != x or y != y:
         return math.nan
-    return x if x > y else y
+    return y if y > x else x
+
+
+# No integer has more bits than this: shifting by more is shifting by this many.
+_MOST_BITS = 64
+
+
+def _shift_left(x: int, y: int) -> int:
+    """Wrapping to the dtype drops what was shifted out."""
+    return x << y if 0 <= y <= _MOST_BITS else 0
+
+
+def _shift_right(x: int, y: int) -> int:
+    return x >> (y if 0 <= y <= _MOST_BITS else _MOST_BITS)
 
 
 class Ops(Members):
@@ -258,7 +276,9 @@ class Ops(Members):
 
     # one number in, one out
     CAST = op(
-        1, "The value in another dtype: floats to integers toward zero, integers wrap around."
+        1,
+        "The value in another dtype: integers wrap around; a float goes toward zero, to the nearest "
+        "integer that the dtype has if it lies outside, and NaN to 0.",
     )
     BITCAST = op(1, "The same bits read as another dtype of the same width.")
     NEG = op(1, "-x.", evaluate=operator.neg, symbol="-")
@@ -304,9 +324,17 @@ class Ops(Members):
         evaluate=lambda x, y: x - y * _c_divide(x, y),
         symbol="%",
     )
+    FMOD = op(
+        2,
+        "x less as many whole y as its size has, of floats: exact, with the sign of x, as C's fmod. "
+        "NaN for an infinite x or a zero y.",
+        evaluate=_fmod,
+        symbol="fmod",
+    )
     MAX = op(
         2,
-        "The larger of the two; NaN if either is. Of 0.0 and -0.0 either.",
+        "The larger of the two, the first of equal ones (as are 0.0 and -0.0); NaN if either is. A "
+        "reduction keeps no order, so a zero of it may have either sign.",
         evaluate=_maximum,
         symbol="max",
         commutes=True,
@@ -341,14 +369,16 @@ class Ops(Members):
     )
     SHL = op(
         2,
-        "x shifted left by y bits, 0 <= y < width.",
-        evaluate=lambda x, y: x << (y & 63),
+        "x shifted left by y bits, wrapped around. An amount of the width or more gives 0; y is read "
+        "as an unsigned number, so a negative amount is such a one.",
+        evaluate=_shift_left,
         symbol="<<",
     )
     SHR = op(
         2,
-        "x shifted right by y bits; the sign is kept for signed types.",
-        evaluate=lambda x, y: x >> (y & 63),
+        "x shifted right by y bits; the sign is kept for signed types. An amount of the width or "
+        "more, or a negative one, leaves nothing but the sign: 0, or -1 for a negative x.",
+        evaluate=_shift_right,
         symbol=">>",
     )
 

@@ -55,7 +55,7 @@ def linear(node: UOp) -> tuple[Terms, int]:
             stack.append((src[0], -scale))
         elif op is Ops.MUL and src[1].op is Ops.CONST:
             stack.append((src[0], scale * src[1].arg))
-        elif op is Ops.SHL and src[1].op is Ops.CONST:
+        elif op is Ops.SHL and src[1].op is Ops.CONST and 0 <= src[1].arg < part.dtype.bits:
             stack.append((src[0], scale << src[1].arg))
         elif op is Ops.MULACC and src[1].op is Ops.CONST:
             stack += [(src[2], scale), (src[0], scale * src[1].arg)]

@@ -8,7 +8,8 @@ that has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from tilegrad.base.config import config
 from tilegrad.base.dtype import DType, Pointer, dtypes, truncate
@@ -22,6 +23,7 @@ from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.rules import FOLDING, IDENTITIES
 from tilegrad.ir.uop import UOp
 from tilegrad.lower import float8, transcendental
+from tilegrad.lower.remainder import remainder
 from tilegrad.lower.turns import near, reduced_together
 from tilegrad.target import Target
 
@@ -89,7 +91,7 @@ def decompose(ast: UOp, target: Target) -> UOp:
         _refuse(ast, dtypes.float64, target)
     if Ops.SIN in target.missing or Ops.COS in target.missing:
         ast = _without_sines(ast, target)
-    ast = graph_rewrite(ast, _functions(target), name="lower.decompose")
+    ast = graph_rewrite(ast, _functions(target, ast), name="lower.decompose")
     if not target.has_mask:
         ast = graph_rewrite(ast, MASKS, name="lower.decompose.masks")
     return graph_rewrite(ast, FORMS + FOLDING + IDENTITIES, name="lower.decompose.forms")
@@ -144,11 +146,7 @@ def _without_sines(ast: UOp, target: Target) -> UOp:
     if not any(node.op in lacks for node in nodes):
         return ast
     least = dtypes.float32 if target.has_fma else dtypes.float64
-    # A number of a loop that there was may still stand in the order of loops.
-    taken = [*(ast.arg.order if isinstance(ast.arg, KernelInfo) else ()), -1]
-    taken += [node.arg[0] for node in nodes if node.op is Ops.RANGE]
-    taken += [node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL]
-    number = 1 + max(taken)
+    number = _free_number(ast)
     done: dict[UOp, UOp] = {}
     for level in _levels(nodes, lacks):
         groups: dict[tuple[Ops, DType, frozenset[UOp]], list[UOp]] = {}
@@ -175,6 +173,16 @@ def _without_sines(ast: UOp, target: Target) -> UOp:
     return done[ast]
 
 
+def _free_number(ast: UOp) -> int:
+    """A number from which on no loop, array or accumulator has one."""
+    nodes = ast.toposort()
+    # A number of a loop that there was may still stand in the order of loops.
+    taken = [*(ast.arg.order if isinstance(ast.arg, KernelInfo) else ()), -1]
+    taken += [node.arg[0] for node in nodes if node.op is Ops.RANGE]
+    taken += [node.arg for node in nodes if node.op in (Ops.DEFINE_LOCAL, Ops.DEFINE_ACC)]
+    return 1 + max(taken)
+
+
 def _levels(nodes: Iterable[UOp], ops: Collection[Ops]) -> list[list[UOp]]:
     """`nodes`, sources first, by how many of `ops` they need one after the other."""
     level: dict[UOp, int] = {}
@@ -194,8 +202,18 @@ def _reciprocal(node: UOp) -> UOp:
 
 def _maximum(node: UOp) -> UOp:
     left, right = node.src
-    larger = (right < left).where(left, right)
-    return left.ne(left).where(left, larger) if node.dtype.is_float else larger
+    larger = (left < right).where(right, left)
+    return right.ne(right).where(right, larger) if node.dtype.is_float else larger
+
+
+def _remainder(node: UOp, target: Target, numbers: Iterator[int]) -> UOp | None:
+    """Of half types by way of float32, which changes nothing."""
+    x, y = node.src
+    if node.dtype.itemsize < 4:
+        return x.cast(dtypes.float32).alu(Ops.FMOD, y.cast(dtypes.float32)).cast(node.dtype)
+    if Ops.FMOD not in target.missing:
+        return None
+    return remainder(x, y, next(numbers), target.has_fma)
 
 
 def _multiply_add(node: UOp) -> UOp:
@@ -203,8 +221,9 @@ def _multiply_add(node: UOp) -> UOp:
     return left * right + total
 
 
-def _functions(target: Target) -> PatternMatcher:
+def _functions(target: Target, ast: UOp) -> PatternMatcher:
     """The rules for the ops that the target lacks."""
+    numbers = itertools.count(_free_number(ast))
     made = {
         Ops.EXP: _wide_enough(lambda x: transcendental.exp(x, target.has_scale)),
         Ops.EXP2: _wide_enough(lambda x: transcendental.exp2(x, target.has_scale)),
@@ -217,6 +236,13 @@ def _functions(target: Target) -> PatternMatcher:
         for op, build in made.items()
         if op in target.missing
     ]
+    rules.append(
+        Rule(
+            "no-fmod",
+            UPat(Ops.FMOD, name="node"),
+            function=lambda node: _remainder(node, target, numbers),
+        )
+    )
     if not target.has_fma:
         rules.append(Rule("no-mulacc", UPat(Ops.MULACC, name="node"), function=_multiply_add))
     return PatternMatcher(f"functions of {target.name}", rules)
@@ -336,7 +362,7 @@ def _held_wide(node: UOp, src: tuple[UOp, ...], dtype: DType) -> UOp:
     if op is Ops.CAST:
         return _round(_single(src[0], dtype), dtype)
     made = UOp(op, wide, src, node.arg)
-    rounds = op.is_alu and op not in (Ops.WHERE, Ops.MAX, Ops.NEG, Ops.TRUNC)
+    rounds = op.is_alu and op not in (Ops.WHERE, Ops.MAX, Ops.NEG, Ops.TRUNC, Ops.FMOD)
     return _round(made, dtype) if rounds else made
 
 

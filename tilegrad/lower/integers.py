@@ -3,7 +3,8 @@
 
 Python's division rounds down and C's toward zero: the two agree where nothing is negative, powers
 of two become shifts and masks (which round down), and only the rest is corrected. A divisor that
-may be zero, or -1, is guarded, as machines trap.
+may be zero, or -1, is guarded, as machines trap; so is an amount that may shift by the width or
+more, of which machines and compilers make what they like.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tilegrad.ir.uop import UOp
 __all__ = ["choose_integers", "order_sums"]
 
 _INTEGERS = (*dtypes.signed, *dtypes.unsigned)
+_UNSIGNED = {dtype.itemsize: dtype for dtype in dtypes.unsigned}
 
 
 def order_sums(ast: UOp) -> UOp:
@@ -175,6 +177,22 @@ def floormod_to_machine(x: UOp, y: UOp) -> UOp:
     remainder = x - quotient * safe
     wrong = remainder.ne(0) & ((remainder < 0) ^ (safe < 0))
     return _unguarded(x, y, wrong.where(remainder + safe, remainder), x * 0)
+
+
+@DIVIDE.rule(
+    "shift-to-machine",
+    UPat((Ops.SHL, Ops.SHR), dtype=_INTEGERS, src=(UPat(name="x"), UPat(name="y")), name="shift"),
+)
+def shift_to_machine(shift: UOp, x: UOp, y: UOp) -> UOp | None:
+    """A shift by less than the width, and what is left beyond: the sign, or 0."""
+    bits = 8 * x.dtype.itemsize
+    if 0 <= y.vmin and y.vmax < bits:
+        return None
+    amount = y.cast(_UNSIGNED[y.dtype.itemsize].vec(y.dtype.lanes)) if y.vmin < 0 else y
+    inside = x.alu(shift.op, y & (bits - 1))
+    keeps_sign = shift.op is Ops.SHR and x.dtype.kind == "int"
+    beyond = x >> (bits - 1) if keeps_sign else UOp.const(x.dtype, 0)
+    return (amount < bits).where(inside, beyond)
 
 
 def _traps(y: UOp) -> bool:

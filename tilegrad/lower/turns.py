@@ -21,7 +21,7 @@ from tilegrad.base.dtype import DType, Place, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["FAR", "far", "is_far", "near", "reduced", "reduced_together"]
+__all__ = ["FAR", "any_lane", "far", "is_far", "near", "reduced", "reduced_together"]
 
 # pi in parts of 27 bits, so that a multiple below 2**26 of each is exact, with or without fused
 # multiply-adds; the last part takes what is left.
@@ -112,14 +112,14 @@ def reduced_together(values: list[UOp], number: int, is_cosine: bool = False) ->
     flags = is_far(values[0])
     for x in values[1:]:
         flags = flags | is_far(x)
-    times = _any(flags).where(UOp.const(dtypes.int32, size), UOp.const(dtypes.int32, 0))
+    times = any_lane(flags).where(UOp.const(dtypes.int32, size), UOp.const(dtypes.int32, 0))
     loop = UOp(Ops.RANGE, dtypes.int32, (times,), (number, Axis.LOOP))
     x = given.load(loop)
     done = usual.after(usual.store(loop, far(x, is_cosine), is_far(x)).end(loop))
     return [done.load(at, dtype=values[0].dtype) for at in places]
 
 
-def _any(flags: UOp) -> UOp:
+def any_lane(flags: UOp) -> UOp:
     """Whether one of the lanes is true."""
     while flags.dtype.lanes > 1:
         half = flags.dtype.lanes // 2

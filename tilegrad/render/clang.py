@@ -45,7 +45,7 @@ _FUNCTIONS[Ops.MULACC, dtypes.float16] = "(half)(__builtin_fma({0},{1},{2}))"
 _FUNCTIONS[Ops.MULACC, dtypes.float32] = "__builtin_fmaf({0},{1},{2})"
 _FUNCTIONS[Ops.MULACC, dtypes.float64] = "__builtin_fma({0},{1},{2})"
 
-_FLOAT_MAX = "*{pointer} = (((*{pointer}>{value})|(*{pointer}!=*{pointer}))?*{pointer}:{value});"
+_FLOAT_MAX = "*{pointer} = ((({value}>*{pointer})|({value}!={value}))?{value}:*{pointer});"
 _ALIGNED = "__attribute__((aligned(64))) "
 
 _DIALECT = Dialect(
@@ -73,10 +73,9 @@ _DIALECT = Dialect(
         Ops.AND: "*{pointer} = (*{pointer}&{value});",
         Ops.OR: "*{pointer} = (*{pointer}|{value});",
         Ops.XOR: "*{pointer} = (*{pointer}^{value});",
-        Ops.MAX: "*{pointer} = (*{pointer}>{value}?*{pointer}:{value});",
+        Ops.MAX: "*{pointer} = ({value}>*{pointer}?{value}:*{pointer});",
         **{(Ops.MAX, dtype): _FLOAT_MAX for dtype in dtypes.floats},
     },
-    whole="{stem}_of_{source}({value})",
     define_whole=(
         "static inline {type} {stem}_of_{source}({source} x) {{ "
         "return x!=x ? 0 : x>={above} ? {high} : x<={below} ? {low} : ({type})x; }}"
@@ -137,8 +136,8 @@ def maximum(u: UOp, ctx: Rendering) -> str | None:
     name, mask = ctx.type(u.dtype), _mask(u.dtype, ctx)
     ctx.need(
         f"static inline {name} max_{name}({name} x, {name} y) {{ "
-        f"{mask} m = ({mask})(x>y)|({mask})(x!=x); "
-        f"return ({name})((({mask})x&m)|(({mask})y&~m)); }}"
+        f"{mask} m = ({mask})(y>x)|({mask})(y!=y); "
+        f"return ({name})((({mask})y&m)|(({mask})x&~m)); }}"
     )
     return f"max_{name}({','.join(map(ctx.text, u.src))})"
 

@@ -72,7 +72,8 @@ class Dialect:
         functions: op, or (op, dtype) -> its text, where it is not `OPERATORS`.
         combine: op, or (op, dtype) -> the statement that folds {value} into memory at {pointer}.
         whole: a float {value} of {source} as the integer {type}: it saturates, and NaN gives 0.
-        define_whole: the definition of the function that `whole` calls.
+        define_whole: the definition of the function that `whole` calls; C leaves a cast of what is
+            out of range undefined.
         has_vector_arithmetic: whether operators work on whole vectors.
         shields_short_floats: whether half and bfloat16 convert implicitly to so many types that a
             cast to another than float must go through float.
@@ -104,7 +105,7 @@ class Dialect:
     barrier: str = ""
     functions: Mapping[Ops | tuple[Ops, DType], str] = field(default_factory=dict)
     combine: Mapping[Ops | tuple[Ops, DType], str] = field(default_factory=dict)
-    whole: str = "({type})({value})"
+    whole: str = "{stem}_of_{source}({value})"
     define_whole: str = ""
     has_vector_arithmetic: bool = False
     shields_short_floats: bool = False
@@ -127,11 +128,11 @@ OPERATORS: Mapping[Ops, str] = {
     Ops.SHL: "({0}<<{1})",
     Ops.SHR: "({0}>>{1})",
     Ops.WHERE: "({0}?{1}:{2})",
-    Ops.MAX: "({0}>{1}?{0}:{1})",
+    Ops.MAX: "({1}>{0}?{1}:{0})",
     Ops.MULACC: "({0}*{1}+{2})",
 }
 # NaN wins on either side; fmax would drop it.
-_FLOAT_MAX = "((({0}>{1})|({0}!={0}))?{0}:{1})"
+_FLOAT_MAX = "((({1}>{0})|({1}!={1}))?{1}:{0})"
 
 _PREFIX = {
     Ops.LOAD: "val",
@@ -431,17 +432,19 @@ class Rendering:
         return form.format(*texts)
 
     def whole(self, value: str, source: DType, dtype: DType) -> str:
-        """The float `value` as an integer of 32 or 64 bits, saturating."""
+        """The float `value` as an integer: the nearest that there is, 0 for NaN."""
         words = {"type": self.type(dtype), "stem": self.dialect.stems[dtype], "value": value}
         words["source"] = "double" if source is dtypes.float64 else "float"
         if self.dialect.define_whole:
             low, high = int(dtype.min), int(dtype.max)
+            suffix = "f" if words["source"] == "float" else ""
             limits = {
                 "low": f"({low + 1}-1)" if low else "0",
-                "high": f"{high}u",
-                "below": f"{low}.0",
+                "high": f"{high}u" if dtype.kind == "uint" else f"{high}",
+                "below": f"{low}.0{suffix}",
+                "above": f"{high + 1}.0{suffix}",
             }
-            self.need(self.dialect.define_whole.format(**words, **limits, above=f"{high + 1}.0"))
+            self.need(self.dialect.define_whole.format(**words, **limits))
         return self.dialect.whole.format(**words)
 
     def lanewise(self, node: UOp) -> str:

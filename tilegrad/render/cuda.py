@@ -39,6 +39,7 @@ _FUNCTIONS |= {
     (op, dtype): f"h{name}({{0}})" for op, name in _MATH.items() for dtype in _SHORT_FLOATS
 }
 _FUNCTIONS |= {(Ops.MULACC, dtype): "__hfma({0},{1},{2})" for dtype in _SHORT_FLOATS}
+_FUNCTIONS[Ops.FMOD] = "fmod({0},{1})"
 _FUNCTIONS[Ops.MULACC] = "fma({0},{1},{2})"
 
 _STEMS = {
@@ -83,6 +84,10 @@ _DIALECT = Dialect(
     barrier="__syncthreads();",
     functions=_FUNCTIONS,
     shields_short_floats=True,
+    define_whole=(
+        "static __device__ inline {type} {stem}_of_{source}({source} x) {{ "
+        "return x!=x ? 0 : x>={above} ? {high} : x<={below} ? {low} : ({type})x; }}"
+    ),
     combine={
         **{
             (Ops.ADD, dtype): "atomicAdd({pointer}, {value});"

@@ -29,11 +29,12 @@ _MATH = {
     Ops.COS: "cos",
     Ops.SQRT: "sqrt",
     Ops.TRUNC: "trunc",
+    Ops.FMOD: "fmod",
     Ops.MULACC: "fma",
 }
 _WIDTHS = {dtypes.float16: "f16", dtypes.float32: "f32", dtypes.float64: "f64"}
 _LIBRARY = 'extern "C" __attribute__((device, const))'
-_ARGUMENTS = {1: "{0}", 3: "{0},{1},{2}"}
+_ARGUMENTS = {1: "{0}", 2: "{0},{1}", 3: "{0},{1},{2}"}
 _ADD = "__hip_atomic_fetch_add({pointer}, {value}, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);"
 _MAX = "__hip_atomic_fetch_max({pointer}, {value}, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);"
 _INTEGERS = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
@@ -79,7 +80,6 @@ _DIALECT = Dialect(
         '__builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");'
     ),
     functions=_functions(),
-    whole="{stem}_of_{source}({value})",
     define_whole=(
         "static inline __attribute__((device)) {type} {stem}_of_{source}({source} x) {{ "
         "return x!=x ? 0 : x>={above} ? {high} : x<={below} ? {low} : ({type})x; }}"

@@ -175,9 +175,7 @@ class Values:
         self.values[node] = self.converted(self.use(value), value.dtype, node.dtype)
 
     def converted(self, text: str, old: DType, new: DType) -> str:
-        """A conversion; floats to integers saturate at 32 or 64 bits, NaN gives 0, and narrower
-        integers then wrap.
-        """
+        """A conversion; a float that an integer cannot hold becomes the nearest, NaN 0."""
         a, b = type_of(old), type_of(new)
         zero = "zeroinitializer" if old.lanes > 1 else ("0.0" if old.is_float else "0")
         if new.scalar is dtypes.bool:
@@ -206,18 +204,10 @@ class Values:
         return self.make(f"{instruction} {type_of(old)} {text} to {type_of(new)}")
 
     def float_to_integer(self, text: str, old: DType, new: DType) -> str:
-        is_long = new.itemsize == 8 or new.scalar is dtypes.uint32
-        middle = dtypes.int64 if is_long else dtypes.int32
-        middle = (dtypes.uint64 if new.scalar is dtypes.uint64 else middle).vec(new.lanes)
         if new.lanes > 1:
-            whole = self.saturated(text, old, middle)
-        else:
-            a, b, sign = type_of(old), type_of(middle), "u" if middle.kind == "uint" else "s"
-            suffix = f"{mangled(b)}.{mangled(a)}"
-            whole = self.call(f"fpto{sign}i.sat", b, (a, text), suffix=suffix)
-        if middle.itemsize == new.itemsize:
-            return whole
-        return self.make(f"trunc {type_of(middle)} {whole} to {type_of(new)}")
+            return self.saturated(text, old, new)
+        a, b, sign = type_of(old), type_of(new), "u" if new.kind == "uint" else "s"
+        return self.call(f"fpto{sign}i.sat", b, (a, text), suffix=f"{mangled(b)}.{mangled(a)}")
 
     def saturated(self, x: str, old: DType, new: DType) -> str:
         """Floats as the nearest integers of `new` that they reach, NaN as 0. LLVM has an intrinsic
@@ -237,7 +227,12 @@ class Values:
         inside = self.make(f"select {flags} {above}, {a} {x}, {a} {low}")
         below = self.make(f"fcmp olt {a} {inside}, {high}")
         inside = self.make(f"select {flags} {below}, {a} {inside}, {a} {high}")
-        whole = self.make(f"fpto{'u' if new.kind == 'uint' else 's'}i {a} {inside} to {b}")
+        # What is narrower than 32 bits fits them with a sign, as machines convert.
+        middle = dtypes.int32.vec(new.lanes) if new.itemsize < 4 else new
+        sign, wide = "u" if middle.kind == "uint" else "s", type_of(middle)
+        whole = self.make(f"fpto{sign}i {a} {inside} to {wide}")
+        if middle is not new:
+            return self.make(f"trunc {wide} {whole} to {b}")
         if most == new.max:
             return whole
         reached = self.make(f"fcmp oge {a} {x}, {constant_of(float(beyond), old)}")
@@ -348,17 +343,17 @@ class Values:
         return self.make(f"{_INT_OPS[op]} {kind} {x}, {y}")
 
     def maximum(self, dtype: DType, kind: str, x: str, y: str) -> str:
-        """The larger, NaN if either is: a plain maximum passes on a NaN in `y`, one in `x` is
-        chosen after it.
+        """The larger, `x` of equal ones, NaN if either is: a plain maximum passes on a NaN in `x`,
+        one in `y` is chosen after it.
         """
         flags = type_of(dtypes.bool.vec(dtype.lanes))
         if not dtype.is_float:
             test = self.make(f"icmp {'sgt' if dtype.kind == 'int' else 'ugt'} {kind} {x}, {y}")
             return self.make(f"select {flags} {test}, {kind} {x}, {kind} {y}")
-        test = self.make(f"fcmp ogt {kind} {x}, {y}")
-        larger = self.make(f"select {flags} {test}, {kind} {x}, {kind} {y}")
-        is_number = self.make(f"fcmp ord {kind} {x}, {x}")
-        return self.make(f"select {flags} {is_number}, {kind} {larger}, {kind} {x}")
+        test = self.make(f"fcmp ogt {kind} {y}, {x}")
+        larger = self.make(f"select {flags} {test}, {kind} {y}, {kind} {x}")
+        is_number = self.make(f"fcmp ord {kind} {y}, {y}")
+        return self.make(f"select {flags} {is_number}, {kind} {larger}, {kind} {y}")
 
     def scaled(self, dtype: DType, kind: str, x: str, y: str) -> str:
         """An instruction of AVX-512, of all lanes, with the rounding that there is."""

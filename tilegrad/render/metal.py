@@ -60,6 +60,10 @@ _DIALECT = Dialect(
     shared="threadgroup __attribute__((aligned(16))) ",
     barrier="threadgroup_barrier(mem_flags::mem_threadgroup);",
     functions=_FUNCTIONS,
+    define_whole=(
+        "static inline {type} {stem}_of_{source}({source} x) {{ "
+        "return x!=x ? 0 : x>={above} ? {high} : x<={below} ? {low} : ({type})x; }}"
+    ),
     combine={
         (Ops.ADD, dtype): _ATOMIC_ADD.format(type=_NAMES[dtype])
         for dtype in (dtypes.int32, dtypes.uint32, dtypes.float32)

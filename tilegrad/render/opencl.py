@@ -58,6 +58,7 @@ _DIALECT = Dialect(
         Ops.COS: "cos({0})",
         Ops.SQRT: "sqrt({0})",
         Ops.TRUNC: "trunc({0})",
+        Ops.FMOD: "fmod({0},{1})",
         Ops.MULACC: "fma({0},{1},{2})",
     },
     combine=_COMBINE,

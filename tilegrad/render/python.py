@@ -42,8 +42,8 @@ _PLAIN = {
     Ops.AND: "{0} & {1}",
     Ops.OR: "{0} | {1}",
     Ops.XOR: "{0} ^ {1}",
-    Ops.SHL: "{0} << ({1} & 63)",
-    Ops.SHR: "{0} >> ({1} & 63)",
+    Ops.SHL: "op_shl({0}, {1})",
+    Ops.SHR: "op_shr({0}, {1})",
     Ops.WHERE: "{1} if {0} else {2}",
 }
 _WHOLE = {Ops.FLOORDIV: "//", Ops.IDIV: "//", Ops.FLOORMOD: "%", Ops.MOD: "%"}
@@ -282,7 +282,7 @@ class _Writer:
             return f"fma_{scalar.name}({', '.join(operands)})"
         if op is Ops.MAX:
             first, second = operands
-            larger = f"{first} if {first} > {second} else {second}"
+            larger = f"{second} if {second} > {first} else {first}"
             return f"op_max({first}, {second})" if kind.is_float else larger
         if op is Ops.MULACC:
             text = f"{operands[0]} * {operands[1]} + {operands[2]}"

@@ -146,17 +146,8 @@ def cast(u: UOp, ctx: Rendering) -> str:
 
 
 def whole_number(text: str, source: DType, dtype: DType, ctx: Rendering) -> str:
-    """A float as an integer: saturated to 32 or 64 bits, from which a narrower one wraps around.
-
-    uint32 comes from int64, so that -1.0 gives 2**32-1 as it does in NumPy.
-    """
-    middle = dtype
-    if dtype.itemsize < 4:
-        middle = dtypes.int32
-    elif dtype is dtypes.uint32:
-        middle = dtypes.int64
-    text = ctx.whole(text, source, middle)
-    return text if middle is dtype else f"({ctx.type(dtype)})({text})"
+    """A float as an integer: the nearest that there is, 0 for NaN."""
+    return ctx.whole(strip_parentheses(text), source, dtype)
 
 
 def bitcast(u: UOp, ctx: Rendering) -> str:

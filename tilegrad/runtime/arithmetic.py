@@ -186,13 +186,10 @@ def _wrap(dtype: DType) -> Callable[[int], int]:
 
 
 def _to_integer(x: float, low: int, high: int) -> int:
-    """A float cast to an integer dtype: toward zero; a value out of range wraps, infinity is the
-    nearest, NaN is 0.
-    """
-    if not math.isfinite(x):
-        return 0 if x != x else (high if x > 0 else low)
-    whole = int(x)
-    return whole if low <= whole <= high else (whole - low) % (high - low + 1) + low
+    """A float cast to an integer dtype: toward zero, the nearest that there is, 0 for NaN."""
+    if x != x:
+        return 0
+    return high if x >= high else low if x <= low else int(x)
 
 
 def _bitcast(values: tuple[Any, ...], source: str, target: str) -> tuple[Any, ...]:

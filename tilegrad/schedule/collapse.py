@@ -28,13 +28,8 @@ x, (c0,) = UPat.var("x"), UPat.constants("c0")
 COLLAPSE = PatternMatcher(
     "collapse",
     [
-        # relu, written so for its derivative; of 0.0 and -0.0 the maximum may be either
-        Rule(
-            "limit-is-max",
-            ((x < c0) | x.eq(c0)).where(c0, x),
-            x.maximum(c0),
-            when=lambda c0: c0 == c0,
-        ),
+        # relu, written so for its derivative
+        Rule("limit-is-max", (c0 < x).where(x, x.maximum(c0)), x.maximum(c0)),
     ],
 )
 

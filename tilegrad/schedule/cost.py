@@ -22,6 +22,7 @@ _WEIGHT = {
     Ops.SQRT: 6,
     Ops.RECIP: 4,
     Ops.FDIV: 4,
+    Ops.FMOD: 16,
 }
 _RANDOM_WORD = 110
 

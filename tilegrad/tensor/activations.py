@@ -26,17 +26,18 @@ class Activations(Functions):
     __slots__ = ()
 
     def relu(self) -> Self:
-        """max(self, 0); the derivative at 0 is 0.
+        """max(self, 0); -0.0 stays so, and the derivative at 0 is 0.
 
         >>> Tensor([-1.0, 2.0]).relu().tolist()
         [0.0, 2.0]
         """
         node = self.uop
         zero = UOp.const(node.dtype, 0)
-        below = UOp(Ops.CMPLT, dtypes.bool, (node, zero))
-        # Not "not above": that would be true of NaN, which is kept.
-        either = UOp(Ops.OR, dtypes.bool, (below, UOp(Ops.CMPEQ, dtypes.bool, (node, zero))))
-        return self._like(compute(Ops.WHERE, node.dtype, (either, zero, node)))
+        above = UOp(Ops.CMPLT, dtypes.bool, (zero, node))
+        # No gradient flows through the maximum, which keeps NaN and -0.0.
+        rest = UOp(Ops.DETACH, node.dtype, (node,)) if node.dtype.is_float else node
+        limited = UOp(Ops.MAX, node.dtype, (rest, zero))
+        return self._like(compute(Ops.WHERE, node.dtype, (above, node, limited)))
 
     def relu6(self) -> Self:
         """Limited to 0..6.

@@ -7,9 +7,10 @@ computation is seen.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
-from tilegrad.base.dtype import dtypes, promote
+from tilegrad.base.dtype import dtypes, promote, truncate
 from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
@@ -20,6 +21,8 @@ from tilegrad.tensor.windows import Windows
 
 __all__ = ["Arithmetic"]
 
+# Arithmetic that rounds, so that it matters whether a number was rounded before.
+_ROUNDING = frozenset({Ops.ADD, Ops.MUL, Ops.FDIV, Ops.FMOD})
 # What arithmetic means on truth values.
 _LOGICAL = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
 
@@ -39,6 +42,8 @@ class Arithmetic(Windows):
 
     def _binary(self, name: str, op: Ops, other: Operand, *, swap: bool = False) -> Self:
         """The op on this tensor and `other`, or on `other` and this tensor."""
+        if op in _ROUNDING and self._would_round(other):
+            return self._wide_with(lambda x: x._binary(name, op, other, swap=swap))
         left, right, others = self._sides(name, other)
         if swap:
             left, right = right, left
@@ -66,6 +71,30 @@ class Arithmetic(Windows):
             left, right = self._meet(name, tensor)
         return left, right, (tensor,)
 
+    def _would_round(self, other: Operand) -> bool:
+        """Whether `other` is a number that this tensor's dtype, of less than 32 bits, would round.
+        Then arithmetic is done in float32, and its result rounded, once.
+        """
+        dtype = self.uop.dtype
+        if not (dtype.is_float and dtype.itemsize < 4) or type(other) not in (int, float):
+            return False
+        return bool(other == other and truncate(other, dtype) != other)
+
+    def _wide_with(self, function: Callable[..., Self], *others: Operand) -> Self:
+        """`function` of this tensor and `others`: where they meet in a dtype of less than 32 bits,
+        in float32, and rounded once.
+        """
+        dtype = self.uop.dtype
+        for other in others:
+            if isinstance(other, Core):
+                dtype = promote(dtype, other.uop.dtype)
+        if not dtype.is_float or dtype.itemsize >= 4:
+            return function(self, *others)
+        sides: list[Any] = [self, *others]
+        wide = [x.cast(dtypes.float32) if isinstance(x, Core) else x for x in sides]  # type: ignore[attr-defined]
+        found: Self = function(*wide).cast(dtype)  # type: ignore[attr-defined]
+        return found
+
     def _integers(self, name: str, *, but_bool: bool = False) -> None:
         """Raise DTypeError unless this tensor holds integers (or bools)."""
         if self.dtype.is_float or (but_bool and self.dtype is dtypes.bool):
@@ -85,7 +114,7 @@ class Arithmetic(Windows):
         [11, 12]
         """
         if alpha != 1:
-            other = self._times_alpha("add", other, alpha)
+            return self._wide_with(lambda x, y: x + x._times_alpha("add", y, alpha), other)
         return self._binary("add", Ops.ADD, other)
 
     def sub(self, other: Operand, *, alpha: Any = 1) -> Self:
@@ -95,7 +124,7 @@ class Arithmetic(Windows):
         [-9, -8]
         """
         if alpha != 1:
-            other = self._times_alpha("sub", other, alpha)
+            return self._wide_with(lambda x, y: x - x._times_alpha("sub", y, alpha), other)
         return self._subtract(other)
 
     def _times_alpha(self, name: str, other: Operand, alpha: Any) -> Operand:
@@ -103,6 +132,8 @@ class Arithmetic(Windows):
         return scaled * alpha
 
     def _subtract(self, other: Operand, *, swap: bool = False) -> Self:
+        if self._would_round(other):
+            return self._wide_with(lambda x: x._subtract(other, swap=swap))
         left, right, others = self._sides("sub", other)
         if left.dtype is dtypes.bool:
             left, right = cast_node(left, dtypes.default_int), cast_node(right, dtypes.default_int)
@@ -156,6 +187,8 @@ class Arithmetic(Windows):
 
     @composed
     def _divide_toward_zero(self, other: Operand) -> Self:
+        if self._would_round(other):
+            return self._wide_with(lambda x: x._divide_toward_zero(other))
         left, right = self._pair("div", other)
         if left.dtype.is_float:
             return left._true_divide(right).trunc()
@@ -184,17 +217,45 @@ class Arithmetic(Windows):
 
     @composed
     def _floor_divide(self, other: Operand, *, swap: bool = False) -> Self:
+        if self._would_round(other):
+            return self._wide_with(lambda x: x._floor_divide(other, swap=swap))
         left, right = self._pair("floordiv", other, swap=swap)
         if left.dtype.is_float:
-            return left._true_divide(right).floor()
+            return left.detach()._whole_quotient(right.detach())
         return left._binary("floordiv", Ops.FLOORDIV, right)
 
     @composed
     def _floor_modulo(self, other: Operand, *, swap: bool = False) -> Self:
+        if self._would_round(other):
+            return self._wide_with(lambda x: x._floor_modulo(other, swap=swap))
         left, right = self._pair("mod", other, swap=swap)
         if left.dtype.is_float:
-            return left - left._true_divide(right).floor() * right
+            rest = left._binary("mod", Ops.FMOD, right)
+            is_below = right < 0
+            # A remainder of 0 has the divisor's sign, too.
+            zero = is_below.where(rest.const_like(-0.0), 0.0)
+            return rest.eq(0).where(zero, (rest < 0).ne(is_below).where(rest + right, rest))
         return left._binary("mod", Ops.FLOORMOD, right)
+
+    def _whole_quotient(self, right: Self) -> Self:
+        """The float quotient rounded down, by way of the exact remainder: a rounded quotient may
+        reach the next whole number.
+        """
+        left: Self = self._wide()
+        divisor = right._wide()
+        rest = left._binary("floordiv", Ops.FMOD, divisor)
+        quotient = left._true_divide(divisor)
+        nearest = (left - rest)._true_divide(divisor)
+        is_below = rest.ne(0) & (rest < 0).ne(divisor < 0)
+        whole = (nearest - is_below.cast(nearest.dtype)).round()
+        # From here on every float is whole, and the quotient is rounded but once.
+        limit = 2.0**53 if quotient.dtype is dtypes.float64 else 2.0**24
+        whole = ((quotient < limit) & (quotient > -limit)).where(whole, quotient)
+        # Of an infinite number there is no remainder, and no quotient.
+        whole = (rest.ne(rest) & divisor.ne(0)).where(rest, whole)
+        # A zero has the quotient's sign; by zero there is no remainder.
+        whole = whole.eq(0).where(quotient * 0.0, whole)
+        return divisor.eq(0).where(quotient, whole).cast(self.dtype)
 
     def _pair(self, name: str, other: Operand, *, swap: bool = False) -> tuple[Self, Self]:
         """This tensor and `other` as tensors of one dtype, not bool; exchanged if asked."""
@@ -206,7 +267,8 @@ class Arithmetic(Windows):
         return (pair[1], pair[0]) if swap else pair
 
     def mod(self, other: Operand) -> Self:
-        """The remainder of floor division; it has the sign of `other`.
+        """The remainder of floor division, exact; it has the sign of `other`. NaN for an infinite
+        number and for a divisor of zero; of integers that is 0.
 
         >>> Tensor([7, -7]).mod(3).tolist()
         [1, 2]
@@ -214,12 +276,17 @@ class Arithmetic(Windows):
         return self._floor_modulo(other)
 
     def fmod(self, other: Operand) -> Self:
-        """The remainder of division rounded toward zero; it has the sign of this tensor.
+        """The remainder of division rounded toward zero, exact; it has the sign of this tensor. NaN
+        for an infinite number and for a divisor of zero.
 
         >>> Tensor([7, -7]).fmod(3).tolist()
         [1, -1]
         """
+        if self._would_round(other):
+            return self._wide_with(lambda x: x.fmod(other))
         left, right = self._pair("fmod", other)
+        if left.dtype.is_float:
+            return left._binary("fmod", Ops.FMOD, right)
         return left - left._divide_toward_zero(right) * right
 
     def floor_divide(self, other: Operand) -> Self:
@@ -360,9 +427,10 @@ class Arithmetic(Windows):
         return self._binary(name, op, other)
 
     def lshift(self, other: Operand) -> Self:
-        """self * 2**other, wrapped around.
+        """self * 2**other, wrapped around: 0 where `other` is the width or more. A negative amount
+        shifts everything out, as one of the width or more does.
 
-        Raises DTypeError for floats and bools.
+        Raises DTypeError for floats and bools, and for a number that is negative.
 
         >>> Tensor([1, 3]).lshift(2).tolist()
         [4, 12]
@@ -370,9 +438,10 @@ class Arithmetic(Windows):
         return self._shifted("lshift", Ops.SHL, other)
 
     def rshift(self, other: Operand) -> Self:
-        """self // 2**other.
+        """self // 2**other: 0 or -1, by the sign, where `other` is the width or more. A negative
+        amount shifts everything out, as one of the width or more does.
 
-        Raises DTypeError for floats and bools.
+        Raises DTypeError for floats and bools, and for a number that is negative.
 
         >>> Tensor([8, -8]).rshift(2).tolist()
         [2, -2]
@@ -389,6 +458,17 @@ class Arithmetic(Windows):
                 line=here(),
                 remedy="cast it: .cast(dtypes.int32)",
             )
+        if isinstance(other, int) and not swap:
+            if other < 0:
+                raise DTypeError(
+                    f"{name}: a shift by {other} bits",
+                    tensor=describe(self.uop),
+                    line=here(),
+                    rule="amounts are not negative",
+                    remedy=f"{'x >> ' if op is Ops.SHL else 'x << '}{-other}",
+                )
+            # All amounts from the width on do the same, and this one fits the dtype.
+            other = min(other, self.dtype.bits)
         return self._binary(name, op, other, swap=swap)
 
     # Python's operators

@@ -211,7 +211,9 @@ class Elementwise(Arithmetic):
         rest = self - below
         half = below * 0.5
         is_odd = half.trunc().ne(half)
-        return ((rest > 0.5) | (rest.eq(0.5) & is_odd)).where(below + 1, below)
+        whole = ((rest > 0.5) | (rest.eq(0.5) & is_odd)).where(below + 1, below)
+        # A zero keeps the sign.
+        return whole.eq(0).where(self * 0.0, whole)
 
     @composed
     def sign(self) -> Self:

@@ -179,6 +179,9 @@ class Functions(Elementwise):
         return base._float_power(power) if base.dtype.is_float else base._integer_power(power)
 
     def _power_of_number(self, exponent: int | float) -> Self:
+        if self.dtype.is_float and self.dtype.itemsize < 4 and exponent not in (0, 1, 2):
+            # Several roundings become one, and the exponent is not rounded.
+            return self._wide_with(lambda wide: wide._power_of_number(exponent))
         x = self
         if x.dtype.is_int or x.dtype is dtypes.bool:
             if isinstance(exponent, float) or exponent < 0:

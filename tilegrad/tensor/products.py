@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Self
 
+from tilegrad.base.dtype import DType, dtypes, promote
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.core import describe
@@ -24,7 +25,9 @@ class Products(Layouts):
 
     __slots__ = ()
 
-    def _matrices_of(self, name: str, other: Self, ours: int, theirs: int) -> Self:
+    def _matrices_of(
+        self, name: str, other: Self, ours: int, theirs: int, dtype: DType | None = None
+    ) -> Self:
         """self @ other, of so many axes each.
 
         Raises ShapeError for others.
@@ -38,7 +41,7 @@ class Products(Layouts):
                 line=here(),
                 remedy="matmul takes any number of axes",
             )
-        return self.matmul(other)
+        return self.matmul(other, dtype)
 
     def mm(self, other: Self) -> Self:
         """The product of two matrices.
@@ -125,12 +128,23 @@ class Products(Layouts):
 
     # with an addend
 
-    def _added(self, product: Self, beta: float, alpha: float) -> Self:
+    def _added(self, product: Self, dtype: DType, beta: float, alpha: float) -> Self:
+        """`product` may be wider than `dtype`, that of its factors: the result is rounded once."""
         scaled = product if alpha == 1 else product * alpha
         # Nothing of an addend times 0 is left, not even NaN.
         if beta == 0:
-            return scaled
-        return (self if beta == 1 else self * beta) + scaled
+            return scaled.cast(dtype)
+        dtype = promote(self.dtype, dtype)
+        return ((self if beta == 1 else self.cast(product.dtype) * beta) + scaled).cast(dtype)
+
+    def _wide_product(self, name: str, other: Self, dims: tuple[int, int]) -> tuple[Self, DType]:
+        """The product of matrices, of half types as the float32 it is summed in, and the dtype
+        that it would have.
+        """
+        dtype = promote(self.dtype, other.dtype)
+        is_short = dtype.is_float and dtype.itemsize < 4
+        wide = dtypes.float32 if is_short else None
+        return self._matrices_of(name, other, *dims, dtype=wide), dtype
 
     def addmm(self, left: Self, right: Self, *, beta: float = 1, alpha: float = 1) -> Self:
         """beta * self + alpha * (left @ right), of matrices. Raises as `mm`.
@@ -138,7 +152,7 @@ class Products(Layouts):
         >>> Tensor([1]).addmm(Tensor([[2]]), Tensor([[3]])).tolist()
         [[7]]
         """
-        return self._added(left.mm(right), beta, alpha)
+        return self._added(*left._wide_product("mm", right, (2, 2)), beta, alpha)
 
     def addmv(self, left: Self, right: Self, *, beta: float = 1, alpha: float = 1) -> Self:
         """beta * self + alpha * (left @ right), of a matrix and a vector. Raises as `mm`.
@@ -146,7 +160,7 @@ class Products(Layouts):
         >>> Tensor([1]).addmv(Tensor([[2]]), Tensor([3])).tolist()
         [7]
         """
-        return self._added(left.mv(right), beta, alpha)
+        return self._added(*left._wide_product("mv", right, (2, 1)), beta, alpha)
 
     def baddbmm(self, left: Self, right: Self, *, beta: float = 1, alpha: float = 1) -> Self:
         """beta * self + alpha * (left @ right), of (b, n, k) and (b, k, m). Raises as `mm`.
@@ -154,7 +168,7 @@ class Products(Layouts):
         >>> Tensor([[[1]]]).baddbmm(Tensor([[[2]]]), Tensor([[[3]]])).tolist()
         [[[7]]]
         """
-        return self._added(left.bmm(right), beta, alpha)
+        return self._added(*left._wide_product("bmm", right, (3, 3)), beta, alpha)
 
     def addbmm(self, left: Self, right: Self, *, beta: float = 1, alpha: float = 1) -> Self:
         """beta * self + alpha * the sum of all left @ right, of (b, n, k) and (b, k, m).
@@ -162,7 +176,8 @@ class Products(Layouts):
         >>> Tensor([[1]]).addbmm(Tensor([[[2]]]), Tensor([[[3]]])).tolist()
         [[7]]
         """
-        return self._added(left.bmm(right).sum(0), beta, alpha)
+        products, dtype = left._wide_product("bmm", right, (3, 3))
+        return self._added(products.sum(0), dtype, beta, alpha)
 
     def addr(self, left: Self, right: Self, *, beta: float = 1, alpha: float = 1) -> Self:
         """beta * self + alpha * the outer product of two vectors.
@@ -170,7 +185,11 @@ class Products(Layouts):
         >>> Tensor([[1, 1]]).addr(Tensor([2]), Tensor([3, 4])).tolist()
         [[7, 9]]
         """
-        return self._added(left.outer(right), beta, alpha)
+        return self._wide_with(
+            lambda x, a, b: x._added(a.outer(b), promote(a.dtype, b.dtype), beta, alpha),
+            left,
+            right,
+        )
 
     # functions of matrices
 

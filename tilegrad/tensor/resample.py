@@ -145,8 +145,8 @@ class Resampling(Rearranging):
 
         `mode` is "bilinear" or "nearest". Outside lie "zeros", the nearest element of the
         "border", or the "reflection" of what is inside. The borders are those of the outermost
-        elements, or with `align_corners` their middles. Where a coordinate is NaN, it is taken as
-        -1.
+        elements, or with `align_corners` their middles. A coordinate that is NaN lies outside: between
+        zeros "bilinear" gives NaN, else it is the first element's.
 
         Raises DTypeError for another mode or padding, or places that are no floats; ShapeError for
         other shapes.
@@ -209,7 +209,7 @@ class Resampling(Rearranging):
 
     def _in_elements(self, size: int, padding_mode: str, *, align_corners: bool) -> Self:
         """Coordinates from -1 to 1 as places among `size` elements."""
-        x = self.isnan().where(-1, self)
+        x = self
         spot = (x + 1) * ((size - 1) / 2) if align_corners else ((x + 1) * size - 1) * 0.5
         if padding_mode == "reflection":
             low, high = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
@@ -223,7 +223,10 @@ class Resampling(Rearranging):
                 spot = is_back.where(span - rest, rest) + low
             else:
                 spot = spot * 0
-        return spot if padding_mode == "zeros" else spot.clip(0, size - 1)
+        if padding_mode == "zeros":
+            return spot
+        # No element is the reflection of an infinite place, either.
+        return spot.isnan().where(0, spot.clip(0, size - 1))
 
     @composed
     def max_unpool2d(

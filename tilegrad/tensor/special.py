@@ -81,7 +81,9 @@ class Special(Digests):
             larger, smaller = a.maximum(b), a.minimum(b)
             is_plain = (larger > 0) & larger.isfinite()
             ratio = is_plain.where(smaller, 0.0) / is_plain.where(larger, 1.0)
-            return is_plain.where(larger * (ratio.square() + 1).sqrt(), larger)
+            found = is_plain.where(larger * (ratio.square() + 1).sqrt(), larger)
+            # An infinite side is longer than any other: NaN stands for some number.
+            return (a.isinf() | b.isinf()).where(math.inf, found)
 
         return left._floating()._in_float(function)
 
@@ -368,22 +370,24 @@ class Special(Digests):
     # sums of products
 
     def addcmul(self, first: Any, second: Any, *, value: float = 1) -> Self:
-        """self + value * first * second.
+        """self + value * first * second; half types compute in float32 and round once.
 
         >>> Tensor([1]).addcmul(Tensor([2]), Tensor([3])).tolist()
         [7]
         """
-        product: Self = first * second if value == 1 else first * second * value
-        return self + product
+        return self._wide_with(
+            lambda x, y, z: x + (y * z if value == 1 else y * z * value), first, second
+        )
 
     def addcdiv(self, first: Any, second: Any, *, value: float = 1) -> Self:
-        """self + value * first / second.
+        """self + value * first / second; half types compute in float32 and round once.
 
         >>> Tensor([1.0]).addcdiv(Tensor([3.0]), Tensor([2.0])).tolist()
         [2.5]
         """
-        quotient: Self = first / second if value == 1 else first / second * value
-        return self + quotient
+        return self._wide_with(
+            lambda x, y, z: x + (y / z if value == 1 else y / z * value), first, second
+        )
 
     # truth
 

@@ -100,6 +100,8 @@ def const_right(node: UOp) -> UOp | None:
     """A constant operand of a commutative op stands on the right."""
     left, right = node.src
     if left.op is Ops.CONST and right.op is not Ops.CONST:
+        if node.op is Ops.MAX and node.dtype.is_float and left.arg == 0:
+            return None  # of 0.0 and -0.0 the first is the maximum
         return UOp(node.op, node.dtype, (right, left), node.arg)
     return None
 

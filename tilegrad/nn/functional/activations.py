@@ -213,7 +213,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     >>> nn.functional.hardshrink(Tensor([-0.25, 2.0])).tolist()
     [0.0, 2.0]
     """
-    return (input.abs() > lambd).where(input, 0)
+    return input.hardshrink(lambd)
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
@@ -269,7 +269,8 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     >>> nn.functional.threshold(Tensor([0.5, 2.0]), 1.0, 0.0).tolist()
     [0.0, 2.0]
     """
-    return (input > threshold).where(input, value)
+    # Not "above": NaN is not, and is kept.
+    return (input <= threshold).where(value, input)
 
 
 def softmax(input: Tensor, dim: int = -1, dtype: DType | str | None = None) -> Tensor:
