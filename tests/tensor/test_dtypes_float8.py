@@ -43,9 +43,15 @@ def same(found: Any, expected: Any) -> None:
 
 
 def to(dtype: DType, x: Any) -> Any:
-    """What ml_dtypes makes of numbers, as float64."""
+    """What ml_dtypes makes of numbers, as float64; beyond the largest as PyTorch, which keeps to it
+    in fp8e4m3.
+    """
     with np.errstate(all="ignore"):
-        return np.asarray(x).astype(KINDS[dtype]).astype(np.float64)
+        found = np.asarray(x).astype(KINDS[dtype]).astype(np.float64)
+        if dtype is not dtypes.fp8e4m3:
+            return found
+        given = np.asarray(x).astype(np.float64)
+        return np.where(np.isnan(found) & ~np.isnan(given), np.copysign(448.0, given), found)
 
 
 @each_kind
@@ -90,6 +96,8 @@ def exact(dtype: DType, value: float) -> float:
     at = bisect.bisect(numbers, (abs(value), 0))
     size = Fraction(abs(value)) if math.isfinite(value) else Fraction(10**30)
     if size > kind.largest + step / 2 or (size == kind.largest + step / 2 and numbers[-1][1] & 1):
+        if dtype is dtypes.fp8e4m3:
+            return math.copysign(448.0, value)
         return math.copysign(math.inf, value) if kind.has_infinity else math.nan
     best = min(
         numbers[max(at - 1, 0) : at + 1], key=lambda row: (abs(Fraction(row[0]) - size), row[1] & 1)

@@ -5,9 +5,8 @@ Project (OCP 8-bit Floating Point Specification, 2023), the kinds ending in `fnu
 unsigned zero") those of AMD, Graphcore and Qualcomm, with the exponent's bias one larger, a single
 zero and a single NaN in place of -0.0.
 
-A number that rounds to more than the largest becomes infinite in fp8e5m2 and NaN in the others,
-which have no infinities: as in PyTorch, and in ml_dtypes. Who wants the largest number instead
-limits first: `x.clip(-448, 448).cast(dtypes.fp8e4m3)`.
+A number that rounds to more than the largest becomes the largest in fp8e4m3, infinities too;
+infinite in fp8e5m2; and NaN in the others, which have no infinities. PyTorch 2.13 has these rules.
 """
 
 from __future__ import annotations
@@ -20,10 +19,19 @@ __all__ = ["FORMATS", "Float8"]
 
 class Float8:
     """One kind: `digits` of the mantissa behind the point, the exponent's `bias`, the `largest`
-    number.
+    number, and the `overflow`: what a positive number becomes that rounds to more.
     """
 
-    __slots__ = ("bias", "digits", "has_infinity", "has_one_zero", "largest", "name", "nan")
+    __slots__ = (
+        "bias",
+        "digits",
+        "has_infinity",
+        "has_one_zero",
+        "largest",
+        "name",
+        "nan",
+        "overflow",
+    )
 
     def __init__(
         self,
@@ -32,10 +40,11 @@ class Float8:
         bias: int,
         largest: float,
         nan: int,
-        has_infinity: bool = False,
+        overflow: float = math.nan,
     ):
         self.name, self.digits, self.bias, self.largest, self.nan = name, digits, bias, largest, nan
-        self.has_infinity = has_infinity
+        self.has_infinity = math.isinf(overflow)
+        self.overflow = overflow
         self.has_one_zero = nan == 0x80
 
     def round(self, value: float) -> float:
@@ -44,15 +53,18 @@ class Float8:
         """
         if value != value:
             return math.nan
-        beyond = math.inf if self.has_infinity else math.nan
         if math.isinf(value):
-            return math.copysign(beyond, value)
+            return self._beyond(value)
         _, exponent = math.frexp(value)
         step = math.ldexp(1.0, max(exponent - 1, 1 - self.bias) - self.digits)
         size = round(abs(value) / step) * step
         if size > self.largest:
-            return math.copysign(beyond, value) if self.has_infinity else math.nan
+            return self._beyond(value)
         return math.copysign(size, value) if size or not self.has_one_zero else 0.0
+
+    def _beyond(self, value: float) -> float:
+        has_sign = self.overflow == self.overflow
+        return math.copysign(self.overflow, value) if has_sign else math.nan
 
     def to_bits(self, value: float) -> int:
         """The bits of a value of this kind; NaN is positive where it has a sign."""
@@ -88,8 +100,8 @@ class Float8:
 
 
 FORMATS = {
-    "fp8e4m3": Float8("fp8e4m3", 3, 7, 448.0, 0x7F),
-    "fp8e5m2": Float8("fp8e5m2", 2, 15, 57344.0, 0x7E, has_infinity=True),
+    "fp8e4m3": Float8("fp8e4m3", 3, 7, 448.0, 0x7F, overflow=448.0),
+    "fp8e5m2": Float8("fp8e5m2", 2, 15, 57344.0, 0x7E, overflow=math.inf),
     "fp8e4m3fnuz": Float8("fp8e4m3fnuz", 3, 8, 240.0, 0x80),
     "fp8e5m2fnuz": Float8("fp8e5m2fnuz", 2, 16, 57344.0, 0x80),
 }

@@ -82,7 +82,8 @@ def _interval(node: Any) -> Bounds | None:
     if op is Ops.OR and node.dtype.kind == "bool":
         return src[0].vmin or src[1].vmin, src[0].vmax or src[1].vmax
     if op in (Ops.SHL, Ops.SHR) and src[1].op is Ops.CONST:
-        return op.evaluate(src[0].vmin, src[1].arg), op.evaluate(src[0].vmax, src[1].arg)
+        shifted: Any = op.evaluate
+        return shifted(src[0].vmin, src[1].arg), shifted(src[0].vmax, src[1].arg)
     return None
 
 
@@ -135,7 +136,8 @@ def divisor_of(node: Any) -> int:
     if op is Ops.WHERE:
         return math.gcd(src[1].divisor, src[2].divisor)
     if op is Ops.SHL and src[1].op is Ops.CONST:
-        return int(op.evaluate(src[0].divisor, src[1].arg))
+        shifted: Any = op.evaluate
+        return int(shifted(src[0].divisor, src[1].arg))
     if op is Ops.CAST and src[0].dtype.kind in ("int", "uint", "index"):
         return int(src[0].divisor)
     return 1

@@ -277,8 +277,8 @@ class Ops(Members):
     # one number in, one out
     CAST = op(
         1,
-        "The value in another dtype: integers wrap around; a float goes toward zero, to the nearest "
-        "integer that the dtype has if it lies outside, and NaN to 0.",
+        "The value in another dtype: integers wrap around; a float goes toward zero, to the "
+        "nearest integer that the dtype has if it lies outside, and NaN to 0.",
     )
     BITCAST = op(1, "The same bits read as another dtype of the same width.")
     NEG = op(1, "-x.", evaluate=operator.neg, symbol="-")
@@ -326,8 +326,8 @@ class Ops(Members):
     )
     FMOD = op(
         2,
-        "x less as many whole y as its size has, of floats: exact, with the sign of x, as C's fmod. "
-        "NaN for an infinite x or a zero y.",
+        "x less as many whole y as its size has, of floats: exact, with the sign of x, as C's "
+        "fmod. NaN for an infinite x or a zero y.",
         evaluate=_fmod,
         symbol="fmod",
     )
@@ -369,8 +369,8 @@ class Ops(Members):
     )
     SHL = op(
         2,
-        "x shifted left by y bits, wrapped around. An amount of the width or more gives 0; y is read "
-        "as an unsigned number, so a negative amount is such a one.",
+        "x shifted left by y bits, wrapped around. An amount of the width or more gives 0; y is "
+        "read as an unsigned number, so a negative amount is such a one.",
         evaluate=_shift_left,
         symbol="<<",
     )

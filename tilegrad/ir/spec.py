@@ -25,6 +25,7 @@ from tilegrad.ir.op import Axis, Ops, Stage
 from tilegrad.ir.proof import are_apart, bounds_under, find_collision
 from tilegrad.ir.text import dump, render
 from tilegrad.ir.uop import UOp
+from tilegrad.ir.width import find_narrow
 
 __all__ = ["verify"]
 
@@ -54,6 +55,7 @@ def verify(graph: UOp | Sequence[UOp], stage: Stage, after: str) -> None:
             nodes = graph
             _check_nodes(nodes, TABLES[stage])
             _check_program(graph)
+            _check_width(graph)
         if stage is not Stage.TENSOR:
             _check_lanes(nodes, _racing(nodes))
     except _Problem as problem:
@@ -128,6 +130,17 @@ def _check_program(program: Sequence[UOp]) -> None:
         is_done = op is Ops.SINK
     if loops:
         raise _Problem(loops[-1], "nothing closes the loop")
+
+
+def _check_width(program: Sequence[UOp]) -> None:
+    """No index wraps around."""
+    found = find_narrow(program)
+    if found is not None:
+        access, node, (low, high) = found
+        raise _Problem(
+            access,
+            f"its index wraps around: {render(node)} is {low} to {high}, beyond {node.dtype.name}",
+        )
 
 
 # Who runs beside whom, and may write to the same memory.

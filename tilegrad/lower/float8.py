@@ -49,14 +49,15 @@ def to_bits(value: UOp, kind: Float8) -> UOp:
 
 def rounded(value: UOp, kind: Float8) -> UOp:
     """A float32 rounded to the nearest value of this kind, ties to even; what is beyond the largest
-    becomes infinite or NaN.
+    becomes what this kind has for it.
     """
     wide = value.bitcast(_u32(value))
     magnitude = (wide & 0x7FFFFFFF).bitcast(value.dtype)
     near = to_digits(magnitude, kind.digits, kind.bias)
     beyond = UOp.const(value.dtype, math.nan)
-    if kind.has_infinity:
-        beyond = magnitude.ne(magnitude).where(beyond, UOp.const(value.dtype, math.inf))
+    if kind.overflow == kind.overflow:
+        overflow = UOp.const(value.dtype, kind.overflow)
+        beyond = magnitude.ne(magnitude).where(beyond, overflow)
     fits = near < UOp.const(value.dtype, kind.largest * 1.01)
     bits = fits.where(near, beyond).bitcast(wide.dtype) | (wide & 0x80000000)
     signed = bits.bitcast(value.dtype)

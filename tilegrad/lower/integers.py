@@ -180,6 +180,29 @@ def floormod_to_machine(x: UOp, y: UOp) -> UOp:
 
 
 @DIVIDE.rule(
+    "idiv-without-traps",
+    UPat((Ops.IDIV, Ops.MOD), dtype=_INTEGERS, src=(UPat(name="x"), UPat(name="y")), name="node"),
+)
+def idiv_without_traps(node: UOp, x: UOp, y: UOp) -> UOp | None:
+    """C's quotient and remainder, as a kernel may ask for them, of any divisor."""
+    if not _traps(y) or _is_safe(y):
+        return None
+    safe, quotient = _guarded(x, y)
+    if node.op is Ops.IDIV:
+        return _unguarded(x, y, quotient, x * -1)
+    result = x - quotient * safe
+    if y.dtype.scalar.kind == "int":
+        result = y.eq(-1).where(0, result)
+    return y.eq(0).where(x, result)
+
+
+def _is_safe(y: UOp) -> bool:
+    """Whether a divisor is what `_guarded` makes of one: 1 where it would trap."""
+    is_choice = y.op is Ops.WHERE and y.src[1].op is Ops.CONST and y.src[1].arg == 1
+    return is_choice and y.src[0].op in (Ops.OR, Ops.CMPEQ) and y.src[2] in y.src[0].toposort()
+
+
+@DIVIDE.rule(
     "shift-to-machine",
     UPat((Ops.SHL, Ops.SHR), dtype=_INTEGERS, src=(UPat(name="x"), UPat(name="y")), name="shift"),
 )

@@ -32,7 +32,8 @@ _LINE = 64
 # Cycles of an instruction; two of the plain ones run at once.
 _PLAIN, _DIVISION, _SERIES = 0.5, 4.0, 8.0
 _DEAR = {
-    Ops.FDIV: _DIVISION, Ops.FMOD: 3 * _DIVISION, Ops.RECIP: _DIVISION, Ops.SQRT: _DIVISION, Ops.FLOORDIV: _DIVISION,
+    Ops.FDIV: _DIVISION, Ops.RECIP: _DIVISION, Ops.SQRT: _DIVISION, Ops.FLOORDIV: _DIVISION,
+    Ops.FMOD: 3 * _DIVISION,
     Ops.FLOORMOD: _DIVISION, Ops.EXP2: _SERIES, Ops.LOG2: _SERIES, Ops.SIN: _SERIES,
 }  # fmt: skip
 # How long a fold's step waits for the one before; what an iteration of a loop costs by itself.

@@ -205,17 +205,19 @@ class _Function(Values):
             pointer = pointer.src[0]
         return memory_type(pointer.dtype.base)  # type: ignore[attr-defined]
 
-    def address(self, pointer: UOp, index: UOp) -> str:
+    def address(self, pointer: UOp, index: UOp, *, is_masked: bool = False) -> str:
         """Where an element lies. A constant in the index is added last, to the address, where it is
         part of the instruction: as part of the index, each of many neighbours would need a register
         of its own, and a widening of it.
+
+        What is masked lane by lane may begin outside of the memory, and so may what a constant is
+        added to: neither is said to be `inbounds`, which would make it poison.
         """
         kind = self.element_of(pointer)
         offset = 0
         if index.op is Ops.ADD and index.src[1].op is Ops.CONST:
             index, offset = index.src[0], index.src[1].arg
-        # What the constant is added to may lie outside.
-        inbounds = "" if offset else " inbounds"
+        inbounds = "" if offset or is_masked else " inbounds"
         place = self.make(
             f"getelementptr{inbounds} {kind}, ptr {self.values[pointer]}, {type_of(index.dtype)} "
             f"{self.use(index)}"
@@ -229,7 +231,7 @@ class _Function(Values):
         elif gate.dtype.lanes > 1:
             mask = self.use(gate)
             other = self.widen(self.use(node.src[2]), node.dtype)
-            place = self.address(node.src[0], node.src[1])
+            place = self.address(node.src[0], node.src[1], is_masked=True)
             value = self.load_masked(place, node.dtype, (type_of(gate.dtype), mask), other)
             self.ask_ahead(node, place)
         elif node.dtype.lanes > 1:
@@ -319,7 +321,7 @@ class _Function(Values):
     def store_masked(self, node: UOp, gate: UOp) -> None:
         pointer, index, value = node.src[:3]
         kind, flags = memory_type(value.dtype), type_of(gate.dtype)
-        place, text = self.address(pointer, index), self.use(value)
+        place, text = self.address(pointer, index, is_masked=True), self.use(value)
         if node.arg is not None:
             # Where nothing is written, nothing may be read.
             mask = (flags, self.use(gate))

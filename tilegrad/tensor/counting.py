@@ -17,7 +17,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.core import Core, check_devices, describe
 from tilegrad.tensor.select import Selecting
-from tilegrad.tensor.sizes import as_int, here, show_shape
+from tilegrad.tensor.sizes import as_int, here, index_dtype, show_shape
 
 __all__ = ["Counting"]
 
@@ -86,7 +86,7 @@ class Counting(Selecting):
         return self._by_kernel(
             "search",
             keys._sizes,
-            dtypes.int32,
+            index_dtype((size + 1,)),
             lambda *pointers: _search(*pointers, rows=rows, size=size, is_right=is_right),
             [self, keys],
         )
@@ -141,12 +141,12 @@ class Counting(Selecting):
         flat = self.flatten()
         if size is None:
             size = max(as_int("bincount", "minlength", minlength), flat._largest_of_counts())
-        dtype = dtypes.int32 if weights is None else weights.dtype
+        dtype = index_dtype(flat.shape) if weights is None else weights.dtype
         counts = flat._like(self._zero_of(dtype)).expand(size)
         if not size or not flat._has_elements():
             return counts
         if weights is None:
-            parts = flat.zeros_like(dtype=dtypes.int32) + 1
+            parts = flat.zeros_like(dtype=dtype) + 1
         else:
             parts = weights.flatten()
         place = flat

@@ -20,7 +20,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tilegrad.base.dtype import DType, dtypes, sum_dtype
+from tilegrad.base.dtype import dtypes, sum_dtype
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
@@ -36,6 +36,7 @@ from tilegrad.tensor.sizes import (
     as_int,
     as_size,
     here,
+    index_dtype,
     is_zero,
     merge,
     multiply,
@@ -44,7 +45,7 @@ from tilegrad.tensor.sizes import (
     simple,
 )  # fmt: skip
 
-__all__ = ["Indexing", "has_tensor", "index_dtype"]
+__all__ = ["Indexing", "has_tensor"]
 
 
 class Indexing(Creation):
@@ -503,12 +504,6 @@ def _axes_of(part: Any) -> int:
     if part is None or part is Ellipsis:
         return 0
     return part.ndim if isinstance(part, (Core, _Known)) and part.dtype is dtypes.bool else 1
-
-
-def index_dtype(sizes: Sequence[Any]) -> DType:
-    """int32, unless positions may be larger."""
-    most = math.prod(size if isinstance(size, int) else size.vmax for size in sizes)
-    return dtypes.int32 if most < 1 << 31 else dtypes.int64
 
 
 def has_tensor(key: Any) -> bool:

@@ -153,7 +153,7 @@ class Numbers(Products):
         bits, _ = left._as_fields("nextafter")
         # The bits of positive numbers are in their order, those of negative ones in reverse.
         away = (right > left).eq(left > 0)
-        next_ = bits + away.where(1, -1)
+        next_ = bits + away.where(bits.const_like(1), -1)
         smallest = bits.const_like(1).bitcast(left.dtype)
         moved = left.eq(0).where((right > 0).where(smallest, -smallest), next_.bitcast(left.dtype))
         is_bad = left.isnan() | right.isnan()

@@ -11,7 +11,7 @@ from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.core import describe
 from tilegrad.tensor.numbers import Numbers
-from tilegrad.tensor.sizes import as_axis, here, show_shape
+from tilegrad.tensor.sizes import as_axis, here, index_dtype, show_shape
 from tilegrad.tensor.statistics import Ranked
 
 __all__ = ["Picking"]
@@ -86,7 +86,9 @@ class Picking(Numbers):
                 "masked_scatter: the source has no element", tensor=describe(self.uop), line=here()
             )
         test = mask.cast(dtypes.bool).expand(self.shape)
-        rank = (test.flatten().cast(dtypes.int32).cumsum(0) - 1).clip(0, values._sizes[0] - 1)
+        rank = (test.flatten().cast(index_dtype(self.shape)).cumsum(0) - 1).clip(
+            0, values._sizes[0] - 1
+        )
         return test.where(values._rows(rank).reshape(self.shape), self)
 
     @composed
@@ -143,7 +145,7 @@ class Picking(Numbers):
         number = slices._sizes[0]
         rows = slices.detach().reshape(number, -1)
         is_first = rows.ne(rows.roll(1, 0)).any(1) | self._places(number).eq(0)
-        run = is_first.cast(dtypes.int32).cumsum(0) - 1
+        run = is_first.cast(index_dtype((number,))).cumsum(0) - 1
         starts = is_first.nonzero().reshape(-1)
         found = slices[starts]
         made = [found if dim is None else found.movedim(0, axis)]

@@ -17,7 +17,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.tensor.activations import Activations
 from tilegrad.tensor.core import as_dtype, compute, describe
-from tilegrad.tensor.sizes import as_axes, as_axis, here, is_one, is_zero
+from tilegrad.tensor.sizes import as_axes, as_axis, here, index_dtype, is_one, is_zero
 from tilegrad.tensor.spelling import takes_dim
 
 __all__ = ["Reduce"]
@@ -292,8 +292,8 @@ class Reduce(Activations):
     @takes_dim
     @composed
     def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
-        """The index of the largest value along `axis` (of the flat tensor, if None) as int32: the
-        first of several, or of a NaN.
+        """The index of the largest value along `axis` (of the flat tensor, if None) as int32, of
+        more than 2**31 - 1 elements as int64: the first of several, or of a NaN.
 
         >>> Tensor([3, 9, 9]).argmax().item()
         1
@@ -311,7 +311,7 @@ class Reduce(Activations):
         counted = self._places(size).reshape(
             [size if other == place else 1 for other in range(self.ndim)]
         )
-        from_end = counted.neg().add(self._size_number(size)).mul(is_largest.cast(dtypes.int32))
+        from_end = counted.neg().add(self._size_number(size)).mul(is_largest.cast(counted.dtype))
         return from_end.max(place, keepdim).neg().add(self._size_number(size))
 
     @takes_dim
@@ -324,17 +324,21 @@ class Reduce(Activations):
         return self._mirrored().argmax(axis, keepdim)
 
     def _size_number(self, size: Any) -> Any:
-        """A size as an operand of int32 tensors."""
+        """A size as an operand of tensors of its positions."""
         if isinstance(size, int):
             return size
-        return self._of(UOp(Ops.CAST, dtypes.int32, (size,)), self.device, self._variables)
+        return self._of(UOp(Ops.CAST, index_dtype((size,)), (size,)), self.device, self._variables)
 
     def _places(self, size: Any) -> Self:
-        """0, 1, 2, ... up to `size`, as int32; a closed form in every kernel that uses it."""
+        """0, 1, 2, ... up to `size`, as int32, or int64 if they do not fit; a closed form in every
+        kernel that uses it.
+        """
         if isinstance(size, int) and size in _places_of:
             return self._of(_places_of[size], self.device, self._variables)
         most = size if isinstance(size, int) else size.vmax
-        ones = self._of(UOp.const(dtypes.int32, 1), self.device, self._variables).expand(most)
+        ones = self._of(UOp.const(index_dtype((size,)), 1), self.device, self._variables).expand(
+            most
+        )
         places = (ones._running(0, Ops.ADD) - 1).shrink([(0, size)])
         if isinstance(size, int):
             if len(_places_of) >= _MOST_KEPT:

@@ -17,7 +17,7 @@ from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.core import Core, check_devices, describe
 from tilegrad.tensor.rearrange import Rearranging
-from tilegrad.tensor.sizes import as_int, here, show_shape
+from tilegrad.tensor.sizes import as_int, here, index_dtype, show_shape
 
 __all__ = ["Resampling"]
 
@@ -145,8 +145,8 @@ class Resampling(Rearranging):
 
         `mode` is "bilinear" or "nearest". Outside lie "zeros", the nearest element of the
         "border", or the "reflection" of what is inside. The borders are those of the outermost
-        elements, or with `align_corners` their middles. A coordinate that is NaN lies outside: between
-        zeros "bilinear" gives NaN, else it is the first element's.
+        elements, or with `align_corners` their middles. A coordinate that is NaN lies outside:
+        between zeros "bilinear" gives NaN, else it is the first element's.
 
         Raises DTypeError for another mode or padding, or places that are no floats; ShapeError for
         other shapes.
@@ -202,7 +202,7 @@ class Resampling(Rearranging):
             is_in = (at >= 0) & (at <= sizes[axis] - 1)
             inside = is_in if inside is None else inside & is_in
             step = math.prod(sizes[axis + 1 :])
-            place = place + is_in.where(at.detach(), 0).cast(dtypes.int32) * step
+            place = place + is_in.where(at.detach(), 0).cast(index_dtype(self.shape)) * step
         assert inside is not None
         found = self._rows(inside.where(place, -1))
         return found if weight is None else found * weight.unsqueeze(-1).cast(found.dtype)

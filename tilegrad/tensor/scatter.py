@@ -60,8 +60,8 @@ class Scatter(Sorting):
         if not index._has_elements() or not self._has_elements():
             return self
         place = self._positions("scatter", axis, index).flatten()
-        nobody = self.zeros_like(dtype=dtypes.int32).flatten() - 1
         order = self._places(place._sizes[0])
+        nobody = self.zeros_like(dtype=order.dtype).flatten() - 1
         last = nobody._folded_into(place, order, None)
         written = (last >= 0).where(values.flatten()._rows(last), self.flatten())
         return written.reshape(self.shape)
@@ -209,7 +209,7 @@ class Scatter(Sorting):
             if fold is None:
                 # What was written there last has the gradient of its place.
                 order = self._places(at._sizes[0])
-                nobody = base.zeros_like(dtype=dtypes.int32) - 1
+                nobody = base.zeros_like(dtype=order.dtype) - 1
                 last = nobody._folded_into(at, order, None)
                 won = last._rows(at).eq(order)
                 return [(last < 0).where(flow, 0).uop, None, won.where(flow._rows(at), 0).uop]

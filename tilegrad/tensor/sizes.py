@@ -11,7 +11,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 from tilegrad.base.origin import call_site, user_line
 from tilegrad.ir.op import Ops
@@ -21,7 +21,7 @@ from tilegrad.ir.uop import UOp, sint
 __all__ = [
     "NO_VARIABLES", "Variables", "are_plain", "as_axes", "as_axis", "as_int", "as_size", "as_sizes",
     "ceil_divide", "divide",
-    "flat_arguments", "here", "is_one", "is_zero", "merge", "multiply", "same",
+    "flat_arguments", "here", "index_dtype", "is_one", "is_zero", "merge", "multiply", "same",
     "same_shape", "show_shape", "show_size", "simple",
 ]  # fmt: skip
 
@@ -32,6 +32,14 @@ NO_VARIABLES: Variables = {}
 def here() -> str:
     """The user's line of this moment, for an error."""
     return user_line((call_site(),))
+
+
+def index_dtype(sizes: Sequence[Any]) -> DType:
+    """The dtype of positions and counts among `sizes` elements: int32, or int64 if some do not
+    fit.
+    """
+    most = math.prod(size if isinstance(size, int) else size.vmax for size in sizes)
+    return dtypes.int32 if most < 1 << 31 else dtypes.int64
 
 
 def simple(size: Any) -> sint:

@@ -26,7 +26,7 @@ from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.core import describe
+from tilegrad.tensor.core import Core, describe
 from tilegrad.tensor.custom import Custom
 from tilegrad.tensor.sizes import as_axis, as_int, here
 
@@ -88,6 +88,7 @@ class Sorting(Custom):
         sizes = self._sizes
         if 0 in sizes or sizes[axis] == 1:
             return self.zeros_like(dtype=dtypes.int32)
+        _check_length("argsort", self, sizes[axis])
         rows = self.detach().movedim(axis, -1)
         keys = rows._order_keys(descending=descending).contiguous().reshape(-1, sizes[axis])
         return keys._order_of_rows().reshape(rows.shape).movedim(-1, axis)
@@ -126,6 +127,7 @@ class Sorting(Custom):
         if not count or 0 in sizes:
             order = rows._window(rows.ndim - 1, 0, count).zeros_like(dtype=dtypes.int32)
         else:
+            _check_length("topk", self, sizes[axis])
             keys = rows._order_keys(descending=largest).reshape(-1, sizes[axis])
             order = keys._first_of_rows(count).reshape(*rows.shape[:-1], count)
         order = order.movedim(-1, axis)
@@ -254,6 +256,18 @@ class Sorting(Custom):
 
 # Of a word all bits, so that a fill comes after every other.
 _FILL = (1 << 64) - 1
+
+
+def _check_length(name: str, x: Core, size: int) -> None:
+    """Raise ShapeError for more elements than the kernels count, in 32 bits."""
+    if size > dtypes.int32.max:
+        raise ShapeError(
+            f"{name}: {size} elements along the axis",
+            tensor=describe(x.uop),
+            line=here(),
+            rule=f"at most {dtypes.int32.max} are ordered together",
+            remedy="order parts of it, and merge them",
+        )
 
 
 def _parts(rows: int, size: int, device: str) -> tuple[int, int]:

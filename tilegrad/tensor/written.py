@@ -16,8 +16,8 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.checked import checked
 from tilegrad.tensor.core import Core, check_devices
-from tilegrad.tensor.index import Indexing, index_dtype
-from tilegrad.tensor.sizes import as_int, as_size, here, is_one
+from tilegrad.tensor.index import Indexing
+from tilegrad.tensor.sizes import as_int, as_size, here, index_dtype, is_one
 
 __all__ = ["Writing"]
 
