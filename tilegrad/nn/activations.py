@@ -330,7 +330,7 @@ class Hardshrink(Module):
         self.lambd = lambd
 
     def __call__(self, x: Tensor) -> Tensor:
-        return (x.abs() > self.lambd).where(x, 0)
+        return x.hardshrink(self.lambd)
 
 
 class Softshrink(Module):
@@ -360,7 +360,8 @@ class Threshold(Module):
         self.threshold, self.value = threshold, value
 
     def __call__(self, x: Tensor) -> Tensor:
-        return (x > self.threshold).where(x, self.value)
+        # Not "above": NaN is not, and is kept.
+        return (x <= self.threshold).where(self.value, x)
 
 
 class Softplus(Module):

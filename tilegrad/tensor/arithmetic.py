@@ -92,7 +92,7 @@ class Arithmetic(Windows):
             return function(self, *others)
         sides: list[Any] = [self, *others]
         wide = [x.cast(dtypes.float32) if isinstance(x, Core) else x for x in sides]  # type: ignore[attr-defined]
-        found: Self = function(*wide).cast(dtype)  # type: ignore[attr-defined]
+        found: Self = function(*wide).cast(dtype)
         return found
 
     def _integers(self, name: str, *, but_bool: bool = False) -> None:
@@ -221,7 +221,10 @@ class Arithmetic(Windows):
             return self._wide_with(lambda x: x._floor_divide(other, swap=swap))
         left, right = self._pair("floordiv", other, swap=swap)
         if left.dtype.is_float:
-            return left.detach()._whole_quotient(right.detach())
+            # Its derivative is 0 wherever it has one.
+            sides: list[Any] = [left, right]
+            whole: Self = sides[0].detach()._whole_quotient(sides[1].detach())
+            return whole
         return left._binary("floordiv", Ops.FLOORDIV, right)
 
     @composed
@@ -230,19 +233,20 @@ class Arithmetic(Windows):
             return self._wide_with(lambda x: x._floor_modulo(other, swap=swap))
         left, right = self._pair("mod", other, swap=swap)
         if left.dtype.is_float:
-            rest = left._binary("mod", Ops.FMOD, right)
-            is_below = right < 0
+            rest: Any = left._binary("mod", Ops.FMOD, right)
+            is_below: Any = right < 0
             # A remainder of 0 has the divisor's sign, too.
             zero = is_below.where(rest.const_like(-0.0), 0.0)
-            return rest.eq(0).where(zero, (rest < 0).ne(is_below).where(rest + right, rest))
+            found: Self = rest.eq(0).where(zero, (rest < 0).ne(is_below).where(rest + right, rest))
+            return found
         return left._binary("mod", Ops.FLOORMOD, right)
 
     def _whole_quotient(self, right: Self) -> Self:
         """The float quotient rounded down, by way of the exact remainder: a rounded quotient may
         reach the next whole number.
         """
-        left: Self = self._wide()
-        divisor = right._wide()
+        sides: list[Any] = [self, right]
+        left, divisor = (side._wide() for side in sides)
         rest = left._binary("floordiv", Ops.FMOD, divisor)
         quotient = left._true_divide(divisor)
         nearest = (left - rest)._true_divide(divisor)
@@ -255,7 +259,8 @@ class Arithmetic(Windows):
         whole = (rest.ne(rest) & divisor.ne(0)).where(rest, whole)
         # A zero has the quotient's sign; by zero there is no remainder.
         whole = whole.eq(0).where(quotient * 0.0, whole)
-        return divisor.eq(0).where(quotient, whole).cast(self.dtype)
+        found: Self = divisor.eq(0).where(quotient, whole).cast(self.dtype)
+        return found
 
     def _pair(self, name: str, other: Operand, *, swap: bool = False) -> tuple[Self, Self]:
         """This tensor and `other` as tensors of one dtype, not bool; exchanged if asked."""
