@@ -61,6 +61,8 @@ def show(options: argparse.Namespace) -> str:
 
     if not Path(options.file).is_file():
         raise DataError("show: there is no such file", file=options.file)
+    if f"lower.{options.after}" in STATES:
+        options.after = f"lower.{options.after}"
     if options.after is not None and options.after not in STATES:
         raise ConfigError(f"show: there is no state {options.after!r}", known=", ".join(STATES))
     kernels = list(enumerate(run_recorded(options.file, options.arguments)))
@@ -74,7 +76,7 @@ def show(options: argparse.Namespace) -> str:
     for number, kernel in kernels:
         title = f"kernel {number}: {kernel.name}"
         if not options.every and options.after is None:
-            opts = " ".join(str(opt) for opt in kernel.graphs["optimize"].arg.opts)
+            opts = " ".join(str(opt) for opt in kernel.opts)
             parts.append(f"{title}  {opts}".rstrip())
             continue
         for state in STATES[:-1] if options.every else (options.after,):

@@ -144,3 +144,22 @@ def test_a_schedule_has_the_same_kernels_with_helpers(
         found.append((sorted(names), counters.compiles - before[0], counters.renders - before[1]))
     assert found[0] == found[1]
     assert found[0][1] == 8
+
+
+def test_names_are_unique_whatever_the_disk_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A process that meets other kernels first numbers them in its own order."""
+    found = []
+    for scales in ((1.5, 2.5, 3.5), (3.5, 4.5, 2.5), (3.5, 4.5, 2.5)):
+        monkeypatch.setattr(forms, "_kept", {})
+        monkeypatch.setattr(plans, "_plans", {})
+        for table in ("_kernels", "_binaries", "_named"):
+            monkeypatch.setattr(pipeline, table, {})
+        with Context(CACHE=str(tmp_path)):
+            x = Tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]).realize()
+            for scale in scales:
+                (x * scale).realize()
+        found.append([kernel.name for kernel in pipeline._kernels.values()])
+    first = found[0][0]
+    assert found == [[first, f"{first}n1", f"{first}n2"]] * 3

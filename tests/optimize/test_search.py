@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tests.optimize.kernels import buffer, kernel, matmul, permute, reduce
-from tilegrad.base.errors import ConfigError, DataError
+from tilegrad.base.errors import ConfigError, DataError, OptError
 from tilegrad.engine.kernel import Kernel
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -399,3 +399,29 @@ def test_a_line_that_does_not_read_is_named() -> None:
         parse_findings([line_of(FINDING), "ab12 and so on"])
     with pytest.raises(DataError, match="line 1 does not read"):
         parse_findings([line_of(FINDING).replace("1.250", "fast")])
+
+
+@pytest.mark.parametrize("name", ["apply_opt", "canonical", "cost_of"])
+def test_a_defect_ends_a_search(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> UOp:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr(module, name, broken)
+    with pytest.raises(KeyError, match="a defect"):
+        Shapes(SUM, CPU).option((Opt(UPCAST, 0, 16),))
+
+
+def test_a_move_that_is_not_legal_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> UOp:
+        raise OptError("upcast: no")
+
+    monkeypatch.setattr(module, "apply_opt", refused)
+    assert Shapes(SUM, CPU).option((Opt(UPCAST, 0, 16),)) is None
+
+
+@pytest.mark.parametrize("op", [Ops.EXP, Ops.COS, Ops.SIN, Ops.EXP2, Ops.LOG2, Ops.RECIP, Ops.SQRT])
+def test_a_function_costs_more_than_a_negation(op: Ops) -> None:
+    x = buffer(0, 64)
+    cheap = cost_of(of_cpu(x * -1.0), CPU).cycles
+    dear = cost_of(of_cpu(UOp(op, x.dtype, (x,))), CPU).cycles
+    assert dear > 1.1 * cheap

@@ -12,10 +12,12 @@ import signal
 import statistics
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 from tilegrad.base import cache
+from tilegrad.base.errors import CompileError, DeviceError, OptError
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
 from tilegrad.device.trial import Loaded, Trial, parameters_of
@@ -46,6 +48,10 @@ _SAMPLES, _SAMPLE_SECONDS = 200, 0.05
 # A candidate that needs more than this, relative to its rival, is given up.
 _GIVE_UP = 1.4
 _TURN_SECONDS, _TURNS_SECONDS, _LEAST_ROUNDS = 2e-3, 2.5, 5
+
+
+# How a candidate may fail: its Opts are not legal, a compiler refuses it, or a device has no room.
+_EXPECTED = (OptError, CompileError, DeviceError, MemoryError)
 
 
 class _Bench:
@@ -254,8 +260,11 @@ def main() -> None:
         try:
             answer = handlers[request["do"]](request, data)
         except Exception as error:
-            # The reason travels to the parent, which leaves the candidate out.
+            # The reason travels to the parent, which leaves out what was refused and raises what is
+            # a defect.
             answer = {"error": f"{type(error).__name__}: {str(error)[:500]}"}
+            if not isinstance(error, _EXPECTED):
+                answer["defect"] = "".join(traceback.format_exception(error))[-4000:]
         _limit(0)
         fields, binary = answer if isinstance(answer, tuple) else (answer, b"")
         write_message(sink, fields, binary)

@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO
 
 from tilegrad.base.config import config
-from tilegrad.base.errors import TilegradError
+from tilegrad.base.errors import InternalError, TilegradError
 
 __all__ = ["Child", "ChildError", "Children", "read_message", "write_message"]
 
@@ -73,7 +73,8 @@ class Child:
     def call(self, request: dict[str, Any], data: bytes = b"", *, seconds: float) -> Message:
         """The answer to a request, after the requests of `setup` that this process has not had.
 
-        Raises ChildError where there is none within `seconds`; the process is then gone.
+        Raises ChildError where there is none within `seconds`, the process is then gone, or where
+        the child refuses; InternalError where the child came upon a defect of tilegrad.
         """
         if self._process is None:
             self._start()
@@ -120,6 +121,12 @@ class Child:
         except BaseException:
             self.kill()
             raise
+        if "defect" in fields:
+            raise InternalError(
+                f"search: {fields['error']}",
+                request=str(request.get("opts") or request["do"]),
+                trace=fields["defect"],
+            )
         if "error" in fields:
             raise ChildError(f"search: {fields['error']}")
         return fields, answer

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CompiledKernel", "Helpers", "Job", "Made", "compile_kernel", "compile_kernels",
-    "finish_kernel", "keep_kernel", "kernel_key", "make_kernel", "recall_kernel", "unique_name",
+    "finish_kernel", "keep_kernel", "kernel_key", "make_kernel", "recall_kernel",
 ]  # fmt: skip
 
 # Fewer kernels are made before a helper is there.
@@ -78,8 +78,8 @@ class CompiledKernel:
 # Kernels live as long as a plan or a capture that has them, or as they are among those used last.
 _kernels: Recent[str, CompiledKernel] = Recent(lambda: config.KEEP_KERNELS)
 _lock = threading.Lock()
-# By name, the keys of the kernels of this process that have it.
-_named: Recent[str, list[str]] = Recent(lambda: config.KEEP_KERNELS)
+# By name, the keys of the kernels of this process that have it, with their numbers.
+_named: Recent[str, dict[str, int]] = Recent(lambda: config.KEEP_KERNELS)
 
 
 # What shapes a kernel or a plan. A graph holds all that the folders above these decide.
@@ -153,7 +153,7 @@ def recall_kernel(key: str) -> CompiledKernel | None:
         return found
     kept = cache.get("kernels", key) if is_recalled() else None
     kernel = None if kept is None else _kernel_of(key, kept)
-    return None if kernel is None else _kernels.setdefault(key, kernel)
+    return None if kernel is None else _remember(kernel)
 
 
 def _kernel_of(key: str, kept: bytes) -> CompiledKernel | None:
@@ -180,13 +180,24 @@ def _kernel_of(key: str, kept: bytes) -> CompiledKernel | None:
         return None
 
 
-def unique_name(name: str, key: str) -> str:
-    """The suffix of the second and further kernels of one name in this process: "", "n1", "n2"."""
+def _remember(kernel: CompiledKernel) -> CompiledKernel:
+    """The kernel under its name in this process."""
+    known = _kernels.get(kernel.key)
+    if known is None:
+        suffix = _suffix(kernel.name, kernel.key)
+        named = replace(kernel, name=kernel.name + suffix, display=kernel.display + suffix)
+        known = _kernels.setdefault(kernel.key, named)
+    return known
+
+
+def _suffix(name: str, key: str) -> str:
+    """What the second and further kernels of one name in this process add to it: "", "n1", "n2", in
+    the order in which they are met. On disk names have none, as another process meets other
+    kernels.
+    """
     with _lock:
-        keys = _named.setdefault(name, [])
-        if key not in keys:
-            keys.append(key)
-        number = keys.index(key)
+        keys = _named.setdefault(name, {})
+        number = keys.setdefault(key, len(keys))
     return f"n{number}" if number else ""
 
 
@@ -217,12 +228,8 @@ def make_kernel(
     backend: Backend,
     key: str,
     opts: Sequence[Any] | None = None,
-    suffix_of: Callable[[str], str] = lambda name: "",
 ) -> Made:
-    """`ast` through all stages, by the Opts given or those the heuristic picks; nothing is kept.
-
-    `suffix_of` gives what is to be added to a name.
-    """
+    """`ast` through all stages, by the Opts given or those the heuristic picks; nothing is kept."""
     from tilegrad.engine.estimate import estimate
     from tilegrad.engine.stages import to_program
 
@@ -231,7 +238,7 @@ def make_kernel(
 
         opts = best_opts(ast, backend)
     shaped, program = to_program(ast, backend.target, opts)
-    return finish_kernel(shaped, program, backend, key, estimate(ast), suffix_of, str(ast))
+    return finish_kernel(shaped, program, backend, key, estimate(ast), str(ast))
 
 
 def finish_kernel(
@@ -240,15 +247,13 @@ def finish_kernel(
     backend: Backend,
     key: str,
     costs: tuple[int, int],
-    suffix_of: Callable[[str], str],
     graph: str = "",
 ) -> Made:
     """The program of a kernel, rendered and compiled; its operations and bytes are `costs`."""
     from tilegrad.runtime.protocol import launch_dims, variable_names
 
     name, display = shaped.names
-    suffix = suffix_of(name)
-    function = shaped.function + suffix
+    function = shaped.function
     counters.renders += 1
     source = backend.render(function, program)
     if config.DEBUG >= 5:
@@ -262,8 +267,8 @@ def finish_kernel(
     ops, mem = costs
     kernel = CompiledKernel(
         key,
-        name + suffix,
-        display + suffix,
+        name,
+        display,
         function,
         dims.global_size,
         dims.local_size,
@@ -280,7 +285,7 @@ def keep_kernel(made: Made) -> CompiledKernel:
     kernel = replace(made.kernel, binary=made.binary)
     head = json.dumps(kernel.fields()).encode()
     cache.put("kernels", kernel.key, head + b"\n" + made.binary)
-    return _kernels.setdefault(kernel.key, kernel)
+    return _remember(kernel)
 
 
 def compile_kernel(ast: UOp, backend: Backend, opts: Sequence[Any] | None = None) -> CompiledKernel:
@@ -295,7 +300,7 @@ def compile_kernel(ast: UOp, backend: Backend, opts: Sequence[Any] | None = None
     found = recall_kernel(key)
     if found is not None:
         return found
-    return keep_kernel(make_kernel(ast, backend, key, opts, lambda name: unique_name(name, key)))
+    return keep_kernel(make_kernel(ast, backend, key, opts))
 
 
 def compile_kernels(
@@ -335,10 +340,7 @@ def _make_with(helpers: Helpers, missing: Mapping[str, tuple[UOp, Backend]]) -> 
     made = helpers.make(jobs, lambda job: make_kernel(job.ast, missing[job.key][1], job.key))
     for key in missing:
         if key in made:
-            kernel, binary = made[key]
-            suffix = unique_name(kernel.name, key)
-            named = replace(kernel, name=kernel.name + suffix, display=kernel.display + suffix)
-            keep_kernel(Made(named, binary))
+            keep_kernel(made[key])
 
 
 def listing(program: Sequence[UOp]) -> str:

@@ -25,7 +25,6 @@ from tilegrad.engine.pipeline import (
     keep_kernel,
     kernel_key,
     recall_kernel,
-    unique_name,
 )
 
 if TYPE_CHECKING:
@@ -149,6 +148,4 @@ def _compiled(ast: UOp, backend: Backend, key: str, costs: tuple[int, int]) -> C
     from tilegrad.engine.stages import lowered
 
     shaped, program = lowered(ast, backend.target)
-    return keep_kernel(
-        finish_kernel(shaped, program, backend, key, costs, lambda name: unique_name(name, key))
-    )
+    return keep_kernel(finish_kernel(shaped, program, backend, key, costs))

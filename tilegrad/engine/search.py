@@ -102,16 +102,19 @@ class InChildren(Measure):
 
     def expand(self, lists: Sequence[Opts]) -> list[list[Option]]:
         requests = [{"do": "expand", "opts": repr(list(opts))} for opts in lists]
-        answers = self._children.map(requests, _BUILD_SECONDS)
-        return [
-            []
-            if isinstance(answer, ChildError)
-            else [
-                Option(parse_opts(opts), bytes.fromhex(key), cycles)
-                for opts, key, cycles in answer[0]["options"]
-            ]
-            for answer in answers
-        ]
+        found: list[list[Option]] = []
+        for opts, answer in zip(lists, self._children.map(requests, _BUILD_SECONDS), strict=True):
+            if isinstance(answer, ChildError):
+                _refused(opts, f"what is around it: {answer.headline}")
+                found.append([])
+                continue
+            found.append(
+                [
+                    Option(parse_opts(text), bytes.fromhex(key), cycles)
+                    for text, key, cycles in answer[0]["options"]
+                ]
+            )
+        return found
 
     def build(self, lists: Sequence[Opts]) -> list[Built | None]:
         requests = [{"do": "build", "opts": repr(list(opts))} for opts in lists]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilegrad.base.config import config
+from tilegrad.base.trace import trace
 from tilegrad.ir.op import Ops, Stage
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.spec import verify
@@ -76,16 +77,19 @@ def to_program(
     ast: UOp, target: Target, opts: Sequence[Opt] | None = None
 ) -> tuple[Shaped, list[UOp]]:
     """The kernel in its best shape, by `opts` or the heuristic, and its program."""
-    checked = bool(config.VERIFY)
     if config.DEBUG >= 3:
         print(ast)
         print(*accesses(ast), sep="\n")
-    if checked:
-        verify(ast, Stage.KERNEL, "schedule")
+    verify(ast, Stage.KERNEL, "schedule")
     shaped = start(ast, target)
+    record = trace.get()
+    passed = len(record or ())
     for chosen in _choices(shaped, target) if opts is None else (opts,):
         if config.DEBUG >= 3 and chosen:
             print(*chosen, sep="\n")
+        if record is not None:
+            # What was too long before never runs.
+            del record[passed:]
         found = lowered(apply_opts(shaped, chosen, target), target)
         if len(found[1]) <= _MOST_INSTRUCTIONS:
             break
@@ -102,10 +106,5 @@ def _choices(shaped: UOp, target: Target) -> Iterator[Sequence[Opt]]:
 
 def lowered(shaped: UOp, target: Target) -> tuple[Shaped, list[UOp]]:
     """A kernel after its Opts, and its program."""
-    checked = bool(config.VERIFY)
-    if checked:
-        verify(shaped, Stage.KERNEL, "optimize")
-    program = lower(shaped, target)
-    if checked:
-        verify(program, Stage.PROGRAM, "lower")
-    return Shaped(shaped, kernel_name(shaped)), program
+    verify(shaped, Stage.KERNEL, "optimize")
+    return Shaped(shaped, kernel_name(shaped)), lower(shaped, target)

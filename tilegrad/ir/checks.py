@@ -316,6 +316,18 @@ def _end(node: UOp) -> str | None:
     return None if is_closing else "it closes no range"
 
 
+def _group(node: UOp) -> str | None:
+    """While a kernel becomes a program, an END may stand for several effects and no loop: the
+    stores of a vector, taken apart.
+    """
+    return None if node.dtype is dtypes.void else f"{dtype_text(node.dtype)}, not void"
+
+
+def _running(node: UOp) -> str | None:
+    """A PREFIX while a kernel becomes a program: its range may be unrolled, its steps values."""
+    return _prefix(node) if any(source.op is Ops.RANGE for source in node.src) else None
+
+
 def _wmma(node: UOp) -> str | None:
     a, b, c = node.src
     if c.dtype is not node.dtype or a.dtype.scalar is not b.dtype.scalar:
@@ -557,12 +569,15 @@ _CODE_CHECKS: dict[Ops, Check] = {
 def _table(stage: Stage) -> dict[Ops, tuple[int | None, Check]]:
     """For each op that may stand at `stage`: how many sources it has, and its check."""
     checks = {**CHECKS, **(_TENSOR_CHECKS if stage is Stage.TENSOR else _CODE_CHECKS)}
+    if stage is Stage.CODE:
+        checks |= {Ops.END: _group, Ops.PREFIX: _running}
     return {
         op: (op.definition.arity, checks[op])
         for op in Ops
-        if stage in op.definition.stages and op in checks
+        if stage & op.definition.stages and op in checks
     }
 
 
-# By stage: what may stand there, its number of sources, and its check.
-TABLES = {stage: _table(stage) for stage in (Stage.TENSOR, Stage.KERNEL, Stage.PROGRAM)}
+# By stage: what may stand there, its number of sources, and its check. While a kernel becomes a
+# program it may hold the ops of both.
+TABLES = {stage: _table(stage) for stage in (Stage.TENSOR, Stage.KERNEL, Stage.PROGRAM, Stage.CODE)}

@@ -52,7 +52,11 @@ class Axis(Members):
 
 @dataclass(frozen=True)
 class Definition:
-    """What is known of an op; `arity` None means any number of sources."""
+    """What is known of an op; `arity` None means any number of sources.
+
+    `price` is what one element takes beyond its sources, in units of one multiply: a function is
+    its polynomial, and a division a slow instruction. All cost models read it.
+    """
 
     arity: int | None
     doc: str
@@ -62,6 +66,7 @@ class Definition:
     commutes: bool = False
     boolean: bool = False
     identity: Callable[[Any], Any] | None = None
+    price: int = 1
 
 
 _SERIAL = iter(range(10**6))
@@ -77,11 +82,12 @@ def op(
     commutes: bool = False,
     boolean: bool = False,
     identity: Callable[[Any], Any] | None = None,
+    price: int = 1,
 ) -> tuple[int, Definition]:
     """One definition, numbered so that no two enum members are aliases."""
     text = " ".join(doc.split())
     return next(_SERIAL), Definition(
-        arity, text, stages, evaluate, symbol, commutes, boolean, identity
+        arity, text, stages, evaluate, symbol, commutes, boolean, identity, price
     )
 
 
@@ -282,22 +288,26 @@ class Ops(Members):
     )
     BITCAST = op(1, "The same bits read as another dtype of the same width.")
     NEG = op(1, "-x.", evaluate=operator.neg, symbol="-")
-    EXP = op(1, "e to the power x.", evaluate=_exp, symbol="exp")
-    EXP2 = op(1, "2 to the power x.", evaluate=_exp2, symbol="exp2")
-    LOG2 = op(1, "Logarithm to base 2; NaN below zero.", evaluate=_log2, symbol="log2")
-    SIN = op(1, "Sine of x in radians.", evaluate=_sin, symbol="sin")
-    COS = op(1, "Cosine of x in radians.", evaluate=_cos, symbol="cos")
+    EXP = op(1, "e to the power x.", evaluate=_exp, symbol="exp", price=13)
+    EXP2 = op(1, "2 to the power x.", evaluate=_exp2, symbol="exp2", price=12)
+    LOG2 = op(1, "Logarithm to base 2; NaN below zero.", evaluate=_log2, symbol="log2", price=14)
+    SIN = op(1, "Sine of x in radians.", evaluate=_sin, symbol="sin", price=20)
+    COS = op(1, "Cosine of x in radians.", evaluate=_cos, symbol="cos", price=20)
     SQRT = op(
-        1, "Square root.", evaluate=lambda x: math.sqrt(x) if x >= 0 else math.nan, symbol="sqrt"
+        1,
+        "Square root.",
+        evaluate=lambda x: math.sqrt(x) if x >= 0 else math.nan,
+        symbol="sqrt",
+        price=6,
     )
-    RECIP = op(1, "1/x.", evaluate=lambda x: _divide(1.0, x), symbol="1/")
+    RECIP = op(1, "1/x.", evaluate=lambda x: _divide(1.0, x), symbol="1/", price=4)
     TRUNC = op(1, "x rounded toward zero, in the same dtype.", evaluate=_truncate, symbol="trunc")
 
     # two numbers in
     ADD = op(2, "x + y.", evaluate=operator.add, symbol="+", commutes=True, identity=lambda d: 0)
     SUB = op(2, "x - y.", evaluate=operator.sub, symbol="-")
     MUL = op(2, "x * y.", evaluate=_multiply, symbol="*", commutes=True, identity=lambda d: 1)
-    FDIV = op(2, "x / y of floats, correctly rounded.", evaluate=_divide, symbol="/")
+    FDIV = op(2, "x / y of floats, correctly rounded.", evaluate=_divide, symbol="/", price=4)
     FLOORDIV = op(
         2,
         "Quotient rounded toward minus infinity, as in Python. C's `/` rounds toward zero; "
@@ -305,24 +315,28 @@ class Ops(Members):
         "A zero divisor gives 0.",
         evaluate=_floor_divide,
         symbol="//",
+        price=8,
     )
     FLOORMOD = op(
         2,
         "Remainder of FLOORDIV: it has the sign of the divisor. 0 for a zero divisor.",
         evaluate=_floor_modulo,
         symbol="%",
+        price=8,
     )
     IDIV = op(
         2,
         "Quotient of integers rounded toward zero, as in C; 0 for a zero divisor.",
         evaluate=_c_divide,
         symbol="/",
+        price=8,
     )
     MOD = op(
         2,
         "Remainder of IDIV: it has the sign of the dividend.",
         evaluate=lambda x, y: x - y * _c_divide(x, y),
         symbol="%",
+        price=8,
     )
     FMOD = op(
         2,
@@ -330,6 +344,7 @@ class Ops(Members):
         "fmod. NaN for an infinite x or a zero y.",
         evaluate=_fmod,
         symbol="fmod",
+        price=16,
     )
     MAX = op(
         2,

@@ -27,7 +27,7 @@ from tilegrad.ir.text import dump, render
 from tilegrad.ir.uop import UOp
 from tilegrad.ir.width import find_narrow
 
-__all__ = ["verify"]
+__all__ = ["verify", "verify_step"]
 
 
 class _Problem(Exception):
@@ -60,6 +60,27 @@ def verify(graph: UOp | Sequence[UOp], stage: Stage, after: str) -> None:
             _check_lanes(nodes, _racing(nodes))
     except _Problem as problem:
         raise _error(problem, graph, stage, after) from None
+
+
+def verify_step(graph: UOp | Sequence[UOp], after: str, known: set[UOp]) -> None:
+    """Check each node that the pass `after` made between a kernel and its program, and the order of
+    what has one. Nodes that are `known` were checked after a pass before; the new ones are added.
+
+    What is proved of a whole kernel, its bounds and lanes, is left to `verify` at both ends.
+
+    Raises InternalError as `verify`.
+    """
+    if not config.VERIFY:
+        return
+    nodes = graph.toposort() if isinstance(graph, UOp) else graph
+    fresh = [node for node in nodes if node not in known]
+    try:
+        _check_nodes(fresh, TABLES[Stage.CODE])
+        if not isinstance(graph, UOp):
+            _check_program(graph)
+    except _Problem as problem:
+        raise _error(problem, graph, Stage.CODE, after) from None
+    known.update(fresh)
 
 
 def _check_nodes(nodes: Iterable[UOp], table: dict[Ops, tuple[int | None, Check]]) -> None:

@@ -1,15 +1,19 @@
 """The pass list of this stage: each line a pass, with the reason for its place.
 
-A pass takes and leaves a graph that its spec allows; `python -m tilegrad show FILE --after
-lower.NAME` prints any of them.
+A pass takes and leaves a graph that its spec allows, which is verified after each; from
+`lower.linearize` on it is a list of instructions. The pipeline, a kernel made by hand, `python -m
+tilegrad show FILE --after lower.NAME` and `replay` all run this list.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tilegrad.base.trace import PassRecord, trace
+from tilegrad.ir.op import Stage
 from tilegrad.ir.rules import simplify
+from tilegrad.ir.spec import verify, verify_step
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.blocks import block_folds
 from tilegrad.lower.choose import choose_loads
@@ -31,7 +35,10 @@ from tilegrad.target import Target
 
 __all__ = ["PASSES", "lower"]
 
-Pass = Callable[[UOp, Target], UOp]
+State = UOp | list[UOp]
+"""A kernel between two passes: a graph, or instructions in an order."""
+
+Pass = Callable[[Any, Target], State]
 
 PASSES: tuple[tuple[str, Pass], ...] = (
     # While ranges are whole: afterwards an accumulator in memory would have to find its copies.
@@ -65,22 +72,37 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     # While indices are sums of ranges: machine integers would hide the terms.
     ("lower.order", lambda ast, target: order_sums(ast)),
     ("lower.integers", lambda ast, target: choose_integers(ast)),
-    # Last: what it makes (shifts, polynomials, split vectors) no other pass needs to understand.
+    # The last of a graph: what it makes (shifts, polynomials, split vectors) no other pass needs to
+    # understand.
     ("lower.decompose", decompose),
+    ("lower.linearize", lambda ast, target: linearize(ast)),
+    # Of a list, as a graph has no place for a loop's last iteration.
+    ("lower.peel", peel),
 )
 
 
-def lower(ast: UOp, target: Target, check: Callable[[UOp, str], None] | None = None) -> list[UOp]:
-    """The program of a kernel: instructions in an order. `check` sees the graph after every
-    pass.
+def lower(
+    ast: State,
+    target: Target,
+    check: Callable[[State, str], None] | None = None,
+    *,
+    after: str = "",
+) -> list[UOp]:
+    """The program of a kernel: instructions in an order. `check` sees the state after every pass.
+
+    `ast` is a kernel graph, or what the pass `after` left, from where the list then goes on.
     """
     record = trace.get()
-    for name, apply in PASSES:
+    known: set[UOp] = set()
+    names = [name for name, _ in PASSES]
+    for name, apply in PASSES[names.index(after) + 1 if after else 0 :]:
         before = ast
         ast = apply(ast, target)
         if record is not None:
             record.append(PassRecord(name, before, ast))
+        verify_step(ast, name, known)
         if check is not None:
             check(ast, name)
-    # Of a list, as a graph has no place for a loop's last turn.
-    return peel(linearize(ast), target)
+    assert isinstance(ast, list)
+    verify(ast, Stage.PROGRAM, "lower")
+    return ast

@@ -29,13 +29,8 @@ __all__ = ["Cost", "cost_of"]
 _WRITTEN = (Axis.UPCAST, Axis.UNROLL)
 _LANES = (Axis.LOCAL, Axis.GROUP)
 _LINE = 64
-# Cycles of an instruction; two of the plain ones run at once.
-_PLAIN, _DIVISION, _SERIES = 0.5, 4.0, 8.0
-_DEAR = {
-    Ops.FDIV: _DIVISION, Ops.RECIP: _DIVISION, Ops.SQRT: _DIVISION, Ops.FLOORDIV: _DIVISION,
-    Ops.FMOD: 3 * _DIVISION,
-    Ops.FLOORMOD: _DIVISION, Ops.EXP2: _SERIES, Ops.LOG2: _SERIES, Ops.SIN: _SERIES,
-}  # fmt: skip
+# Cycles of an instruction, for each unit of its price; two of the plain ones run at once.
+_PLAIN = 0.5
 # How long a fold's step waits for the one before; what an iteration of a loop costs by itself.
 _LATENCY, _LOOP = 4.0, 1.0
 # Cycles for a byte from each level beyond the first: the second, the last, and memory.
@@ -130,7 +125,7 @@ class _Counter:
             flops += steps * written
             instructions += count
             vectors += steps * written if width > 1 else 0
-            busy += count * _DEAR.get(node.op, _PLAIN)
+            busy += count * _PLAIN * node.op.definition.price
             trips = max(trips, steps)
             if node.op is Ops.REDUCE:
                 # What is unrolled without lanes is added up before it is gathered.

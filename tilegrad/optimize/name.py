@@ -2,6 +2,8 @@
 
     r_32_64_128_12_3_3      r: it folds, E: elementwise, C: a pure copy
     E2_4_4                  a number of outputs above 1 follows the letter
+    E_n_3to9                a symbolic extent: a variable by its name, what is computed of variables
+                            by its smallest and largest value
 
 The second form of the name says by its colours what runs each axis, so that a row of a profile
 shows a kernel's shape.
@@ -82,5 +84,11 @@ def _parts(ast: UOp) -> list[tuple[str, Axis]]:
             continue
         if kind is Axis.UPCAST and axis not in stored:
             kind = Axis.STAGE
-        parts.append((render(axis.src[0]), kind))
+        parts.append((_extent(axis.src[0]), kind))
     return parts
+
+
+def _extent(size: UOp) -> str:
+    if size.op in (Ops.CONST, Ops.DEFINE_VAR):
+        return render(size)
+    return f"{size.vmin}to{size.vmax}"

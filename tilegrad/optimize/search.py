@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tilegrad.base.errors import ConfigError
+from tilegrad.base.errors import ConfigError, OptError
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.actions import canonical, edits
 from tilegrad.optimize.cost import cost_of
@@ -298,10 +298,8 @@ class Shapes:
         self._shaped: dict[Opts, UOp | None] = {(): kernel}
 
     def shaped(self, opts: Opts) -> UOp | None:
-        """The kernel after `opts`, or None where they are not legal.
-
-        A move that fails in another way than by OptError is a defect. It must not end a search, as
-        one of a compiler does not: the list is left out.
+        """The kernel after `opts`, or None where they are not legal. What fails in another way than
+        by OptError is a defect, and ends the search.
         """
         known = len(opts)
         while opts[:known] not in self._shaped:
@@ -311,7 +309,7 @@ class Shapes:
             if found is not None:
                 try:
                     found = apply_opt(found, opts[place], self.target)
-                except Exception:
+                except OptError:
                     found = None
             self._shaped[opts[: place + 1]] = found
         return found
@@ -319,13 +317,9 @@ class Shapes:
     def option(self, opts: Opts) -> Option | None:
         """`opts` as an option, or None where they are not legal."""
         found = self.shaped(opts)
-        try:
-            if found is not None:
-                return Option(opts, canonical(found), cost_of(found, self.target).cycles)
-        except Exception:
-            # The defect shows itself only here.
-            self._shaped[opts] = None
-        return None
+        if found is None:
+            return None
+        return Option(opts, canonical(found), cost_of(found, self.target).cycles)
 
     def expand(self, opts: Opts) -> list[Option]:
         """The legal lists one change away from `opts`, one for each shape."""

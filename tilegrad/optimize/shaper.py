@@ -28,7 +28,9 @@ __all__ = ["FUNCTIONS", "Shaper"]
 # Of the operations of a kernel one on memory counts as several, and a function as its polynomial.
 _ON_MEMORY = 4
 _FUNCTION = 16
-FUNCTIONS = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS})
+# What is priced higher is no instruction of a processor.
+_WORTH_A_POLYNOMIAL = 8
+FUNCTIONS = frozenset(op for op in Ops if op.is_alu and op.definition.price > _WORTH_A_POLYNOMIAL)
 # What it costs to copy an element to scratch, in multiply-adds.
 _COPIED = 24
 # What it costs, as a share, that chunks are half as many as would let no slow core hold up others.

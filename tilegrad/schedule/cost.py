@@ -12,18 +12,7 @@ from tilegrad.schedule.index import maximum_shape
 
 __all__ = ["elements", "flops_of", "nbytes"]
 
-# Operations that a polynomial or a slow instruction takes, in units of one multiply.
-_WEIGHT = {
-    Ops.EXP: 13,
-    Ops.EXP2: 12,
-    Ops.LOG2: 14,
-    Ops.SIN: 20,
-    Ops.COS: 20,
-    Ops.SQRT: 6,
-    Ops.RECIP: 4,
-    Ops.FDIV: 4,
-    Ops.FMOD: 16,
-}
+# Of one random word, in the same units as `Definition.price`.
 _RANDOM_WORD = 110
 
 
@@ -31,9 +20,7 @@ def flops_of(node: UOp) -> int:
     """Operations that one element of `node` takes, beyond those of its sources."""
     if node.op is Ops.RAND:
         return _RANDOM_WORD
-    if node.op in _WEIGHT:
-        return _WEIGHT[node.op]
-    return 1 if node.op.is_alu or node.op is Ops.CAST else 0
+    return node.op.definition.price if node.op.is_alu or node.op is Ops.CAST else 0
 
 
 def elements(node: UOp) -> int:

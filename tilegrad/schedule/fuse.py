@@ -50,8 +50,8 @@ def fuse(sink: UOp, target: Target, *, plain: bool, wanted: Sequence[UOp] = ()) 
     fusion.stored = _in_order(fusion.stored | running, nodes)
     closed = frozenset() if plain else _closed_forms(nodes)
     costs = {} if plain else _costs(nodes, closed)
-    _store_reduced(nodes, users, fusion, closed, plain=plain)
-    fusion.stored = _in_order(cut_large(nodes, fusion.stored), nodes)
+    shared = _store_reduced(nodes, users, fusion, closed, plain=plain)
+    fusion.stored = _in_order(cut_large(nodes, fusion.stored, shared), nodes)
     if not plain:
         _separate(nodes, fusion)
         fusion = move_back(nodes, fusion, target, wanted)
@@ -106,9 +106,11 @@ def _is_filled_for(node: UOp, users: list[UOp]) -> bool:
 
 @dataclass
 class _Above:
-    """What lies between a value and the stored values that need it."""
+    """What lies between a value and the stored values that need it; of these two are enough to
+    know that there are several.
+    """
 
-    kernels: frozenset[UOp] = frozenset()
+    kernels: tuple[UOp, ...] = ()
     expanded: bool = False
     repeated: bool = False
     reduced: bool = False
@@ -121,13 +123,15 @@ def _store_reduced(
     closed: Set[UOp],
     *,
     plain: bool,
-) -> None:
+) -> set[UOp]:
     """Store reductions that are needed more often than they are computed, but for those with a
-    closed form, and, unless `plain`, elementwise values that are dear.
+    closed form, and, unless `plain`, elementwise values that are dear. Of the rest, those that
+    several values are made of and several kernels need.
     """
     order = {node: place for place, node in enumerate(nodes)}
+    ends: _Ends = {}
     tops = {
-        _top_of(node, users, order, fusion.stored)
+        _top_of(node, users, order, fusion.stored, ends)
         for node in nodes
         if node.op is Ops.REDUCE_AXIS and node not in closed
     }
@@ -136,6 +140,7 @@ def _store_reduced(
     costs = {} if plain else _costs(nodes, closed, tops)
     above: dict[UOp, _Above] = {}
     chosen: dict[UOp, Reason] = {}
+    shared: set[UOp] = set()
     for node in reversed(nodes):
         if node.op is Ops.SINK:
             continue
@@ -144,11 +149,11 @@ def _store_reduced(
             if user.op is Ops.SINK:
                 continue
             if user in fusion.stored or user in chosen:
-                over = _Above(frozenset({user}))
+                over = _Above((user,))
             else:
                 over = above[user]
             here = _Above(
-                here.kernels | over.kernels,
+                _two_of(here.kernels, over.kernels),
                 here.expanded or over.expanded or user.op is Ops.GATHER or _enlarges(user, node),
                 here.repeated or over.repeated or _enlarges(user, node),
                 here.reduced or over.reduced or user.op in (Ops.REDUCE_AXIS, Ops.PREFIX_AXIS),
@@ -165,9 +170,19 @@ def _store_reduced(
                 chosen[node] = Reason.SHARED
         elif here.repeated and costs.get(node, 0) >= _COSTLY and _is_end_of_work(node, users[node]):
             chosen[node] = Reason.COSTLY
+        elif len(here.kernels) > 1 and len(users[node]) > 1:
+            shared.add(node)
     fusion.stored = dict(
         sorted({**fusion.stored, **chosen}.items(), key=lambda item: order[item[0]])
     )
+    return shared
+
+
+def _two_of(some: tuple[UOp, ...], others: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """Two of all these, or one, if all are the same."""
+    if len(some) > 1 or some == others:
+        return some
+    return tuple(dict.fromkeys(some + others))[:2]
 
 
 def _separate(nodes: list[UOp], fusion: Fusion) -> None:
@@ -299,25 +314,43 @@ def _is_padded(node: UOp) -> bool:
     return node.op is Ops.PAD
 
 
+# The last value of the elementwise work that follows a value, at so many elements.
+_Ends = dict[tuple[UOp, int], UOp | None]
+
+
 def _top_of(
-    reduced: UOp, users: dict[UOp, list[UOp]], order: dict[UOp, int], stored: dict[UOp, Reason]
+    reduced: UOp,
+    users: dict[UOp, list[UOp]],
+    order: dict[UOp, int],
+    stored: dict[UOp, Reason],
+    ends: _Ends,
 ) -> UOp:
     """Where the elementwise work on a reduction ends: the last value of its size through which all
-    uses go.
+    uses go. `ends` keeps what was found on the way, for other reductions that this work takes in.
 
     before   REDUCE_AXIS -> RESHAPE -> MUL -> EXPAND
     after    the MUL
     """
-    top, size = reduced, elements(reduced)
-    here = reduced
-    while here not in stored:
+    here, size = reduced, elements(reduced)
+    way: list[tuple[tuple[UOp, int], UOp | None]] = []
+    while here not in stored and (here, size) not in ends:
         region = _meeting(here, users, order, size, stored)
+        way.append(((here, size), region))
         if region is None:
             break
         here = region
-        if here.op.is_alu or here.op in (Ops.CAST, Ops.SHRINK) or here in stored:
-            top, size = here, elements(here)
-    return top
+        if _is_top(here, stored):
+            size = elements(here)
+    last = ends.get((here, size))
+    for at, region in reversed(way):
+        if last is None and region is not None and _is_top(region, stored):
+            last = region
+        ends[at] = last
+    return last or reduced
+
+
+def _is_top(node: UOp, stored: dict[UOp, Reason]) -> bool:
+    return node.op.is_alu or node.op in (Ops.CAST, Ops.SHRINK) or node in stored
 
 
 def _meeting(

@@ -121,6 +121,11 @@ class KernelBuilder:
         """Every value asked for so far, with its index and the condition."""
         return list(self._memo)
 
+    @property
+    def size(self) -> int:
+        """How many values were asked for so far."""
+        return len(self._memo)
+
     def range(self, extent: Any, axis: Axis) -> UOp:
         """A new range; an extent of 1 needs none."""
         if isinstance(extent, int) and extent == 1:

@@ -16,6 +16,9 @@ __all__ = ["base_of", "cut_large"]
 
 _DEPTH = 200
 _LEAVES = 48
+# Of what several kernels compute anew: x = x - x.mean() forty times would be forty kernels of which
+# each takes all steps.
+_SHARED_LEAVES = 8
 # A value that meets itself elsewhere (x + x.roll(1)) is computed at both places, and at four if
 # that meets itself again.
 _PLACES = 128
@@ -34,8 +37,10 @@ def base_of(node: UOp) -> UOp:
     return node
 
 
-def cut_large(nodes: list[UOp], stored: dict[UOp, Reason]) -> dict[UOp, Reason]:
-    """`stored`, and values that must be too, lest a kernel become too large to compile."""
+def cut_large(nodes: list[UOp], stored: dict[UOp, Reason], shared: Set[UOp]) -> dict[UOp, Reason]:
+    """`stored`, and values that must be too, lest a kernel become too large to compile. Values that
+    are `shared` are computed again in each of several kernels, and values made of them, too.
+    """
     found = dict(stored)
     depth: dict[UOp, int] = {}
     # What is read, and a number for the movements on the way: where.
@@ -65,8 +70,11 @@ def cut_large(nodes: list[UOp], stored: dict[UOp, Reason]) -> dict[UOp, Reason]:
         if _is_spread(node, spread):
             spread.add(node)
         most = _WORTH_WAITING if node in spread else 1
-        if excess > most and node.op.is_alu and node not in found and not node.is_constant:
-            found[node] = Reason.TOO_LARGE
+        if node.op.is_alu and node not in found and not node.is_constant:
+            if excess > most:
+                found[node] = Reason.TOO_LARGE
+            elif node in shared and _leaves_of(known) > _SHARED_LEAVES:
+                found[node] = Reason.SHARED
         if node in found or node.op is Ops.BUFFER:
             known, level, first[node] = frozenset({(node, 0)}), 0, inf
         depth[node], reads[node] = level, known
@@ -89,9 +97,12 @@ def _reads_of(
 def _crowding(known: frozenset[tuple[UOp, int]]) -> float:
     """What is read, as a share of what a kernel may."""
     places = len(known) / _PLACES
-    if len(known) <= _LEAVES:
-        return places
-    return max(places, len({leaf for leaf, _ in known}) / _LEAVES)
+    return places if len(known) <= _LEAVES else max(places, _leaves_of(known) / _LEAVES)
+
+
+def _leaves_of(known: frozenset[tuple[UOp, int]]) -> int:
+    """How many values are read."""
+    return len({leaf for leaf, _ in known})
 
 
 def _is_spread(node: UOp, spread: Set[UOp]) -> bool:

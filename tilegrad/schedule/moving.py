@@ -18,6 +18,7 @@ from tilegrad.schedule.cost import elements, extent_product, flops_of, nbytes
 from tilegrad.schedule.finish import finish
 from tilegrad.schedule.index import Held, KernelBuilder, flat_index, maximum_shape
 from tilegrad.schedule.keep import is_worth_keeping, place_of, shared_axes
+from tilegrad.schedule.meeting import Meeting
 from tilegrad.schedule.parts import part_of
 from tilegrad.schedule.reason import FORCED, Reason
 from tilegrad.target import Target
@@ -26,6 +27,9 @@ __all__ = ["Fusion", "hold", "move_back", "readers_of"]
 
 # Below this many elements a launch costs more than the lost parallelism.
 _SMALL = 1 << 14
+# Values that a kernel evaluates, counted anew for each index: to one of more nothing is added. A
+# reduction that moves in evaluates all below it for its own ranges.
+_LARGEST = 1000
 # Operations per element from which a value that two nests of a kernel need is kept, not computed
 # twice.
 _WORTH_HOLDING = 8
@@ -74,13 +78,21 @@ class Trace(NamedTuple):
 def readers_of(nodes: Iterable[UOp], stored: dict[UOp, Reason]) -> dict[UOp, set[UOp]]:
     """For each stored value, the stored values whose kernels read it."""
     readers: dict[UOp, set[UOp]] = {node: set() for node in stored}
-    above: dict[UOp, frozenset[UOp]] = {}
+    above: dict[UOp, set[UOp]] = {}
+    # Those whose set no other node shares.
+    own: set[UOp] = set()
     for node in reversed(list(nodes)):
+        mine = above.pop(node, set())
         if node in readers:
-            readers[node] = set(above.get(node, frozenset()))
-        mine = frozenset({node}) if node in stored else above.get(node, frozenset())
+            readers[node], mine = mine, {node}
         for source in node.src:
-            above[source] = above.get(source, frozenset()) | mine
+            known = above.setdefault(source, mine)
+            if known is mine:
+                continue
+            if source not in own:
+                known = above[source] = set(known)
+                own.add(source)
+            known |= mine
     return readers
 
 
@@ -113,6 +125,7 @@ def _moved_back(
     later = set(toposort(wanted, stop=lambda node: node in fusion.stored))
     movable = (Reason.EXPANDED, Reason.REDUCED_AGAIN, Reason.SHARED, Reason.COSTLY)
     readers = readers_of(nodes, fusion.stored)
+    meeting = Meeting(readers)
     traces: dict[UOp, Trace] = {}
     for value in [node for node, reason in reversed(fusion.stored.items()) if reason in movable]:
         kernels = {_kernel_of(reader, fusion) for reader in readers[value]}
@@ -122,7 +135,7 @@ def _moved_back(
         (kernel,) = kernels
         verdict = _can_join(value, kernel, fusion, target, traces)
         if isinstance(verdict, Reason) and value not in later:
-            verdict = _keep(value, kernel, fusion, target, traces, readers, is_long) or verdict
+            verdict = _keep(value, kernel, fusion, target, traces, meeting, is_long) or verdict
         if isinstance(verdict, Reason):
             fusion.refused[value] = (verdict, 2 * nbytes(value), flops_of(value) * elements(kernel))
             continue
@@ -151,6 +164,8 @@ def _can_join(
     if kernel not in traces:
         traces[kernel] = _trace(kernel, fusion)
     builder, outputs, *_ = traces[kernel]
+    if builder.size > _LARGEST:
+        return Reason.TOO_LARGE
     uses = builder.reads.get(value, [])
     axis_of = {part: axis for axis, part in enumerate(outputs) if part.op is Ops.RANGE}
     if not uses or any(index != uses[0] for index in uses):
@@ -174,7 +189,7 @@ def _keep(
     fusion: Fusion,
     target: Target,
     traces: dict[UOp, Trace],
-    readers: dict[UOp, set[UOp]],
+    meeting: Meeting,
     is_long: bool,
 ) -> frozenset[int] | None:
     """Keep `value` in scratch inside the kernel that reads it, where each row of it is read along
@@ -184,6 +199,8 @@ def _keep(
     if kernel not in traces:
         return None
     builder, outputs, *_ = traces[kernel]
+    if builder.size > _LARGEST:
+        return None
     place = place_of(value, builder.reads.get(value, []), outputs)
     if place is None or extent_product(place.outer) < _least_parallel(target):
         return None
@@ -196,7 +213,7 @@ def _keep(
     moving = {
         number
         for node, number in trial.numbers.items()
-        if node in readers and _may_follow(node, kernel, fusion, readers)
+        if node in fusion.stored and meeting.is_on_every_way(kernel, node)
     }
     for in_parts in (False, True) if is_long else (False,):
         if is_worth_keeping(value, trial.element, place, moving, target, is_long=in_parts):
@@ -205,15 +222,6 @@ def _keep(
             return shared
     del held[value]
     return None
-
-
-def _may_follow(value: UOp, kernel: UOp, fusion: Fusion, readers: dict[UOp, set[UOp]]) -> bool:
-    """Whether all that reads a stored value is in `kernel`, or may still move there."""
-    return all(
-        _kernel_of(reader, fusion) is kernel
-        or (bool(readers[reader]) and _may_follow(reader, kernel, fusion, readers))
-        for reader in readers[value]
-    )
 
 
 def hold(costs: dict[UOp, int], fusion: Fusion, target: Target) -> None:
@@ -231,7 +239,8 @@ def hold(costs: dict[UOp, int], fusion: Fusion, target: Target) -> None:
             if node.op.is_alu and costs.get(node, 0) >= _WORTH_HOLDING:
                 places.setdefault(node, []).append(index)
         often = {node: found for node, found in places.items() if len(set(found)) > 1}
-        tops = [node for node in often if not any(node in other.src for other in often)]
+        below = {source for node in often for source in node.src}
+        tops = [node for node in often if node not in below]
         for node in tops:
             held = _as_held(node, often[node], outputs, len(fusion.held.get(kernel, {})), target)
             if held is not None:

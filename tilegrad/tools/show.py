@@ -3,9 +3,10 @@
     kernels = run_recorded("script.py")
     print(kernels[0].after("lower.expand"))
 
-The states in their order: `optimize`, the kernel after its Opts; each pass of `lower.PASSES`;
-`linearize`, the instructions in a row; `render`, their source; `assembly`, on a CPU, what the
-compiler makes of that. All but the last two are text that parses back, and `replay` takes it up.
+The states in their order: `optimize`, the kernel after its Opts; each pass of `lower.PASSES`, from
+`lower.linearize` on as instructions in a row; `render`, the source of the last; `assembly`, on a
+CPU, what the compiler makes of that. All but the last two are text that parses back, and `replay`
+takes it up. A pass may be named without its stage: `linearize`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from tilegrad.base.config import Context
 from tilegrad.base.errors import ConfigError, DeviceError
@@ -27,21 +29,22 @@ from tilegrad.ir.op import Stage
 from tilegrad.ir.spec import verify
 from tilegrad.ir.text import dump, parse, parse_program
 from tilegrad.ir.uop import UOp
-from tilegrad.lower.linearize import linearize
-from tilegrad.lower.lower import PASSES
+from tilegrad.lower.lower import PASSES, State, lower
 from tilegrad.optimize.name import kernel_name
 from tilegrad.render.names import function_name
 from tilegrad.schedule.schedule import make_schedule
+from tilegrad.target import Target
 
 __all__ = ["STATES", "TracedKernel", "replay", "run_recorded"]
 
 _LOWER = tuple(name for name, _ in PASSES)
-STATES = ("optimize", *_LOWER, "linearize", "render", "assembly")
+_OF_GRAPHS = _LOWER[: _LOWER.index("lower.linearize")]
+STATES = ("optimize", *_LOWER, "render", "assembly")
 
 
 @dataclass
 class TracedKernel:
-    """One kernel on its way: `graphs` are its states by name, as far as they are graphs.
+    """One kernel on its way: `graphs` are its states by name, before it is source.
 
     Attributes:
         name: its name, empty for a kernel that was taken up within lowering.
@@ -49,7 +52,7 @@ class TracedKernel:
     """
 
     name: str = ""
-    graphs: dict[str, UOp] = field(default_factory=dict)
+    graphs: dict[str, State] = field(default_factory=dict)
     unchanged: set[str] = field(default_factory=set)
 
     def after(self, state: str) -> str:
@@ -57,8 +60,8 @@ class TracedKernel:
 
         Raises ConfigError for a name that is none, or of a state before the kernel was taken up.
         """
-        if state == "linearize":
-            return dump(self.program)
+        if f"lower.{state}" in _LOWER:
+            state = f"lower.{state}"
         if state == "render":
             return self.source
         if state == "assembly":
@@ -67,14 +70,23 @@ class TracedKernel:
             _, cpu, features = host_target()
             return assembly(self.source, cpu=cpu, features=features)
         if state not in self.graphs:
-            known = [*self.graphs, *STATES[-3:]]
+            known = [*self.graphs, *STATES[-2:]]
             raise ConfigError(f"show: there is no state {state!r}", known=", ".join(known))
         return dump(self.graphs[state])
 
-    @cached_property
+    @property
+    def opts(self) -> tuple[Any, ...]:
+        """The Opts that shaped it."""
+        shaped = self.graphs["optimize"]
+        assert isinstance(shaped, UOp)
+        return tuple(shaped.arg.opts)
+
+    @property
     def program(self) -> list[UOp]:
-        """The instructions in their order."""
-        return linearize(self.graphs[_LOWER[-1]])
+        """The instructions that are rendered."""
+        found = self.graphs[_LOWER[-1]]
+        assert isinstance(found, list)
+        return found
 
     @cached_property
     def source(self) -> str:
@@ -115,7 +127,8 @@ def _kernels(record: Sequence[PassRecord]) -> list[TracedKernel]:
             kernel.graphs[each.name] = each.after
             passed.add(each.name)
             before = list(kernel.graphs.values())[-2]
-            if before is each.after:
+            # A list is made anew where nothing in it changed.
+            if before == each.after:
                 kernel.unchanged.add(each.name)
             else:
                 kernel.unchanged.discard(each.name)
@@ -131,19 +144,10 @@ def replay(text: str, after: str) -> list[TracedKernel]:
     """
     backend = Device[Device.DEFAULT]
     stage = after.split(".")[0]
-    if after in _LOWER:
-        graph = parse(text)
-        kernel = TracedKernel(graphs={after: graph})
-        for name, apply in PASSES[_LOWER.index(after) + 1 :]:
-            graph = apply(graph, backend.target)
-            kernel.graphs[name] = graph
-        verify(kernel.program, Stage.PROGRAM, "lower")
-        return [kernel]
-    if stage == "lower":
-        kernel = TracedKernel()
-        kernel.program = parse_program(text)
-        verify(kernel.program, Stage.PROGRAM, after)
-        return [kernel]
+    if f"lower.{after}" in _LOWER:
+        after = f"lower.{after}"
+    if after in _LOWER or stage == "lower":
+        return [_lowered(text, after, backend.target)]
     if stage in ("schedule", "optimize"):
         asts = [parse(text)]
         verify(asts[0], Stage.KERNEL, after)
@@ -160,3 +164,14 @@ def replay(text: str, after: str) -> list[TracedKernel]:
         for ast in asts:
             to_program(ast, backend.target, () if stage == "optimize" else None)
     return _kernels(record)
+
+
+def _lowered(text: str, after: str, target: Target) -> TracedKernel:
+    """A kernel from what the pass `after` left on, or from its program after the whole stage."""
+    state: State = parse(text) if after in _OF_GRAPHS else parse_program(text)
+    kernel = TracedKernel(graphs={after if after in _LOWER else _LOWER[-1]: state})
+    if after == "lower":
+        verify(state, Stage.PROGRAM, after)
+    else:
+        lower(state, target, lambda found, name: kernel.graphs.update({name: found}), after=after)
+    return kernel
