@@ -15,6 +15,8 @@ from tilegrad.schedule.reason import Reason
 __all__ = ["base_of", "cut_large"]
 
 _DEPTH = 200
+# Rows that are picked of picked rows: each index is a condition for all that lies below.
+_PICK = 25
 _LEAVES = 48
 # Of what several kernels compute anew: x = x - x.mean() forty times would be forty kernels of which
 # each takes all steps.
@@ -65,12 +67,15 @@ def cut_large(nodes: list[UOp], stored: dict[UOp, Reason], shared: Set[UOp]) -> 
         count += own
         place[node] = count
         known = _reads_of(node, reads)
-        level = 1 + max((depth[source] for source in node.src), default=0)
+        level = (_PICK if node.op is Ops.GATHER else 1) + max(
+            (depth[source] for source in node.src), default=0
+        )
         excess = max(level / _DEPTH, _crowding(known), (count - first[node]) / _OPERATIONS)
         if _is_spread(node, spread):
             spread.add(node)
         most = _WORTH_WAITING if node in spread else 1
-        if node.op.is_alu and node not in found and not node.is_constant:
+        is_step = node.op.is_alu or node.op is Ops.GATHER
+        if is_step and node not in found and not node.is_constant:
             if excess > most:
                 found[node] = Reason.TOO_LARGE
             elif node in shared and _leaves_of(known) > _SHARED_LEAVES:
