@@ -154,7 +154,7 @@ def test_names_are_unique_whatever_the_disk_has(
     for scales in ((1.5, 2.5, 3.5), (3.5, 4.5, 2.5), (3.5, 4.5, 2.5)):
         monkeypatch.setattr(forms, "_kept", {})
         monkeypatch.setattr(plans, "_plans", {})
-        for table in ("_kernels", "_binaries", "_named"):
+        for table in ("_kernels", "_named"):
             monkeypatch.setattr(pipeline, table, {})
         with Context(CACHE=str(tmp_path)):
             x = Tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]).realize()
