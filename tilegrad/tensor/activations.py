@@ -45,7 +45,7 @@ class Activations(Functions):
         >>> Tensor([-1.0, 8.0]).relu6().tolist()
         [0.0, 6.0]
         """
-        return self.relu().minimum(6)
+        return (self >= 6).where(6, self.relu())
 
     def leaky_relu(self, negative_slope: float = 0.01) -> Self:
         """self where positive, else negative_slope * self.
@@ -105,7 +105,7 @@ class Activations(Functions):
         >>> Tensor([-4.0, 0.0, 4.0]).hardsigmoid().tolist()
         [0.0, 0.5, 1.0]
         """
-        return self._in_float(lambda x: (x * alpha + beta).clip(0, 1))
+        return self._in_float(lambda x: (x * alpha + beta).hardtanh(0, 1))
 
     def logsigmoid(self) -> Self:
         """log(sigmoid(self)).
@@ -184,8 +184,11 @@ class Activations(Functions):
 
         def function(x: Self) -> Self:
             scaled = x if beta == 1 else x * beta
-            beyond = (-scaled.abs()).exp()._log1p_to_one()
-            return x.maximum(0) + (beyond if beta == 1 else beyond * (1 / beta))
+            # Not `abs` and `maximum`, which have no second derivative at 0.
+            is_negative = x < 0
+            beyond = is_negative.where(scaled, -scaled).exp()._log1p_to_one()
+            upper = is_negative.where(0, x)
+            return upper + (beyond if beta == 1 else beyond * (1 / beta))
 
         return self._in_float(function)
 
@@ -232,4 +235,5 @@ class Activations(Functions):
         >>> Tensor([-4.0, 0.5, 4.0]).hardtanh().tolist()
         [-1.0, 0.5, 1.0]
         """
-        return self.clip(min_val, max_val)
+        inside = (self >= max_val).where(max_val, self)
+        return (self <= min_val).where(min_val, inside)

@@ -119,8 +119,25 @@ class Elementwise(Arithmetic):
         """
         if min is None and max is None:
             raise DTypeError("clip: neither min nor max is given", line=here())
-        x = self if min is None else self.maximum(min)
-        return x if max is None else x.minimum(max)
+        x = self if min is None else self._no_less(min)
+        return x if max is None else x._no_more(max)
+
+    def _no_less(self, bound: Operand) -> Self:
+        """The larger of self and a bound. Unlike that of `maximum` the gradient of a float that
+        equals its bound goes to the float alone.
+        """
+        if not self.dtype.is_float:
+            return self.maximum(bound)
+        return self._is_kept(bound, self < bound).where(bound, self)
+
+    def _no_more(self, bound: Operand) -> Self:
+        if not self.dtype.is_float:
+            return self.minimum(bound)
+        return self._is_kept(bound, self > bound).where(bound, self)
+
+    def _is_kept(self, bound: Operand, is_beyond: Self) -> Self:
+        """Where a limited value is the bound: where it lies beyond, or where the bound is NaN."""
+        return is_beyond | bound.ne(bound) if isinstance(bound, Elementwise) else is_beyond
 
     def clamp(self, min: Operand = None, max: Operand = None) -> Self:
         """As `clip`.

@@ -122,8 +122,8 @@ class Functions(Elementwise):
             # What rounding took from 1 + x comes back, to first order.
             u = x + 1
             lost = ((x - (u - 1)) / u).detach()
-            # -0.0 stays so.
-            return x.eq(0).where(x, u.log() + lost.isfinite().where(lost, 0))
+            # -0.0 stays so, and the second derivative at 0 is -1.
+            return x.eq(0).where(x * (1 - x * 0.5), u.log() + lost.isfinite().where(lost, 0))
 
         return self._in_float(function)
 
@@ -150,6 +150,18 @@ class Functions(Elementwise):
         [2.0, 3.0]
         """
         return self._in_float(lambda x: x._unary(Ops.SQRT))
+
+    def _root_of_sum(self) -> Self:
+        """The square root of a sum of magnitudes. Its derivative at 0, where all of them are 0, is
+        0: the chain rule would give infinity times 0.
+        """
+        is_zero = self.eq(0)
+        return is_zero.where(0.0, is_zero.where(1.0, self).sqrt())
+
+    def _power_of_sum(self, exponent: float) -> Self:
+        """As `_root_of_sum`, of another power above 0."""
+        is_zero = self.eq(0)
+        return is_zero.where(0.0, is_zero.where(1.0, self).pow(exponent))
 
     def rsqrt(self) -> Self:
         """1 / sqrt(self).
@@ -194,7 +206,7 @@ class Functions(Elementwise):
         roots: dict[float, Callable[[], Self]] = {
             0.5: x.sqrt,
             -0.5: x.rsqrt,
-            1.5: lambda: x * x.sqrt(),
+            1.5: lambda: x * x._root_of_sum(),
         }
         if exponent in roots:
             return roots[exponent]()
@@ -239,6 +251,10 @@ class Functions(Elementwise):
             # Odd powers of -0.0 keep its sign.
             zero = is_odd.where(is_zero.where(x, 0.0), 0.0).detach()
             inverse = is_odd.where(is_zero.where(x, 1.0), 0.0).detach().reciprocal()
+            # The derivative at 0 is 1 for the power 1, infinite below that, 0 above.
+            zero = y.eq(1).where(x, zero)
+            is_steep = is_zero & (y > 0) & (y < 1)
+            zero = is_steep.where(is_steep.where(x, 1.0).sqrt(), zero)
             at_zero = (y > 0).where(zero, y.eq(0).where(1.0, (y < 0).where(inverse, math.nan)))
             signed = (x < 0).where(
                 is_odd.where(-magnitude, (is_whole | x.isinf()).where(magnitude, math.nan)),
@@ -307,7 +323,20 @@ class Functions(Elementwise):
         >>> Tensor([0.0]).asin().tolist()
         [0.0]
         """
-        return self._in_float(lambda x: (x / ((1 - x) * (1 + x)).sqrt()).atan())
+
+        def function(x: Self) -> Self:
+            is_end, end = x._end_of_unit()
+            y = is_end.where(0.0, x)
+            angle = (y / ((1 - y) * (1 + y)).sqrt()).atan()
+            return is_end.where(x.sign() * (math.pi / 2 - end), angle)
+
+        return self._in_float(function)
+
+    def _end_of_unit(self) -> tuple[Self, Self]:
+        """Where this is 1 or -1; and there sqrt(1 - |self|): 0, with an infinite derivative."""
+        size = self.abs()
+        is_end = size.eq(1)
+        return is_end, is_end.where(1 - size, 1.0).sqrt()
 
     def acos(self) -> Self:
         """The arc cosine, 0 to pi; NaN outside -1..1.
@@ -315,7 +344,14 @@ class Functions(Elementwise):
         >>> Tensor([1.0]).acos().tolist()
         [0.0]
         """
-        return self._in_float(lambda x: ((1 - x) / (1 + x)).sqrt().atan() * 2)
+
+        def function(x: Self) -> Self:
+            is_end, end = x._end_of_unit()
+            y = is_end.where(0.0, x)
+            angle = ((1 - y) / (1 + y)).sqrt().atan() * 2
+            return is_end.where((x > 0).where(end, math.pi - end), angle)
+
+        return self._in_float(function)
 
     def atan(self) -> Self:
         """The arc tangent, -pi/2 to pi/2.
@@ -421,7 +457,14 @@ class Functions(Elementwise):
         def below(x: Self) -> Self:
             return (x + x.square() / ((x.square() + 1).sqrt() + 1)).log1p()
 
-        return self._in_float(lambda x: x.sign() * x.abs()._log_of_twice_beyond(below))
+        def function(x: Self) -> Self:
+            # Not `abs`: its derivative at 0 is 0.
+            is_negative = x < 0
+            size = is_negative.where(-x, x)._log_of_twice_beyond(below)
+            # -0.0 stays so.
+            return x.eq(0).where(x, is_negative.where(-size, size))
+
+        return self._in_float(function)
 
     def acosh(self) -> Self:
         """The inverse of cosh, accurate near 1; NaN below 1.
@@ -455,7 +498,11 @@ class Functions(Elementwise):
         def function(x: Self) -> Self:
             is_negative = x < 0
             size = is_negative.where(-x, x)
-            result = (size * 2 / (1 - size)).log1p() * 0.5
+            # At the end the logarithm of 0, whose derivative is infinite.
+            is_end = size.eq(1)
+            inside = is_end.where(0.0, size)
+            end = is_end.where(1 - size, 1.0).log() * -0.5
+            result = is_end.where(end, (inside * 2 / (1 - inside)).log1p() * 0.5)
             return is_negative.where(-result, result)
 
         return self._in_float(function)

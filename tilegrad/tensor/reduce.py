@@ -258,7 +258,7 @@ class Reduce(Activations):
         dtype = self._floating().dtype
         correction = correction if unbiased is None else int(unbiased)
         variance, mean = self._wide_var_mean(axis, keepdim, correction)
-        return variance.sqrt().cast(dtype), mean.cast(dtype)
+        return variance._root_of_sum().cast(dtype), mean.cast(dtype)
 
     @takes_dim
     @composed
@@ -281,11 +281,16 @@ class Reduce(Activations):
         if p == 0:
             return x.ne(0).cast(x.dtype).sum(axis, keepdim)
         if p in (2, "fro"):
-            return x._in_float(lambda wide: wide.square().sum(axis, keepdim).sqrt())
+            return x._in_float(lambda wide: wide.square().sum(axis, keepdim)._root_of_sum())
         if p == 1:
             return x.abs().sum(axis, keepdim)
         assert not isinstance(p, str)
-        return x._in_float(lambda wide: wide.abs().pow(p).sum(axis, keepdim).pow(1 / p))
+        return x._in_float(lambda wide: wide._p_norm(p, axis, keepdim))
+
+    def _p_norm(self, p: float, axis: Axes, keepdim: bool) -> Self:
+        size = self.abs()
+        powers = size.pow(p) if float(p).is_integer() else size._power_of_sum(p)
+        return powers.sum(axis, keepdim)._power_of_sum(1 / p)
 
     # positions
 

@@ -51,14 +51,16 @@ class Special(Digests):
 
         def function(y: Self) -> Self:
             z = x.cast(y.dtype)
-            size, other = y.abs(), z.abs()
+            # Not `abs`: its derivative at 0 is 0.
+            size, other = y.signbit().where(-y, y), z.signbit().where(-z, z)
             # The quotient of the smaller by the larger is at most 1.
             is_steep = size > other
             larger = is_steep.where(size, other)
             smaller = is_steep.where(other, size)
             is_origin = larger.eq(0)
             both = smaller.isinf()
-            ratio = both.where(1.0, smaller / is_origin.where(1.0, larger))
+            ratio = is_origin.where(0.0, smaller) / is_origin.where(1.0, larger)
+            ratio = both.where(1.0, ratio)
             angle = ratio.atan()
             angle = is_steep.where(math.pi / 2 - angle, angle)
             angle = z.signbit().where(math.pi - angle, angle)
@@ -77,11 +79,12 @@ class Special(Digests):
         left, right = self._same_dtype("hypot", other)
 
         def function(x: Self) -> Self:
-            a, b = x.abs(), right.cast(x.dtype).abs()
+            y = right.cast(x.dtype)
+            a, b = (x < 0).where(-x, x), (y < 0).where(-y, y)
             larger, smaller = a.maximum(b), a.minimum(b)
             is_plain = (larger > 0) & larger.isfinite()
             ratio = is_plain.where(smaller, 0.0) / is_plain.where(larger, 1.0)
-            found = is_plain.where(larger * (ratio.square() + 1).sqrt(), larger)
+            found = is_plain.where(larger * (ratio.square() + 1).sqrt(), larger.detach())
             # An infinite side is longer than any other: NaN stands for some number.
             return (a.isinf() | b.isinf()).where(math.inf, found)
 
@@ -256,7 +259,11 @@ class Special(Digests):
 
         def function(x: Self) -> Self:
             inside = x if eps is None else x.clip(eps, 1 - eps)
-            return (inside / (1 - inside)).log()
+            # At the ends one logarithm alone: infinity times 0 would be their derivative.
+            is_low, is_high = inside.eq(0), inside.eq(1)
+            middle = (is_low | is_high).where(0.5, inside)
+            low, high = is_low.where(inside, 1.0).log(), is_high.where(1 - inside, 1.0).log()
+            return is_low.where(low, is_high.where(-high, (middle / (1 - middle)).log()))
 
         return self._floating()._in_float(function)
 
@@ -271,9 +278,9 @@ class Special(Digests):
         left, right = left._floating(), right._floating()
         dtype = left.dtype
         left, right = left._wide(), right._wide()
-        is_zero = left.eq(0)
-        safe = (is_zero & right.eq(right)).where(1.0, right)
-        return (is_zero & right.eq(right)).where(0.0, left * safe.log()).cast(dtype)
+        # Elsewhere 0 times a logarithm is 0, and its gradient the logarithm.
+        is_zero = left.eq(0) & ((right <= 0) | right.eq(math.inf))
+        return is_zero.where(0.0, left * is_zero.where(1.0, right).log()).cast(dtype)
 
     @composed
     def nan_to_num(

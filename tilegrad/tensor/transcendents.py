@@ -96,7 +96,7 @@ class Transcendents(Special):
         x = is_far.where(1e15, self)
         place = (x - 3.75) / (x + 3.75)
         near = place._powers(_ERFCX) / (x + 1.875)
-        return is_far.where(self.reciprocal() / math.sqrt(math.pi), near)
+        return is_far.where(is_far.where(self, 1.0).reciprocal() / math.sqrt(math.pi), near)
 
     @composed
     def erfcx(self) -> Self:
@@ -154,7 +154,10 @@ class Transcendents(Special):
         def function(x: Self) -> Self:
             is_positive = x > 0
             inside = -x * is_positive.where(x, 1.0).log()
-            return (x < 0).where(-math.inf, x.eq(0).where(0.0, inside))
+            # Of 0 the root, which is 0 and rises without limit, too.
+            is_zero = x.eq(0)
+            at_zero = is_zero.where(x, 1.0).sqrt()
+            return (x < 0).where(-math.inf, is_zero.where(at_zero, inside))
 
         return self._floating()._in_float(function)
 
@@ -169,14 +172,14 @@ class Transcendents(Special):
         left, right = left._floating(), right._floating()
         dtype = left.dtype
         left, right = left._wide(), right._wide()
-        is_zero = left.eq(0) & right.eq(right)
+        is_zero = left.eq(0) & ((right <= -1) | right.eq(math.inf))
         return is_zero.where(0.0, left * is_zero.where(1.0, right).log1p()).cast(dtype)
 
     # Bessel functions
 
     def _bessel(self, low: Sequence[float], high: Sequence[float], is_odd: bool) -> Self:
-        """e^-|x| times the function of |x|."""
-        size = self.abs()
+        """e^-x times the function of x, from 0 on."""
+        size = self
         is_low = size <= 8
         near, far = is_low.where(size, 0.0), is_low.where(8.0, size)
         below = (near * 0.25 - 1)._powers(low)
@@ -191,7 +194,7 @@ class Transcendents(Special):
         >>> Tensor([0.0]).i0e().tolist()
         [1.0]
         """
-        return self._wide_single(lambda x: x._bessel(_I0E_TO_8, _I0E_BEYOND, False))
+        return self._wide_single(lambda x: x.abs()._bessel(_I0E_TO_8, _I0E_BEYOND, False))
 
     @composed
     def i0(self) -> Self:
@@ -200,7 +203,13 @@ class Transcendents(Special):
         >>> Tensor([0.0]).i0().tolist()
         [1.0]
         """
-        return self._wide_single(lambda x: x._bessel(_I0E_TO_8, _I0E_BEYOND, False) * x.abs().exp())
+
+        def function(x: Self) -> Self:
+            # Not `abs`: there is no kink at 0.
+            size = (x < 0).where(-x, x)
+            return size._bessel(_I0E_TO_8, _I0E_BEYOND, False) * size.exp()
+
+        return self._wide_single(function)
 
     @composed
     def i1e(self) -> Self:
@@ -209,9 +218,13 @@ class Transcendents(Special):
         >>> Tensor([0.0]).i1e().tolist()
         [0.0]
         """
-        return self._wide_single(
-            lambda x: x._bessel(_I1E_TO_8, _I1E_BEYOND, True) * (x < 0).where(-1.0, 1.0)
-        )
+
+        def function(x: Self) -> Self:
+            is_negative = x < 0
+            size = is_negative.where(-x, x)._bessel(_I1E_TO_8, _I1E_BEYOND, True)
+            return is_negative.where(-size, size)
+
+        return self._wide_single(function)
 
     @composed
     def i1(self) -> Self:
@@ -222,8 +235,10 @@ class Transcendents(Special):
         """
 
         def function(x: Self) -> Self:
-            size = x._bessel(_I1E_TO_8, _I1E_BEYOND, True) * x.abs().exp()
-            return (x < 0).where(-size, size)
+            is_negative = x < 0
+            size = is_negative.where(-x, x)
+            value = size._bessel(_I1E_TO_8, _I1E_BEYOND, True) * size.exp()
+            return is_negative.where(-value, value)
 
         return self._wide_single(function)
 

@@ -125,9 +125,13 @@ def binary_cross_entropy(
 
 
 def _limited_log(p: Tensor) -> Tensor:
-    # The logarithm never sees 0, whose derivative is infinite.
-    is_positive = p > 0
-    return is_positive.where(is_positive.where(p, 1.0).log().maximum(-100.0), -100.0)
+    # The derivative is at most 1e12, as in PyTorch, and so at 0 too.
+    is_usual = p > 1e-12
+    fixed = p.detach()
+    limited = (fixed > 0).where(fixed, 1.0).log()
+    least = (fixed > 0).where(limited.maximum(-100.0), -100.0)
+    below = least + (p - fixed) * 1e12
+    return is_usual.where(is_usual.where(p, 1.0).log(), below)
 
 
 def binary_cross_entropy_with_logits(

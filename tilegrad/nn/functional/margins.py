@@ -33,7 +33,7 @@ def cosine_embedding_loss(
     """
     check_shapes("cosine_embedding_loss", input1, input2)
     cosine = cosine_similarity(input1, input2, -1)
-    loss = (target > 0).where(1 - cosine, (cosine - margin).maximum(0.0))
+    loss = (target > 0).where(1 - cosine, (cosine - margin).clip(0.0))
     return reduced("cosine_embedding_loss", loss, reduction)
 
 
@@ -64,7 +64,7 @@ def triplet_margin_loss(
     near, far = far_apart(anchor, positive), far_apart(anchor, negative)
     if swap:
         far = far.minimum(far_apart(positive, negative))
-    return reduced("triplet_margin_loss", (near - far + margin).maximum(0.0), reduction)
+    return reduced("triplet_margin_loss", (near - far + margin).clip(0.0), reduction)
 
 
 def triplet_margin_with_distance_loss(
@@ -87,9 +87,7 @@ def triplet_margin_with_distance_loss(
     near, far = far_apart(anchor, positive), far_apart(anchor, negative)
     if swap:
         far = far.minimum(far_apart(positive, negative))
-    return reduced(
-        "triplet_margin_with_distance_loss", (near - far + margin).maximum(0.0), reduction
-    )
+    return reduced("triplet_margin_with_distance_loss", (near - far + margin).clip(0.0), reduction)
 
 
 def margin_ranking_loss(
@@ -104,7 +102,7 @@ def margin_ranking_loss(
     """
     check_shapes("margin_ranking_loss", input1, input2)
     check_shapes("margin_ranking_loss", input1, target)
-    loss = (margin - target * (input1 - input2)).maximum(0.0)
+    loss = (margin - target * (input1 - input2)).clip(0.0)
     return reduced("margin_ranking_loss", loss, reduction)
 
 
@@ -118,7 +116,7 @@ def hinge_embedding_loss(
     1.875
     """
     check_shapes("hinge_embedding_loss", input, target)
-    loss = (target > 0).where(input, (margin - input).maximum(0.0))
+    loss = (target > 0).where(input, (margin - input).clip(0.0))
     return reduced("hinge_embedding_loss", loss, reduction)
 
 
@@ -153,7 +151,7 @@ def multi_margin_loss(
     _check_classes("multi_margin_loss", input, target, input.shape[:-1])
     is_target = target.unsqueeze(-1).eq(Tensor.arange(input._sizes[-1], device=input.device))
     own = is_target.where(input, 0.0).sum(-1, keepdim=True)
-    short = (margin - own + input).maximum(0.0)
+    short = (margin - own + input).relu()
     loss = is_target.where(0.0, short if p == 1 else short.square()).mean(-1)
     if weight is not None:
         loss = loss * is_target.where(weight, 0.0).sum(-1)
@@ -175,7 +173,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     is_class = target.unsqueeze(-1).eq(classes) & is_counted.unsqueeze(-1)
     own = is_class.where(input.unsqueeze(-2), 0.0).sum(-1)
     is_other = ~is_class.any(-2)
-    short = (1 - own.unsqueeze(-1) + input.unsqueeze(-2)).maximum(0.0)
+    short = (1 - own.unsqueeze(-1) + input.unsqueeze(-2)).relu()
     is_pair = is_counted.unsqueeze(-1) & is_other.unsqueeze(-2)
     loss = is_pair.where(short, 0.0).sum((-2, -1)) / input._sizes[-1]
     return reduced("multilabel_margin_loss", loss, reduction)
