@@ -48,7 +48,7 @@ CASES: list[tuple[Callable[[Any], Any], Callable[[int], float]]] = [
     (lambda o: S.CosineAnnealingLR(o, 6, 0.1), lambda t: 0.1 + 0.4 * cosine(t / 6)),
     (lambda o: S.CosineAnnealingWarmRestarts(o, 2, 2, 0.1), restarts),
     (
-        lambda o: S.OneCycleLR(o, 0.5, epochs=3, steps_per_epoch=4, cycle_momentum=False),
+        lambda o: S.OneCycleLR(o, 0.5, epochs=3, steps_per_epoch=4),
         one_cycle,
     ),
     (lambda o: S.CyclicLR(o, 0.1, 0.5, 2, 3, "triangular2"), cyclic),

@@ -35,11 +35,15 @@ class _Moments(Optimizer):
         return {"step": step, "c1": 1 - b1**step, "c2": 1 - b2**step}
 
     def _advance(self) -> list[Tensor]:
-        written = [
-            counts[name].assign(counts[name] * b + (1 - b))
-            for group, counts in self._groups()
-            for name, b in zip(("c1", "c2"), group["betas"])
-        ]
+        written = []
+        for group, counts in self._groups():
+            for name, b in zip(("c1", "c2"), group["betas"]):
+                if isinstance(b, Tensor):
+                    # It moves: as in PyTorch the divisor is that of this step's alone.
+                    moved = 1 - b.pow(counts["step"].detach() + 1)
+                else:
+                    moved = counts[name] * b + (1 - b)
+                written.append(counts[name].assign(moved))
         return [*written, *super()._advance()]
 
     @property
@@ -60,7 +64,7 @@ class _Moments(Optimizer):
 
     def _moved_moments(self, place: int, g: Tensor) -> tuple[Tensor, Tensor]:
         """m and v, written."""
-        b1, b2 = self._option(place, "betas")
+        b1, b2 = self._betas(place, g)
         m = self.m[place].assign(self.m[place] * b1 + g * (1 - b1))
         v = self.v[place].assign(self.v[place] * b2 + g.square() * (1 - b2))
         return m, v
@@ -258,16 +262,17 @@ class NAdam(_Moments):
         value, g = self._decay(place, value, gradient)
         m, v = self._moved_moments(place, g)
         t, product, c2 = (self._count(place, name, g) for name in ("step", "product", "c2"))
-        b1, decay = self._option(place, "betas")[0], self._option(place, "momentum_decay")
+        b1, decay = self._betas(place, g)[0], self._option(place, "momentum_decay")
         now, following = _lookahead(b1, t, decay), _lookahead(b1, t + 1, decay)
         ahead = g * ((1 - now) / (1 - product)) + m * (following / (1 - product * following))
         step = ahead / ((v / c2).sqrt() + self._option(place, "eps"))
         return value - self._scaled(place, step), [m, v]
 
 
-def _lookahead(b1: float, t: Tensor, decay: float) -> Tensor:
+def _lookahead(b1: Any, t: Tensor, decay: float) -> Tensor:
     """b1 * (1 - 0.96^(t * decay) / 2)."""
-    return (1 - (t * (decay * math.log2(0.96))).exp2() * 0.5) * b1
+    moved: Tensor = (1 - (t * (decay * math.log2(0.96))).exp2() * 0.5) * b1
+    return moved
 
 
 class RAdam(_Moments):
@@ -370,7 +375,7 @@ class Adamax(_Moments):
 
     def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
         g = self._decayed(place, value, gradient)
-        b1, b2 = self._option(place, "betas")
+        b1, b2 = self._betas(place, g)
         m = self.m[place].assign(self.m[place] * b1 + g * (1 - b1))
         u = self.v[place].assign((self.v[place] * b2).maximum(g.abs() + self._option(place, "eps")))
         return value - self._scaled(place, m / self._count(place, "c1", g) / u), [m, u]

@@ -71,7 +71,7 @@ class RMSprop(Optimizer):
         return {name: self._zeros(tensor) for name, is_wanted in wanted.items() if is_wanted}
 
     def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        alpha, momentum = self._option(place, "alpha"), self._option(place, "momentum")
+        alpha, momentum = self._option(place, "alpha"), self._momentum(place, value)
         g = self._decayed(place, value, gradient)
         v = self.v[place].assign(self.v[place] * alpha + g.square() * (1 - alpha))
         state, spread = [v], v

@@ -5,7 +5,7 @@ state by PyTorch's names.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypedDict
 
 from tilegrad.base.dtype import dtypes, promote, sum_dtype
@@ -34,7 +34,8 @@ class Common(TypedDict, total=False):
 class ParamGroup(dict[str, Any]):
     """Parameters with options of their own: `params`, `lr`, and what the optimizer takes.
 
-    `lr` is a tensor of one element; to assign a number is to write it there.
+    `lr` is a tensor of one element; to assign a number is to write it there. So is the momentum, or
+    the first of the betas, once a scheduler moves it.
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> group = nn.optim.SGD([w], lr=0.5).param_groups[0]
@@ -45,11 +46,13 @@ class ParamGroup(dict[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         held = self.get(key)
-        if isinstance(held, Tensor) and value is not held:
-            new = value if isinstance(value, Tensor) else Tensor([value], dtype=held.dtype)
-            held.assign(new.detach().reshape(1).cast(held.dtype).to(held.device)).realize()
-        else:
-            super().__setitem__(key, value)
+        if isinstance(held, tuple) and isinstance(value, (tuple, list)):
+            value = tuple(_written_to(old, new) for old, new in zip(held, value))
+        super().__setitem__(key, _written_to(held, value))
+
+    def numbers(self) -> dict[str, Any]:
+        """The options, what is memory as numbers; to ask waits for the device."""
+        return {name: _as_numbers(value) for name, value in self.items() if name != "params"}
 
 
 class Optimizer:
@@ -195,6 +198,17 @@ class Optimizer:
         count = self._counts[self._group_of[place]][name]
         return _alongside(count, like)
 
+    def _momentum(self, place: int, like: Tensor) -> Any:
+        """The momentum of parameter number `place`, to be computed with `like`: a number, or a
+        tensor where a scheduler moves it.
+        """
+        return _number(self._option(place, "momentum"), like)
+
+    def _betas(self, place: int, like: Tensor) -> tuple[Any, Any]:
+        """The betas, likewise."""
+        b1, b2 = self._option(place, "betas")
+        return _number(b1, like), b2
+
     def _scaled(self, place: int, tensor: Tensor) -> Tensor:
         """`tensor` times the learning rate of parameter number `place`."""
         return tensor * self._rate(place, tensor)
@@ -284,6 +298,39 @@ class Optimizer:
                 )
         return found
 
+    # for schedulers
+
+    def hold_momentum(self, values: Sequence[float]) -> list[Tensor]:
+        """Let the momentum of each group, or the first of its betas, be memory that begins with
+        the group's element of `values`; gives that memory.
+
+        Raises ConfigError for an optimizer without momentum.
+        """
+        if "momentum" not in self.defaults and "betas" not in self.defaults:
+            raise ConfigError(
+                f"{self._name}: there is no momentum to cycle",
+                fix="cycle_momentum=False, or an optimizer with momentum or betas",
+                line=here(),
+            )
+        held = []
+        for group, value in zip(self.param_groups, values, strict=True):
+            if "betas" in group:
+                group["betas"] = (value, *group["betas"][1:])
+                memory = _as_memory(group["betas"][0], group["lr"])
+                dict.__setitem__(group, "betas", (memory, *group["betas"][1:]))
+            else:
+                group["momentum"] = value
+                memory = _as_memory(group["momentum"], group["lr"])
+                dict.__setitem__(group, "momentum", memory)
+            held.append(memory)
+        for place, tensor in enumerate(self.params):
+            # With a momentum there may be state that there was no need of before.
+            first = self._first_state(tensor, self.param_groups[self._group_of[place]])
+            for attribute, state in first.items():
+                if getattr(self, attribute)[place] is None:
+                    getattr(self, attribute)[place] = state
+        return held
+
     # what a user calls
 
     @property
@@ -371,7 +418,7 @@ class Optimizer:
         groups, state, first = [], dict[int, dict[str, Tensor]](), 0
         for group, counts in self._groups():
             places = list(range(first, first := first + len(group["params"])))
-            groups.append({**group, "lr": float(group["lr"].item()), "params": places})
+            groups.append({**group.numbers(), "params": places})
             count = {"step": counts["step"]} if "step" in counts else {}
             state |= {place: count | self._state_at(place) for place in places}
         return {"state": state, "param_groups": groups}
@@ -415,6 +462,32 @@ class Optimizer:
         if ready:
             Tensor.realize(*[value for _, value in ready])
             Tensor.realize(*[held.assign(value) for held, value in ready])
+
+
+def _written_to(held: Any, value: Any) -> Any:
+    """What is held from now on: where that is memory, the same with the value written to it."""
+    if not isinstance(held, Tensor) or value is held:
+        return value
+    new = value if isinstance(value, Tensor) else Tensor([value], dtype=held.dtype)
+    held.assign(new.detach().reshape(1).cast(held.dtype).to(held.device)).realize()
+    return held
+
+
+def _as_numbers(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_as_numbers, value))
+    return float(value.item()) if isinstance(value, Tensor) else value
+
+
+def _as_memory(value: float | Tensor, like: Tensor) -> Tensor:
+    """A number as a tensor of one element in memory; what is one stays itself."""
+    if isinstance(value, Tensor):
+        return value
+    return Tensor.full_like(like, value, requires_grad=False).contiguous().realize()
+
+
+def _number(value: Any, like: Tensor) -> Any:
+    return _alongside(value, like) if isinstance(value, Tensor) else value
 
 
 def _alongside(one: Tensor, like: Tensor) -> Tensor:

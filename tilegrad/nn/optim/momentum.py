@@ -75,9 +75,9 @@ class SGD(Optimizer):
         return {"step": step} if group["dampening"] else {}
 
     def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        momentum, dampening = self._option(place, "momentum"), self._option(place, "dampening")
+        momentum, dampening = self._momentum(place, value), self._option(place, "dampening")
         g = self._decayed(place, value, gradient)
-        if not momentum or self.b[place] is None:
+        if self.b[place] is None or (isinstance(momentum, float) and not momentum):
             return value - self._scaled(place, g), []
         added = g
         if dampening:
@@ -185,13 +185,13 @@ class LARS(Optimizer):
         return {"b": self._zeros(tensor)} if group["momentum"] else {}
 
     def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        decay, momentum = self._option(place, "weight_decay"), self._option(place, "momentum")
+        decay, momentum = self._option(place, "weight_decay"), self._momentum(place, value)
         own, other = value.square().sum().sqrt(), gradient.square().sum().sqrt()
         is_moving = (own > 0) & (other > 0)
         below = is_moving.where(other + own * decay, 1.0)
         ratio = is_moving.where(own * self._option(place, "tcoef") / below, 1.0)
         g = self._scaled(place, self._decayed(place, value, gradient) * ratio)
-        if not momentum or self.b[place] is None:
+        if self.b[place] is None or (isinstance(momentum, float) and not momentum):
             return value - g, []
         m = self.b[place].assign(self.b[place] * momentum + g)
         return value - (g + m * momentum if self._option(place, "nesterov") else m), [m]
@@ -230,7 +230,7 @@ class Lion(Optimizer):
         self._in_range(weight_decay=(group["weight_decay"], math.inf))
 
     def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        b1, b2 = self._option(place, "betas")
+        b1, b2 = self._betas(place, gradient)
         old = self.m[place].detach()
         step = (old * b1 + gradient * (1 - b1)).sign()
         decay = self._option(place, "weight_decay")
@@ -297,7 +297,7 @@ class Muon(Optimizer):
         return super()._first_state(tensor, group)
 
     def _update(self, place: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        momentum = self._option(place, "momentum")
+        momentum = self._momentum(place, gradient)
         m = self.b[place].assign(self.b[place] * momentum + gradient * (1 - momentum))
         u = gradient * (1 - momentum) + m * momentum if self._option(place, "nesterov") else m
         rows = int(value._sizes[0])

@@ -81,10 +81,19 @@ class LRScheduler:
     def _write(self) -> None:
         written = [self.count]
         t = self.count.cast(dtypes.float32)
-        for group, base in zip(self.optimizer.param_groups, self.base_lrs):
+        for group, new in zip(self.optimizer.param_groups, self._rates(t)):
             rate: Tensor = group["lr"]
-            written.append(rate.assign(self._rate(t, base).cast(rate.dtype)))
+            written.append(rate.assign(new.cast(rate.dtype)))
+        written += [memory.assign(new.cast(memory.dtype)) for memory, new in self._others(t)]
         Tensor.realize(*written)
+
+    def _rates(self, t: Tensor) -> list[Tensor]:
+        """The rate of each group at step t."""
+        return [self._rate(t, base) for base in self.base_lrs]
+
+    def _others(self, t: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """What else is written for step t: memory, and its new value."""
+        return []
 
     def _rate(self, t: Tensor, base: float) -> Tensor:
         raise NotImplementedError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tilegrad.base.errors import ConfigError
@@ -47,17 +48,27 @@ class SequentialLR(LRScheduler):
             group["lr"] = rate
         super().__init__(optimizer)
 
-    def _rate(self, t: Tensor, base: float) -> Tensor:
-        place = self.base_lrs.index(base)
-        starts = [0, *self.milestones]
-        rates = [
-            each._rate((t - start).maximum(0.0), each.base_lrs[place])
-            for each, start in zip(self.schedulers, starts)
-        ]
-        result = rates[-1]
-        for rate, milestone in zip(reversed(rates[:-1]), reversed(self.milestones)):
-            result = (t < milestone).where(rate, result)
+    def _times(self, t: Tensor) -> list[Tensor]:
+        """The step of each scheduler."""
+        return [(t - start).maximum(0.0) for start in (0, *self.milestones)]
+
+    def _rates(self, t: Tensor) -> list[Tensor]:
+        found = [each._rates(own) for each, own in zip(self.schedulers, self._times(t))]
+        result = found[-1]
+        for rates, milestone in zip(reversed(found[:-1]), reversed(self.milestones)):
+            result = [(t < milestone).where(rate, old) for rate, old in zip(rates, result)]
         return result
+
+    def _others(self, t: Tensor) -> list[tuple[Tensor, Tensor]]:
+        # What a scheduler moves stays as it is while others run.
+        written: dict[int, tuple[Tensor, Tensor]] = {}
+        bounds = zip((0, *self.milestones), (*self.milestones, math.inf))
+        for each, own, (start, end) in zip(self.schedulers, self._times(t), bounds):
+            is_running = (t >= start) & (t < end)
+            for memory, new in each._others(own):
+                old = written.get(id(memory), (memory, memory.detach()))[1]
+                written[id(memory)] = memory, is_running.where(new, old)
+        return list(written.values())
 
 
 class ChainedScheduler(LRScheduler):
@@ -88,10 +99,16 @@ class ChainedScheduler(LRScheduler):
                 )
         super().__init__(first)
 
-    def _rate(self, t: Tensor, base: float) -> Tensor:
-        place = self.base_lrs.index(base)
-        rate = t * 0 + base
+    def _rates(self, t: Tensor) -> list[Tensor]:
+        result = [t * 0 + base for base in self.base_lrs]
         for each in self.schedulers:
-            first = each.base_lrs[place]
-            rate = rate * each._rate(t, first) * (1 / first if first else 0.0)
-        return rate
+            result = [
+                rate * new * (1 / first if first else 0.0)
+                for rate, new, first in zip(result, each._rates(t), each.base_lrs)
+            ]
+        return result
+
+    def _others(self, t: Tensor) -> list[tuple[Tensor, Tensor]]:
+        # Of two that move one thing the last counts.
+        found = [pair for each in self.schedulers for pair in each._others(t)]
+        return list({id(memory): (memory, new) for memory, new in found}.values())

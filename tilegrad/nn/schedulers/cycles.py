@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError
@@ -50,24 +50,45 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return cosine(base, self.eta_min, share)
 
 
-def _refuse_momentum(name: str, cycle_momentum: bool) -> None:
-    """Raise ConfigError where momentum shall move, too: it is a number in the kernels."""
-    if cycle_momentum:
-        raise ConfigError(
-            f"{name}: momentum cannot be cycled", fix="cycle_momentum=False", line=here()
-        )
+class _MomentumCycle(LRScheduler):
+    """What moves momentum, or the first of the betas, against the rate."""
+
+    # The memory of each group's momentum; none where momentum stays as it is.
+    _momenta: list[Tensor]
+
+    def _hold(
+        self,
+        optimizer: Optimizer,
+        cycle_momentum: bool,
+        low: float | Sequence[float],
+        high: float | Sequence[float],
+    ) -> None:
+        """Let momentum begin at `high`, of each group or of all, and go down to `low`."""
+        self._lowest = per_group(type(self).__name__, "base_momentum", low, optimizer)
+        self._highest = per_group(type(self).__name__, "max_momentum", high, optimizer)
+        self._momenta = optimizer.hold_momentum(self._highest) if cycle_momentum else []
+
+    def _others(self, t: Tensor) -> list[tuple[Tensor, Tensor]]:
+        return [
+            (memory, self._momentum(t, low, high))
+            for memory, low, high in zip(self._momenta, self._lowest, self._highest)
+        ]
+
+    def _momentum(self, t: Tensor, low: float, high: float) -> Tensor:
+        raise NotImplementedError
 
 
-class OneCycleLR(LRScheduler):
+class OneCycleLR(_MomentumCycle):
     """Up from max_lr / div_factor to max_lr in the share pct_start of the steps, then down to
     max_lr / div_factor / final_div_factor (Smith and Topin, 2019). With `three_phase` the way down
     first takes as long as the way up, back to the first rate.
 
-    The steps are `total_steps`, or `epochs` times `steps_per_epoch`. Momentum stays as it is:
-    PyTorch's `cycle_momentum=False`.
+    Momentum, or the first of the betas, goes down from max_momentum to base_momentum as the rate
+    goes up, and up again, unless `cycle_momentum` is off. The steps are `total_steps`, or `epochs`
+    times `steps_per_epoch`.
 
-    Raises ConfigError for another anneal_strategy than "cos" and "linear", for `cycle_momentum`,
-    and if it is not said how many steps there are.
+    Raises ConfigError for another anneal_strategy than "cos" and "linear", for an optimizer without
+    momentum to cycle, and if it is not said how many steps there are.
 
     >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
     >>> scheduler = nn.schedulers.OneCycleLR(optimizer, max_lr=1.0, total_steps=4)
@@ -85,13 +106,13 @@ class OneCycleLR(LRScheduler):
         steps_per_epoch: int | None = None,
         pct_start: float = 0.3,
         anneal_strategy: str = "cos",
-        cycle_momentum: bool = False,
-        *,
+        cycle_momentum: bool = True,
+        base_momentum: float | Sequence[float] = 0.85,
+        max_momentum: float | Sequence[float] = 0.95,
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
         three_phase: bool = False,
     ):
-        _refuse_momentum("OneCycleLR", cycle_momentum)
         if total_steps is None:
             if epochs is None or steps_per_epoch is None:
                 raise ConfigError(
@@ -107,54 +128,59 @@ class OneCycleLR(LRScheduler):
                 allowed="'cos', 'linear'",
                 line=here(),
             )
-        groups = len(optimizer.param_groups)
-        peaks = list(max_lr) if isinstance(max_lr, Sequence) else [max_lr] * groups
-        if len(peaks) != groups:
-            raise ConfigError(
-                f"OneCycleLR: {len(peaks)} values of max_lr for {groups} groups", line=here()
-            )
+        peaks = per_group("OneCycleLR", "max_lr", max_lr, optimizer)
         self.total_steps, self.anneal_strategy = total_steps, anneal_strategy
         up = pct_start * total_steps - 1
-        # (where a phase ends, the divisor of max_lr at its start, and at its end)
+        # (where a phase ends, the divisor of max_lr at its start and at its end, and how far
+        # momentum is below its largest value there: 0 or 1)
         low = div_factor
         last = div_factor * final_div_factor
         self._phases = (
-            [(up, low, 1.0), (2 * up, 1.0, low), (total_steps - 1.0, low, last)]
+            [(up, low, 1.0, 0, 1), (2 * up, 1.0, low, 1, 0), (total_steps - 1.0, low, last, 0, 0)]
             if three_phase
-            else [(up, low, 1.0), (total_steps - 1.0, 1.0, last)]
+            else [(up, low, 1.0, 0, 1), (total_steps - 1.0, 1.0, last, 1, 0)]
         )
+        self._hold(optimizer, cycle_momentum, base_momentum, max_momentum)
         for group, peak in zip(optimizer.param_groups, peaks):
             group["lr"] = group["initial_lr"] = peak
         super().__init__(optimizer)
 
     def _rate(self, t: Tensor, base: float) -> Tensor:
+        return self._at(t, [(base / first, base / last) for _, first, last, _, _ in self._phases])
+
+    def _momentum(self, t: Tensor, low: float, high: float) -> Tensor:
+        ends = ((high, low)[first] for *_, first, _ in self._phases)
+        others = ((high, low)[last] for *_, last in self._phases)
+        return self._at(t, list(zip(ends, others)))
+
+    def _at(self, t: Tensor, ends: list[tuple[float, float]]) -> Tensor:
+        """A value that goes from the first to the second of `ends` in each phase."""
         result: Tensor | None = None
         begin = 0.0
         found = []
-        for end, first, last in self._phases:
+        for (end, *_), (start, stop) in zip(self._phases, ends):
             share = ((t - begin) / max(end - begin, 1e-9)).clip(0.0, 1.0)
-            start, stop = base / first, base / last
-            found.append(
-                (
-                    end,
-                    cosine(start, stop, share)
-                    if self.anneal_strategy == "cos"
-                    else share * (stop - start) + start,
-                )
-            )
+            if self.anneal_strategy == "cos":
+                found.append((end, cosine(start, stop, share)))
+            else:
+                found.append((end, share * (stop - start) + start))
             begin = end
-        for end, rate in reversed(found):
-            result = rate if result is None else (t <= end).where(rate, result)
+        for end, value in reversed(found):
+            result = value if result is None else (t <= end).where(value, result)
         assert result is not None
         return result
 
 
-class CyclicLR(LRScheduler):
+class CyclicLR(_MomentumCycle):
     """Up from base_lr to max_lr in step_size_up steps, down in step_size_down, again and again
     (Smith, 2017). The height of cycle n is whole ("triangular"), halved each time ("triangular2"),
-    or times gamma^t ("exp_range").
+    or times gamma^t ("exp_range"); or times `scale_fn` of n, counted from 1, or of t with
+    scale_mode "iterations": a function of a tensor of one element.
 
-    >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
+    Momentum, or the first of the betas, goes the other way, from max_momentum down to
+    base_momentum, unless `cycle_momentum` is off.
+
+    >>> optimizer = nn.optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0, momentum=0.9)
     >>> scheduler = nn.schedulers.CyclicLR(optimizer, base_lr=1.0, max_lr=3.0, step_size_up=2)
     >>> scheduler.step()
     >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
@@ -164,39 +190,67 @@ class CyclicLR(LRScheduler):
     def __init__(
         self,
         optimizer: Optimizer,
-        base_lr: float,
-        max_lr: float,
+        base_lr: float | Sequence[float],
+        max_lr: float | Sequence[float],
         step_size_up: int = 2000,
         step_size_down: int | None = None,
         mode: str = "triangular",
         gamma: float = 1.0,
-        *,
-        cycle_momentum: bool = False,
+        scale_fn: Callable[[Tensor], Tensor] | None = None,
+        scale_mode: str = "cycle",
+        cycle_momentum: bool = True,
+        base_momentum: float | Sequence[float] = 0.8,
+        max_momentum: float | Sequence[float] = 0.9,
     ):
-        _refuse_momentum("CyclicLR", cycle_momentum)
-        if mode not in ("triangular", "triangular2", "exp_range"):
+        if scale_fn is None and mode not in ("triangular", "triangular2", "exp_range"):
             raise ConfigError(
                 f"CyclicLR: unknown mode {mode!r}",
                 allowed="'triangular', 'triangular2', 'exp_range'",
                 line=here(),
             )
         at_least_one("CyclicLR", step_size_up=step_size_up)
+        bases = per_group("CyclicLR", "base_lr", base_lr, optimizer)
+        self._peaks = per_group("CyclicLR", "max_lr", max_lr, optimizer)
         self.max_lr, self.mode, self.gamma = max_lr, mode, gamma
+        self._scale_fn, self._is_by_cycle = scale_fn, scale_mode == "cycle"
         self.step_size_up = step_size_up
         self.step_size_down = step_size_up if step_size_down is None else step_size_down
-        for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"] = base_lr
+        self._hold(optimizer, cycle_momentum, base_momentum, max_momentum)
+        for group, base in zip(optimizer.param_groups, bases):
+            group["lr"] = group["initial_lr"] = base
         super().__init__(optimizer)
 
-    def _rate(self, t: Tensor, base: float) -> Tensor:
+    def _rates(self, t: Tensor) -> list[Tensor]:
+        height = self._height(t)
+        return [height * (peak - base) + base for peak, base in zip(self._peaks, self.base_lrs)]
+
+    def _momentum(self, t: Tensor, low: float, high: float) -> Tensor:
+        return high - self._height(t) * (high - low)
+
+    def _height(self, t: Tensor) -> Tensor:
+        """How far from the base to the peak step t is."""
         whole = self.step_size_up + self.step_size_down
         cycle = (t / whole).floor()
         place = t - cycle * whole
         height = (place <= self.step_size_up).where(
             place / self.step_size_up, (whole - place) / self.step_size_down
         )
+        if self._scale_fn is not None:
+            return height * self._scale_fn(cycle + 1 if self._is_by_cycle else t)
         if self.mode == "triangular2":
-            height = height * power(0.5, cycle)
-        elif self.mode == "exp_range":
-            height = height * power(self.gamma, t)
-        return height * (self.max_lr - base) + base
+            return height * power(0.5, cycle)
+        return height * power(self.gamma, t) if self.mode == "exp_range" else height
+
+
+def per_group(
+    name: str, what: str, value: float | Sequence[float], optimizer: Optimizer
+) -> list[float]:
+    """One number for each group: `value`, or its elements.
+
+    Raises ConfigError for another number of them.
+    """
+    groups = len(optimizer.param_groups)
+    found = list(value) if isinstance(value, Sequence) else [value] * groups
+    if len(found) != groups:
+        raise ConfigError(f"{name}: {len(found)} values of {what} for {groups} groups", line=here())
+    return found
