@@ -50,13 +50,13 @@ class Net(nn.Module):
 def test_names_parameters_and_buffers() -> None:
     net = Net()
     assert list(net.state_dict()) == [
-        "body.0.weight", "body.0.bias", "body.1.weight", "body.1.bias", "body.1.running_mean",
-        "body.1.running_var", "body.1.num_batches_tracked", "heads.0.weight", "scale",
+        "scale", "body.0.weight", "body.0.bias", "body.1.weight", "body.1.bias",
+        "body.1.running_mean", "body.1.running_var", "body.1.num_batches_tracked", "heads.0.weight",
     ]  # fmt: skip
     assert [name for name, _ in net.named_parameters()] == [
         "body.0.weight", "body.0.bias", "body.1.weight", "body.1.bias", "heads.0.weight",
     ]  # fmt: skip
-    assert [name for name, _ in net.named_buffers()][-2:] == ["scale", "cache"]
+    assert [name for name, _ in net.named_buffers()][:2] == ["scale", "cache"]
     net.requires_grad_(False).requires_grad_()
     assert all(p.requires_grad for p in net.parameters())
     assert [name for name, _ in net.named_children()] == ["body", "heads"]

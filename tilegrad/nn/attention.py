@@ -13,6 +13,7 @@ from typing import Any
 
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn.checks import check_size, positive
+from tilegrad.nn.containers import ModuleList
 from tilegrad.nn.dropout import Dropout
 from tilegrad.nn.layers import Linear
 from tilegrad.nn.module import Module
@@ -237,6 +238,7 @@ class TransformerEncoderLayer(Module):
         self.norm_first = norm_first
         for place in range(1, self._sums + 1):
             setattr(self, f"norm{place}", LayerNorm(d_model, layer_norm_eps, bias=bias))
+        for place in range(1, self._sums + 1):
             setattr(self, f"dropout{place}", Dropout(dropout))
         self.activation = _activation(name, activation)
 
@@ -330,7 +332,7 @@ class TransformerEncoder(Module):
     ):
         # The last two choose how PyTorch skips what is padded: no value depends on them.
         positive("TransformerEncoder", num_layers=num_layers)
-        self.layers = [copy.deepcopy(encoder_layer) for _ in range(num_layers)]
+        self.layers = ModuleList(copy.deepcopy(encoder_layer) for _ in range(num_layers))
         self.num_layers, self.norm = num_layers, norm
 
     def __call__(
@@ -355,7 +357,7 @@ class TransformerDecoder(Module):
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
         positive("TransformerDecoder", num_layers=num_layers)
-        self.layers = [copy.deepcopy(decoder_layer) for _ in range(num_layers)]
+        self.layers = ModuleList(copy.deepcopy(decoder_layer) for _ in range(num_layers))
         self.num_layers, self.norm = num_layers, norm
 
     def __call__(self, tgt: Tensor, memory: Tensor, *masks: Any, **options: Any) -> Tensor:

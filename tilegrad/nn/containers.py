@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
@@ -210,6 +211,9 @@ class ParameterDict(ModuleDict):
     """
 
     def __init__(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = ()):
+        if isinstance(values, Mapping) and not isinstance(values, (OrderedDict, ParameterDict)):
+            # As in PyTorch, where a plain dict once had no order.
+            values = sorted(values.items())
         super().__init__({name: _trained(value) for name, value in dict(values).items()})
 
     def __setitem__(self, name: str, value: Any) -> None:

@@ -26,12 +26,12 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.hooks import Hooks, RemovableHandle, hooked
 from tilegrad.nn.state import Unmatched, get_state_dict, load_state_dict
-from tilegrad.nn.tree import Found, parts_of, walk
+from tilegrad.nn.tree import is_state, parts_of, walk
 from tilegrad.tensor.core import as_dtype
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Module", "Parameter", "is_state", "shown"]
+__all__ = ["Module", "Parameter", "shown"]
 
 
 def Parameter(data: Any, requires_grad: bool = True) -> Tensor:
@@ -63,6 +63,8 @@ class Module:
     _mode: bool | None = None
     _own_buffers: tuple[str, ...] = ()
     _transient: tuple[str, ...] = ()
+    # Names that `register_parameter` gave before there was a tensor.
+    _reserved: tuple[str, ...] = ()
     _hooks: Hooks | None = None
 
     def __init_subclass__(cls, **options: Any):
@@ -75,6 +77,13 @@ class Module:
             cls.__call__ = hooked(call)  # type: ignore[method-assign]
         elif "forward" in cls.__dict__:
             cls.__call__ = Module.__call__  # type: ignore[method-assign]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # As in PyTorch the order is that of the first tensor or layer: None holds no position.
+        if isinstance(value, (Tensor, Module)) and self.__dict__.get(name, self) is None:
+            if name not in self._reserved and name not in self._own_buffers:
+                del self.__dict__[name]
+        object.__setattr__(self, name, value)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         if self._hooks is None:
@@ -241,9 +250,11 @@ class Module:
         return item
 
     def named_children(self) -> Iterator[tuple[str, Any]]:
-        """The modules that are attributes of this one."""
+        """The modules that are attributes of this one, each once."""
+        seen: set[int] = set()
         for name, part in parts_of(self):
-            if isinstance(part, Module):
+            if isinstance(part, Module) and id(part) not in seen:
+                seen.add(id(part))
                 yield str(name), part
 
     def children(self) -> Iterator[Any]:
@@ -303,6 +314,8 @@ class Module:
         """Hold `tensor` as the attribute `name`, to be trained."""
         if tensor is not None:
             tensor.requires_grad = True
+        else:
+            self._reserved = (*self._reserved, name)
         setattr(self, name, tensor)
 
     def add_module(self, name: str, module: Any) -> None:
@@ -488,14 +501,6 @@ class Module:
 
 def _indented(text: str) -> str:
     return text.replace("\n", "\n  ")
-
-
-def is_state(found: Found) -> bool:
-    """Whether a tensor of a model is state that is never trained."""
-    holder, key = found.holder, found.key
-    return not found.item.dtype.is_float or (
-        isinstance(holder, Module) and (key in holder.buffer_names or key in holder._own_buffers)
-    )
 
 
 def shown(item: object) -> Iterator[tuple[str, Any]]:

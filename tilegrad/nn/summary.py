@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tilegrad.nn.module import Module, is_state, shown
-from tilegrad.nn.tree import parts_of, walk
+from tilegrad.nn.module import Module, shown
+from tilegrad.nn.tree import is_state, parts_of, walk
 from tilegrad.tensor.sizes import show_shape
 from tilegrad.tensor.tensor import Tensor
 

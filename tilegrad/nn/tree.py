@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Found", "parts_of", "walk"]
+__all__ = ["Found", "is_state", "parts_of", "walk"]
 
 
 class Found(NamedTuple):
@@ -26,27 +26,63 @@ class Found(NamedTuple):
 
 
 def walk(obj: object, prefix: str = "", transient: bool = True) -> Iterator[Found]:
-    """Everything below `obj`, itself first, in the order of the attributes.
+    """Everything below `obj`, itself first, in PyTorch's order: of an object its own tensors, what
+    is trained before what is state, then its other attributes.
 
     An object that is reached again, by another way or through a cycle, is not walked again; a
-    tensor is given once for every way to it. `transient=False` leaves out what stays out of files.
+    tensor is given once for every way to it. `transient=False` leaves out what stays out of files,
+    and gives what a shared layer holds under each of its names, as PyTorch's files do.
     """
     seen: set[int] = set()
-    stack = [Found(prefix.removesuffix("."), obj, None, "")]
+    # What is left to visit, each with the layers above it.
+    stack: list[tuple[Found, tuple[Any, ...]]] = [
+        (Found(prefix.removesuffix("."), obj, None, ""), ())
+    ]
     while stack:
-        found = stack.pop()
+        found, above = stack.pop()
         if isinstance(found.item, Tensor):
             yield found
-        elif id(found.item) not in seen:
+        elif id(found.item) not in seen or (
+            not transient
+            and hasattr(found.item, "buffer_names")
+            and not _stands_in(found.item, above)
+        ):
             seen.add(id(found.item))
             yield found
+            above = (found.item, above)
             hidden = () if transient else getattr(found.item, "_transient", ())
             below = [
                 Found(f"{found.name}.{key}" if found.name else str(key), part, found.item, str(key))
                 for key, part in parts_of(found.item)
                 if key not in hidden
             ]
-            stack.extend(reversed(below))
+            if not isinstance(found.item, (Mapping, list, tuple)):
+                below.sort(key=_rank)
+            stack.extend((part, above) for part in reversed(below))
+
+
+def _stands_in(item: object, above: tuple[Any, ...]) -> bool:
+    """Whether `item` is one of a chain of pairs (object, rest)."""
+    while above:
+        first, above = above
+        if first is item:
+            return True
+    return False
+
+
+def _rank(found: Found) -> int:
+    """Which attributes come first: 0 what is trained, 1 state, 2 what is no tensor."""
+    return int(is_state(found)) if isinstance(found.item, Tensor) else 2
+
+
+def is_state(found: Found) -> bool:
+    """Whether a tensor of a model is state that is never trained."""
+    holder, key = found.holder, found.key
+    return (
+        not found.item.dtype.is_float
+        or key in getattr(holder, "buffer_names", ())
+        or key in getattr(holder, "_own_buffers", ())
+    )
 
 
 def parts_of(item: object) -> Iterator[tuple[object, object]]:
