@@ -278,13 +278,21 @@ def _bound(
 ) -> Launch:
     names = step.kernel.variables if step.kernel is not None else ()
     buffers = tuple([table[number] for number in step.buffers])
+    try:
+        values = tuple([variables[name] for name in step.names])
+    except KeyError as error:
+        name = error.args[0]
+        raise ShapeError(
+            f"realize: the variable {name!r} has no value",
+            remedy=f"bind it where it is used: {name}.bind(3)",
+        ) from None
     return Launch(
         step.device,
         step.kernel,
         buffers,
         names,
         origin,
-        tuple([variables[name] for name in step.names]),
+        values,
     )
 
 

@@ -17,7 +17,7 @@ from types import MethodType
 from typing import Any, Literal
 
 from tilegrad.base.dtype import DType, Pointer, as_const, dtypes
-from tilegrad.base.errors import ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.trace import counters
 from tilegrad.ir.bounds import bounds_of, divisor_of
 from tilegrad.ir.infer import shape_of
@@ -305,11 +305,18 @@ class UOp:
     def bind(self, value: int) -> UOp:
         """This variable with a value.
 
-        Raises ShapeError if the node is no variable, or `value` lies outside its range.
+        Raises ShapeError if the node is no variable, or `value` lies outside its range; DTypeError
+        for what is no integer.
         """
         if self.op is not Ops.DEFINE_VAR:
             raise ShapeError(f"bind: only a variable takes a value, this is a {self.op} node")
         name, low, high = self.arg
+        if type(value) is not int:
+            if isinstance(value, bool) or not hasattr(value, "__index__"):
+                raise DTypeError(
+                    f"bind: a value of the variable {name!r} must be an integer, not {value!r}"
+                )
+            value = value.__index__()
         if not low <= value <= high:
             raise ShapeError(
                 f"bind: {value} is outside the variable {name!r}", range=f"{low} to {high}"
@@ -342,18 +349,34 @@ class UOp:
             {variable.bind(value): variable for variable, value in found.items()}
         ), found
 
+    def __int__(self) -> int:
+        return self._no_number("int")
+
+    def __float__(self) -> float:
+        return self._no_number("float")
+
+    def _no_number(self, name: str) -> Any:
+        raise DTypeError(
+            f"{name}: a symbolic integer has a value only where a kernel runs",
+            remedy="use it as it is, as a size or an operand; v.unbind()[1] is what v was bound to",
+        )
+
     def _other(self, value: Any) -> UOp:
         return value if isinstance(value, UOp) else UOp(Ops.CONST, self.dtype, (), value)
 
-    # scalar algebra; `==` stays identity, use eq()
+    # scalar algebra; `==` stays identity, use eq(). A tensor on the right makes a tensor.
 
     def __add__(self, other: Any) -> UOp:
+        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
+            return NotImplemented
         return UOp(Ops.ADD, self.dtype, (self, self._other(other)))
 
     def __radd__(self, other: Any) -> UOp:
         return self.__add__(other)
 
     def __mul__(self, other: Any) -> UOp:
+        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
+            return NotImplemented
         return UOp(Ops.MUL, self.dtype, (self, self._other(other)))
 
     def __rmul__(self, other: Any) -> UOp:
@@ -363,36 +386,52 @@ class UOp:
         return self * -1
 
     def __sub__(self, other: Any) -> UOp:
+        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
+            return NotImplemented
         return self.__add__(-other if isinstance(other, (int, float)) else -self._other(other))
 
     def __rsub__(self, other: Any) -> UOp:
         return (-self).__add__(other)
 
     def __floordiv__(self, other: Any) -> UOp:
+        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
+            return NotImplemented
         return self.alu(Ops.FLOORDIV, self._other(other))
 
     def __rfloordiv__(self, other: Any) -> UOp:
         return self._other(other).alu(Ops.FLOORDIV, self)
 
     def __mod__(self, other: Any) -> UOp:
+        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
+            return NotImplemented
         return self.alu(Ops.FLOORMOD, self._other(other))
 
     def __rmod__(self, other: Any) -> UOp:
         return self._other(other).alu(Ops.FLOORMOD, self)
 
     def __truediv__(self, other: Any) -> UOp:
+        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
+            return NotImplemented
         return self.alu(Ops.FDIV, self._other(other))
 
     def __lt__(self, other: Any) -> UOp:
+        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
+            return NotImplemented
         return self.alu(Ops.CMPLT, self._other(other))
 
     def __gt__(self, other: Any) -> UOp:
+        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
+            return NotImplemented
         return self._other(other).alu(Ops.CMPLT, self)
 
     def __ge__(self, other: Any) -> UOp:
+        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
+            return NotImplemented
         return self.__lt__(other).logical_not()
 
     def __le__(self, other: Any) -> UOp:
+        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
+            return NotImplemented
         return self.__gt__(other).logical_not()
 
     def ne(self, other: Any) -> UOp:
@@ -405,21 +444,31 @@ class UOp:
         return self.alu(Ops.XOR, UOp(Ops.CONST, self.dtype, (), True))
 
     def __and__(self, other: Any) -> UOp:
+        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
+            return NotImplemented
         return self.alu(Ops.AND, self._other(other))
 
     def __rand__(self, other: Any) -> UOp:
         return self.__and__(other)
 
     def __or__(self, other: Any) -> UOp:
+        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
+            return NotImplemented
         return self.alu(Ops.OR, self._other(other))
 
     def __xor__(self, other: Any) -> UOp:
+        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
+            return NotImplemented
         return self.alu(Ops.XOR, self._other(other))
 
     def __lshift__(self, other: Any) -> UOp:
+        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
+            return NotImplemented
         return self.alu(Ops.SHL, self._other(other))
 
     def __rshift__(self, other: Any) -> UOp:
+        if not isinstance(other, _NUMBERS) and hasattr(other, "uop"):
+            return NotImplemented
         return self.alu(Ops.SHR, self._other(other))
 
     def where(self, yes: Any, no: Any) -> UOp:
@@ -435,6 +484,7 @@ class UOp:
         return -((-self).maximum(-self._other(other)))
 
 
+_NUMBERS = (UOp, int, float)
 _NO_RANGES: frozenset[UOp] = frozenset()
 _MET = (Axis.LOCAL, Axis.GROUP, Axis.UPCAST)
 

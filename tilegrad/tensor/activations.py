@@ -15,7 +15,10 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.approximation import LOG1P, NORMAL_MIDDLE, NORMAL_TAIL
 from tilegrad.tensor.core import compute
 from tilegrad.tensor.functions import Functions
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.sizes import (
+    as_number,
+    here,
+)
 
 __all__ = ["Activations"]
 
@@ -181,6 +184,7 @@ class Activations(Functions):
         >>> Tensor([1000.0]).softplus().tolist()
         [1000.0]
         """
+        beta = as_number("softplus", "beta", beta)
 
         def function(x: Self) -> Self:
             scaled = x if beta == 1 else x * beta

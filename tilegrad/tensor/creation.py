@@ -18,7 +18,16 @@ from tilegrad.tensor.checked import checked
 from tilegrad.tensor.core import as_dtype
 from tilegrad.tensor.device import canonical
 from tilegrad.tensor.scan import Scan
-from tilegrad.tensor.sizes import as_size, as_sizes, ceil_divide, flat_arguments, here, is_zero
+from tilegrad.tensor.sizes import (
+    as_int,
+    as_number,
+    as_size,
+    as_sizes,
+    ceil_divide,
+    flat_arguments,
+    here,
+    is_zero,
+)
 
 __all__ = ["Creation"]
 
@@ -203,12 +212,14 @@ class Creation(Scan):
         if isinstance(start, UOp) or isinstance(stop, UOp):
             low, first = as_size("arange", start)
             high, second = as_size("arange", stop)
+            step = as_int("arange", "a step beside a Variable", step)
             count: sint = ceil_divide(high - low, step)
             base = cls._of(UOp.const(dtypes.int32, 0), device)._holding({**first, **second})
             places: Self = base._places(count) * step + (
                 low if isinstance(low, int) else base._size_number(low)
             )
             return places.cast(as_dtype(dtype or dtypes.default_int))._wanting(requires_grad)
+        step = as_number("arange", "step", step)
         if step == 0:
             raise ShapeError(
                 f"arange: step is 0 from {start} to {stop}",
@@ -256,7 +267,8 @@ class Creation(Scan):
         >>> Tensor.linspace(0, 1, 5).tolist()
         [0.0, 0.25, 0.5, 0.75, 1.0]
         """
-        ((count,), _) = as_sizes("linspace", (steps,))
+        start, stop = as_number("linspace", "start", start), as_number("linspace", "stop", stop)
+        ((count,), _) = as_sizes("linspace", (as_int("linspace", "steps", steps),))
         wanted = as_dtype(dtype or dtypes.default_float)
         if not isinstance(count, int) or count < 2:
             return cls.full((count,), start, device, wanted, requires_grad)
@@ -283,8 +295,9 @@ class Creation(Scan):
         >>> Tensor.eye(2).tolist()
         [[1.0, 0.0], [0.0, 1.0]]
         """
-        (rows, columns), _ = as_sizes("eye", (n, n if m is None else m))
-        size = min(rows, columns)  # type: ignore[type-var]
+        rows, columns = as_int("eye", "n", n), as_int("eye", "m", n if m is None else m)
+        as_sizes("eye", (rows, columns))
+        size = min(rows, columns)
         square = cls.full((size,), 1, device, dtype or dtypes.default_float).diag()
         return square.pad(((0, rows - size), (0, columns - size)))._wanting(requires_grad)
 

@@ -19,7 +19,10 @@ from tilegrad.tensor.core import (
     compute,
     describe,
 )
-from tilegrad.tensor.sizes import here
+from tilegrad.tensor.sizes import (
+    as_int,
+    here,
+)
 
 __all__ = ["Elementwise"]
 
@@ -128,12 +131,13 @@ class Elementwise(Arithmetic):
         """
         if not self.dtype.is_float:
             return self.maximum(bound)
-        return self._is_kept(bound, self < bound).where(bound, self)
+        return self._is_kept(bound, self._compared("clip", Ops.CMPLT, bound)).where(bound, self)
 
     def _no_more(self, bound: Operand) -> Self:
         if not self.dtype.is_float:
             return self.minimum(bound)
-        return self._is_kept(bound, self > bound).where(bound, self)
+        is_above = self._compared("clip", Ops.CMPLT, bound, swap=True)
+        return self._is_kept(bound, is_above).where(bound, self)
 
     def _is_kept(self, bound: Operand, is_beyond: Self) -> Self:
         """Where a limited value is the bound: where it lies beyond, or where the bound is NaN."""
@@ -220,6 +224,7 @@ class Elementwise(Arithmetic):
         """
         if not self.dtype.is_float:
             return self
+        decimals = as_int("round", "decimals", decimals)
         if decimals:
             scaled = self * 10.0**decimals if decimals > 0 else self / 10.0**-decimals
             whole = scaled.round()

@@ -15,7 +15,7 @@ from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
-from tilegrad.tensor.core import check_devices, check_tensors, compute, describe
+from tilegrad.tensor.core import cast_node, check_devices, check_tensors, compute, describe
 from tilegrad.tensor.movement import Movement, filled
 from tilegrad.tensor.sizes import (
     NO_VARIABLES,
@@ -33,7 +33,7 @@ from tilegrad.tensor.sizes import (
     same_shape,
     show_shape,
     simple,
-)  # fmt: skip
+)
 
 __all__ = ["Joining"]
 
@@ -80,9 +80,16 @@ class Joining(Movement):
         if inner.uop.is_constant and any(is_zero(size) for size in inner.shape):
             return inner._like(filled(value, dtype, whole))._holding(variables)
         padded = UOp(Ops.PAD, dtype, (inner.uop,), added)
-        if value != 0:
-            inside = UOp(Ops.PAD, dtypes.bool, (filled(True, dtypes.bool, inner.shape),), added)
-            padded = compute(Ops.WHERE, dtype, (inside, padded, UOp.const(dtype, value)))
+        if isinstance(value, UOp):
+            border = inner._operand("pad", value)
+            variables = merge(variables, border._variables)
+            border_node = cast_node(border.uop, dtype)
+        elif value != 0:
+            border_node = UOp.const(dtype, value)
+        else:
+            return inner._like(padded)._holding(variables)
+        inside = UOp(Ops.PAD, dtypes.bool, (filled(True, dtypes.bool, inner.shape),), added)
+        padded = compute(Ops.WHERE, dtype, (inside, padded, border_node))
         return inner._like(padded)._holding(variables)
 
     def pad_to(self, *shape: Any, value: float = 0.0) -> Self:
@@ -306,7 +313,8 @@ class Joining(Movement):
         """
         axis = as_axis("split", dim, self.ndim)
         size = self._length(axis)
-        if isinstance(sizes, int):
+        if not isinstance(sizes, (list, tuple)):
+            sizes = as_int("split", "a size", sizes)
             if sizes <= 0:
                 raise ShapeError(
                     f"split: pieces of {sizes} elements of {show_shape(self.shape)}",
@@ -392,7 +400,8 @@ class Joining(Movement):
         """
         if dims is None:
             return self.flatten().roll(shifts, 0).reshape(self.shape)
-        steps = [shifts] if isinstance(shifts, int) else list(shifts)
+        steps = list(shifts) if isinstance(shifts, (list, tuple)) else [shifts]
+        steps = [as_int("roll", "a shift", step) for step in steps]
         axes = [
             as_axis("roll", dim, self.ndim) for dim in ([dims] if isinstance(dims, int) else dims)
         ]
@@ -444,6 +453,7 @@ class Joining(Movement):
         >>> Tensor([[1, 2], [3, 4]]).diagonal().tolist()
         [1, 4]
         """
+        offset = as_int("diagonal", "an offset", offset)
         rows, columns = as_axis("diagonal", dim1, self.ndim), as_axis("diagonal", dim2, self.ndim)
         if rows == columns:
             raise ShapeError(f"diagonal: dim1 and dim2 are both axis {rows}", line=here())

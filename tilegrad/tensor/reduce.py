@@ -17,7 +17,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.tensor.activations import Activations
 from tilegrad.tensor.core import as_dtype, compute, describe
-from tilegrad.tensor.sizes import as_axes, as_axis, here, index_dtype, is_one, is_zero
+from tilegrad.tensor.sizes import as_axes, as_axis, as_number, here, index_dtype, is_one, is_zero
 from tilegrad.tensor.spelling import takes_dim
 
 __all__ = ["Reduce"]
@@ -205,9 +205,12 @@ class Reduce(Activations):
         variance, mean = self._wide_var_mean(axis, keepdim, correction)
         return variance.cast(dtype), mean.cast(dtype)
 
-    def _wide_var_mean(self, axis: Axes, keepdim: bool, correction: int) -> tuple[Self, Self]:
+    def _wide_var_mean(self, axis: Axes, keepdim: bool, correction: float) -> tuple[Self, Self]:
         """The same in the dtype of sums."""
-        axes = as_axes("var", axis, self.ndim)
+        axes, correction = (
+            as_axes("var", axis, self.ndim),
+            as_number("var", "correction", correction),
+        )
         x = self._floating()
         wide = x.cast(sum_dtype(x.dtype))
         mean = wide.mean(axes, keepdim=True)
@@ -273,6 +276,7 @@ class Reduce(Activations):
         """
         if isinstance(p, str) and p != "fro":
             raise DTypeError(f"norm: unknown p {p!r}", allowed="a number, 'fro'", line=here())
+        p = 2.0 if isinstance(p, str) else as_number("norm", "p", p)
         x = self._floating()
         if p == math.inf:
             return x.abs().max(axis, keepdim)
@@ -280,11 +284,10 @@ class Reduce(Activations):
             return x.abs().min(axis, keepdim)
         if p == 0:
             return x.ne(0).cast(x.dtype).sum(axis, keepdim)
-        if p in (2, "fro"):
+        if p == 2:
             return x._in_float(lambda wide: wide.square().sum(axis, keepdim)._root_of_sum())
         if p == 1:
             return x.abs().sum(axis, keepdim)
-        assert not isinstance(p, str)
         return x._in_float(lambda wide: wide._p_norm(p, axis, keepdim))
 
     def _p_norm(self, p: float, axis: Axes, keepdim: bool) -> Self:

@@ -19,7 +19,8 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
 
 __all__ = [
-    "NO_VARIABLES", "Variables", "are_plain", "as_axes", "as_axis", "as_int", "as_size", "as_sizes",
+    "NO_VARIABLES", "Variables", "are_plain", "as_axes", "as_axis", "as_int", "as_number",
+    "as_size", "as_sizes",
     "ceil_divide", "divide",
     "flat_arguments", "here", "index_dtype", "is_one", "is_zero", "merge", "multiply", "same",
     "same_shape", "show_shape", "show_size", "simple",
@@ -76,7 +77,23 @@ def as_int(name: str, what: str, value: Any) -> int:
             return operator.index(value)
     except TypeError:
         pass
-    raise DTypeError(f"{name}: {what} must be an integer, not {value!r}", line=here())
+    kind = "a Variable" if isinstance(value, UOp) else repr(value)
+    raise DTypeError(f"{name}: {what} must be an integer, not {kind}", line=here())
+
+
+def as_number(name: str, what: str, value: Any) -> float:
+    """`value`, which shapes the graph and so must be a number of Python's, or one that becomes one.
+
+    Raises DTypeError for a symbolic integer or anything else.
+    """
+    if type(value) is int or type(value) is float:
+        return value
+    if hasattr(value, "__index__"):
+        return operator.index(value)
+    if not isinstance(value, UOp) and hasattr(value, "__float__"):
+        return float(value)
+    kind = "a Variable" if isinstance(value, UOp) else repr(value)
+    raise DTypeError(f"{name}: {what} must be a number, not {kind}", line=here())
 
 
 def as_size(name: str, value: Any) -> tuple[sint, Variables]:

@@ -15,7 +15,13 @@ from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.core import describe
 from tilegrad.tensor.reduce import Axes
-from tilegrad.tensor.sizes import as_axes, as_axis, here, show_shape
+from tilegrad.tensor.sizes import (
+    as_axes,
+    as_axis,
+    as_number,
+    here,
+    show_shape,
+)
 from tilegrad.tensor.spelling import takes_dim
 from tilegrad.tensor.transcendents import Transcendents
 
@@ -370,4 +376,5 @@ _BETWEEN: dict[str, Callable[[float, float], float]] = {
 
 
 def _shares(q: Any) -> list[float]:
-    return [float(share) for share in (q if isinstance(q, (list, tuple)) else [q])]
+    shares = q if isinstance(q, (list, tuple)) else [q]
+    return [as_number("quantile", "a share", share) for share in shares]
