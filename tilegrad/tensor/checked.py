@@ -1,9 +1,11 @@
 """What `CHECK=1` looks at: whether the integers that data gives for indices lie inside their axes.
 
-An index that is a number is checked where the tensor is made. One that is found in data is known
-only when a kernel reads it; there, what lies outside is read as zero and not written. With the
-switch on, a step in Python looks at the indices first. Inside a loop none can: there the indices of
-all turns are kept, and looked at once the loop has run, before anybody sees its results.
+An index that is a number is checked where the tensor is made; so are those that came from a list or
+an array, and the few of a small tensor that is in memory: to look at them runs nothing. One that is
+found in other data is known only when a kernel reads it; there, what lies outside is read as zero
+and not written. With the switch on, a step in Python looks at the indices first. Inside a loop none
+can: there the indices of all turns are kept, and looked at once the loop has run, before anybody
+sees its results.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilegrad.base.config import config
-from tilegrad.base.errors import IndexBoundsError
+from tilegrad.base.dtype import DType
+from tilegrad.base.errors import DataError, IndexBoundsError, TilegradError
+from tilegrad.engine.realize import view_of
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -23,7 +27,7 @@ from tilegrad.tensor.memory import bound
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tracing import is_transforming, watch
 
-__all__ = ["Indices", "checked", "checked_later"]
+__all__ = ["Indices", "check_shares", "checked", "checked_later"]
 
 
 @dataclass(frozen=True)
@@ -44,10 +48,11 @@ class Indices:
     line: str = ""
     steps: int = 0
 
-    def look(self, data: memoryview) -> None:
-        """Raise IndexBoundsError if one of them, whose bytes are `data`, lies outside."""
-        shape = tuple(self.tensor.shape)
-        values = host.array_from(data, self.tensor.dtype, shape)
+    def look(self, data: Any) -> None:
+        """Raise IndexBoundsError if one lies outside; `data` are their bytes, or an array."""
+        if isinstance(data, memoryview):
+            data = host.array_from(data, self.tensor.dtype, tuple(self.tensor.shape))
+        values, shape = data, data.shape
         outside = (values < self.least) | (values >= self.extent)
         if self.skip is not None:
             outside &= values != self.skip
@@ -83,18 +88,110 @@ def checked(
     wraps: bool = True,
     skip: int | None = None,
 ) -> Any:
-    """The integer tensor `index`; under CHECK=1, once all of it was found to lie inside an axis of
-    `size`. A negative one counts from the end where the caller `wraps` it; `skip` stands for none.
+    """The integer tensor `index`, if all of it lies inside an axis of `size`, as far as that is
+    known; under CHECK=1, once all of it was found to. A negative one counts from the end where the
+    caller `wraps` it; `skip` stands for none.
+
+    Raises IndexBoundsError for what is known to lie outside.
     """
-    if not config.CHECK or not all(isinstance(extent, int) for extent in index.shape):
+    if not config.CHECK:
+        known = _known(index.uop)
+        if known is not None and isinstance(size, int):
+            least = -size if wraps and index.dtype.kind == "int" else 0
+            if not _are_inside(known, least, size - 1, skip):
+                _found(name, index, size, least, axis, skip, here()).look(_in_order(index, *known))
+        return index
+    if not all(isinstance(extent, int) for extent in index.shape):
         return index
     extent = bound(size, index._variables)
     least = -extent if wraps and index.dtype.kind == "int" else 0
-    found = Indices(name, index, extent, least, axis, skip, describe(index.uop))
+    found = _found(name, index, extent, least, axis, skip)
     if is_transforming():
         watch(replace(found, line=here()))
         return index
     return _behind(index, [found])
+
+
+def _found(
+    name: str,
+    index: Any,
+    extent: int,
+    least: int,
+    axis: int | None,
+    skip: int | None,
+    line: str = "",
+) -> Indices:
+    return Indices(name, index, extent, least, axis, skip, describe(index.uop), line)
+
+
+# Elements that are looked at where they are known: what came from the host, and other memory.
+_MOST_FROM_HOST = 1 << 16
+_MOST_IN_MEMORY = 1 << 10
+
+
+# Of so few Python finds the ends as fast as NumPy, which takes time to load.
+_MOST_IN_PYTHON = 64
+_FORMATS = {
+    "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H",
+    "uint32": "I", "uint64": "Q", "float32": "f", "float64": "d",
+}  # fmt: skip
+_SAME_ELEMENTS = frozenset({Ops.COPY, Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.EXPAND, Ops.DETACH})
+
+
+def _in_order(index: Any, data: memoryview, dtype: DType) -> Any:
+    """Known values as an array, in the shape of the index unless their order is another."""
+    node, shape = index.uop, tuple(index.shape)
+    while node.op in _SAME_ELEMENTS:
+        if node.op in (Ops.PERMUTE, Ops.FLIP, Ops.EXPAND):
+            shape = (data.nbytes // dtype.itemsize,)
+        node = node.src[0]
+    return host.array_from(data, dtype, shape)
+
+
+def _known(node: UOp) -> tuple[memoryview, DType] | None:
+    """The bytes of a small tensor's elements, in some order, that are in the host's reach; None
+    where they are still to be computed. Nothing runs.
+    """
+    while node.op in _SAME_ELEMENTS:
+        node = node.src[0]
+    if node.op is not Ops.BUFFER or node.arg.device not in ("HOST", "CPU"):
+        return None
+    most = _MOST_FROM_HOST if node.arg.device == "HOST" else _MOST_IN_MEMORY
+    if node.arg.size > most or node.dtype.name not in _FORMATS:
+        return None
+    try:
+        data = view_of(node)
+    except TilegradError:
+        return None
+    return None if data is None or not data.nbytes else (data, node.dtype)
+
+
+def _are_inside(
+    known: tuple[memoryview, DType], least: float, most: float, skip: int | None = None
+) -> bool:
+    data, dtype = known
+    if data.nbytes <= _MOST_IN_PYTHON * dtype.itemsize:
+        values = data.cast("B").cast(_FORMATS[dtype.name])
+        return all(not (value < least or value > most) or value == skip for value in values)
+    array = host.array_from(data, dtype, (data.nbytes // dtype.itemsize,))
+    if array.min() >= least and array.max() <= most:
+        return True
+    is_outside = (array < least) | (array > most)
+    return not (is_outside if skip is None else is_outside & (array != skip)).any()
+
+
+def check_shares(name: str, what: str, tensor: Any) -> None:
+    """Raise DataError where a value that is known is not in 0..1; NaN is let through."""
+    known = _known(tensor.uop)
+    if known is None or _are_inside(known, 0.0, 1.0):
+        return
+    array = host.array_from(*known, (known[0].nbytes // known[1].itemsize,))
+    raise DataError(
+        f"{name}: a {what} is {float(array[(array < 0) | (array > 1)][0]):g}",
+        rule="from 0 to 1",
+        tensor=describe(tensor.uop),
+        line=here(),
+    )
 
 
 def checked_later(results: Sequence[Any], found: Sequence[Indices]) -> list[Any]:

@@ -135,6 +135,7 @@ class Core:
         "_is_shared",
         "_previous",
         "_requires_grad",
+        "_stands_for",
         "_variables",
         "device",
         "grad",
@@ -148,6 +149,8 @@ class Core:
     _previous: tuple[weakref.ref[UOp], ...]
     _is_leaf: bool
     _is_shared: bool
+    # The call, of a result that is a pair in PyTorch; else not set.
+    _stands_for: str
 
     def _set(
         self, uop: UOp, device: str, variables: Variables, requires_grad: bool | None, *, leaf: bool
@@ -185,6 +188,14 @@ class Core:
         requires_grad = self._requires_grad if uop.dtype.is_float else None
         tensor._set(uop, self.device, self._variables, requires_grad, leaf=False)
         return tensor
+
+    def _instead_of_pair(self, call: str, made: Self) -> Self:
+        """`made`, the values that `call` of this tensor gives, which cannot be unpacked as the pair
+        that PyTorch gives.
+        """
+        if made is not self:
+            made._stands_for = call
+        return made
 
     def _joined(self, uop: UOp, *others: Core) -> Self:
         """The tensor around `uop`, made of this tensor and `others`, whose devices have met."""

@@ -9,7 +9,7 @@ from typing import Self
 
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
-from tilegrad.tensor.checked import checked
+from tilegrad.tensor.checked import check_shares, checked
 from tilegrad.tensor.convolution import Convolution
 from tilegrad.tensor.core import describe
 from tilegrad.tensor.sizes import here, same_shape, show_shape
@@ -60,6 +60,9 @@ class Loss(Convolution):
         >>> Tensor([0.5, 0.5]).binary_crossentropy(Tensor([0.0, 1.0]), "none").shape
         (2,)
         """
+
+        check_shares("binary_crossentropy", "probability", self)
+        check_shares("binary_crossentropy", "target", target)
 
         def logarithm(p: Self) -> Self:
             return p._in_float(lambda x: x.clip(_LEAST_PROBABILITY).log())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import opcode
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
@@ -26,6 +29,9 @@ __all__ = ["Realized", "owners"]
 
 # Python's buffers end there, NumPy 2 too, and the takers of DLPack that were tried.
 _MOST_AXES = 64
+
+
+_UNPACK = opcode.opmap["UNPACK_SEQUENCE"]
 
 
 class Realized(Attention):
@@ -272,7 +278,25 @@ class Realized(Attention):
                 line=here(),
                 remedy=".item() gives its number",
             )
+        if hasattr(self, "_stands_for"):
+            self._refuse_pair(sys._getframe(1))
         return iter([self[place] for place in range(len(self))])
+
+    def _refuse_pair(self, frame: FrameType) -> None:
+        """Raise DTypeError where the frame unpacks this as two: a loop over it is none of that."""
+        code, at = frame.f_code.co_code, frame.f_lasti
+        if code[at] != _UNPACK or code[at + 1] != 2:
+            return
+        call = self._stands_for
+        places = call.replace("max", "argmax").replace("min", "argmin")
+        raise DTypeError(
+            f"{call}: these are the values alone, not a pair of values and indices",
+            tensor=describe(self.uop),
+            line=here(),
+            remedy=f"values = x.{call}"
+            + ("" if call.startswith("cum") else f"; indices = x.{places}")
+            + "; list(...) gives the slices",
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         copied = self.clone()

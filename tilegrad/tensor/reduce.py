@@ -97,7 +97,8 @@ class Reduce(Activations):
         [5, 3]
         """
         self._some("max", axis)
-        return self._folded("max", Ops.MAX, axis, keepdim)
+        made = self._folded("max", Ops.MAX, axis, keepdim)
+        return self._instead_of_pair(f"max({axis})", made) if type(axis) is int else made
 
     @takes_dim
     def min(self, axis: Axes = None, keepdim: bool = False) -> Self:
@@ -109,7 +110,8 @@ class Reduce(Activations):
         [1, 2]
         """
         self._some("min", axis)
-        return self._mirrored()._folded("min", Ops.MAX, axis, keepdim)._mirrored()
+        made = self._mirrored()._folded("min", Ops.MAX, axis, keepdim)._mirrored()
+        return self._instead_of_pair(f"min({axis})", made) if type(axis) is int else made
 
     def _some(self, name: str, axis: Axes) -> None:
         if any(is_zero(self.shape[place]) for place in as_axes(name, axis, self.ndim)):

@@ -57,7 +57,7 @@ class Scan(Reduce):
         >>> Tensor([1, 3, 2]).cummax(0).tolist()
         [1, 3, 3]
         """
-        return self._scanned("cummax", axis, Ops.MAX)
+        return self._instead_of_pair(f"cummax({axis})", self._scanned("cummax", axis, Ops.MAX))
 
     @takes_dim
     def cummin(self, axis: int = 0) -> Self:
@@ -66,7 +66,8 @@ class Scan(Reduce):
         >>> Tensor([2, 1, 3]).cummin(0).tolist()
         [2, 1, 1]
         """
-        return self._mirrored()._scanned("cummin", axis, Ops.MAX)._mirrored()
+        made = self._mirrored()._scanned("cummin", axis, Ops.MAX)._mirrored()
+        return self._instead_of_pair(f"cummin({axis})", made)
 
     @composed
     def _scanned(self, name: str, axis: int, op: Ops) -> Self:

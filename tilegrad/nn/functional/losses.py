@@ -9,6 +9,7 @@ import math
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.functional.checks import check_shapes, reduced
+from tilegrad.tensor.checked import check_shares
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
@@ -120,6 +121,8 @@ def binary_cross_entropy(
     -0.0
     """
     check_shapes("binary_cross_entropy", input, target)
+    check_shares("binary_cross_entropy", "probability", input)
+    check_shares("binary_cross_entropy", "target", target)
     loss = -(target * _limited_log(input) + (1 - target) * _limited_log(1 - input))
     return reduced("binary_cross_entropy", loss if weight is None else loss * weight, reduction)
 
