@@ -29,6 +29,32 @@ _ERFINV_OUTER = (
 )  # fmt: skip
 # The first Bernoulli numbers that are not zero from B2 on (NIST DLMF 24.2).
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+# log(gamma(2 + z)) / z, from the constant on: 1 - Euler's constant, and (zeta(k) - 1) / k with
+# alternating signs (NIST DLMF 5.7.3).
+_LGAMMA_AT_2 = (
+    0.42278433509846713,
+    0.3224670334241132, -0.0673523010531981, 0.020580808427784546, -0.007385551028673986,
+    0.0028905103307415234, -0.001192753911703261, 0.0005096695247430425,
+    -0.00022315475845357939, 9.945751278180853e-05, -4.492623673813314e-05,
+    2.050721277567069e-05, -9.439488275268397e-06, 4.374866789907488e-06,
+    -2.039215753801366e-06, 9.55141213040742e-07, -4.492469198764566e-07,
+    2.1207184805554665e-07, -1.0043224823968099e-07, 4.7698101693639804e-08,
+    -2.2711094608943164e-08, 1.0838659214896955e-08, -5.183475041970047e-09,
+    2.4836745438024785e-09, -1.1921401405860912e-09, 5.731367241678862e-10,
+    -2.7595228851242334e-10, 1.330476437424449e-10, -6.4229645638381e-11,
+)  # fmt: skip
+# Where digamma is 0, as the nearest number and what that lacks; and digamma over the distance from
+# there (its derivatives there over the factorials).
+_DIGAMMA_ROOT = (1.4616321449683622, 9.549995429965697e-17)
+_DIGAMMA_AT_ROOT = (
+    0.9676722454476212, -0.4427631689835921, 0.258499760955651, -0.16394270544240652,
+    0.10782405069126237, -0.07219956125645471, 0.04880428816414311, -0.03316112647484736,
+    0.022597648232218104, -0.01542476590494896, 0.010538791616612175, -0.007204534386356869,
+    0.004926781395729853, -0.003369801655439328, 0.002305126326734928, -0.0015769367714301972,
+    0.0010788252019162967, -0.0007380709389960052, 0.000504953265834602, -0.0003454680251063077,
+    0.00023635601564027053, -0.00016170622091974803, 0.0001106337276874741,
+    -7.569179582195066e-05, 5.178575795222081e-05, -3.5430070947659604e-05,
+)  # fmt: skip
 # The series of Stirling are used from here on, where the first term left out is below 1e-16.
 _STIRLING = 10
 
@@ -182,8 +208,9 @@ class Special(Digests):
     def lgamma(self) -> Self:
         """log(|gamma(self)|); inf at 0 and the negative integers.
 
-        By Stirling's series (NIST DLMF 5.11.1) after steps of gamma(x + 1) = x gamma(x), below 1/2
-        by reflection (5.5.3).
+        By Stirling's series (NIST DLMF 5.11.1); below 10 by that around 2, after steps of
+        gamma(x + 1) = x gamma(x), so that the zeros at 1 and 2 are exact; below 1/2 by reflection
+        (5.5.3).
 
         >>> round(Tensor([5.0]).lgamma().exp().item(), 3)
         24.0
@@ -191,18 +218,22 @@ class Special(Digests):
 
         def above(x: Self) -> Self:
             is_small = x < _STIRLING
+            shifted = is_small.where(x, 2.0)
             product = x.const_like(1.0)
-            shifted = x
-            for _ in range(_STIRLING):
-                steps = shifted < _STIRLING
+            for _ in range(_STIRLING - 2):
+                steps = shifted > 2.5
+                shifted = steps.where(shifted - 1, shifted)
                 product = steps.where(product * shifted, product)
-                shifted = steps.where(shifted + 1, shifted)
-            inverse = shifted.reciprocal()
+            # Below 3/2 around 1: gamma(1 + z) = gamma(2 + z) / (1 + z).
+            is_below = shifted < 1.5
+            z = shifted - is_below.where(1.0, 2.0)
+            near = z * z._powers(_LGAMMA_AT_2) - is_below.where(z, 0.0).log1p()
+            far = is_small.where(float(_STIRLING), x)
+            inverse = far.reciprocal()
             terms = [b / (2 * n * (2 * n - 1)) for n, b in enumerate(_BERNOULLI, 1)]
             series = inverse * inverse.square()._powers(terms)
-            value = (shifted - 0.5) * shifted.log() - shifted + 0.5 * math.log(2 * math.pi)
-            total = value + series
-            return is_small.where(total - is_small.where(product, 1.0).log(), total)
+            value = (far - 0.5) * far.log() - far + 0.5 * math.log(2 * math.pi)
+            return is_small.where(near + product.log(), value + series)
 
         def function(x: Self) -> Self:
             is_low = x < 0.5
@@ -219,7 +250,8 @@ class Special(Digests):
     def digamma(self) -> Self:
         """The derivative of `lgamma`; NaN at the negative integers, -inf at 0.
 
-        By its asymptotic series (NIST DLMF 5.11.2), recurrence (5.5.2) and reflection (5.5.4).
+        By its asymptotic series (NIST DLMF 5.11.2), recurrence (5.5.2) and reflection (5.5.4), and
+        by Taylor's around its zero, 1.46.
 
         >>> round(Tensor([1.0]).digamma().item(), 5)
         -0.57722
@@ -234,7 +266,12 @@ class Special(Digests):
             inverse = shifted.square().reciprocal()
             terms = [b / (2 * n) for n, b in enumerate(_BERNOULLI, 1)]
             series = inverse * inverse._powers(terms)
-            return total + shifted.log() - shifted.reciprocal() * 0.5 - series
+            wide = total + shifted.log() - shifted.reciprocal() * 0.5 - series
+            root, rest = _DIGAMMA_ROOT
+            distance = x - root
+            is_near = distance.abs() < 0.3
+            distance = is_near.where(distance, 0.0) - rest
+            return is_near.where(distance * distance._powers(_DIGAMMA_AT_ROOT), wide)
 
         def function(x: Self) -> Self:
             is_low = x < 0.5

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Self
 
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.core import describe
@@ -31,46 +32,32 @@ _ERFCX = (
     1.0816593543616165e-08, -6.879732156831973e-09, -9.219623111758076e-10,
     8.643396667273196e-10,
 )  # fmt: skip
-# e^-x I0(x) and e^-x I1(x) / x on 0..8 in x/4 - 1; times the root of x beyond, in 16/x - 1.
-_I0E_TO_8 = (
-    0.20700192122398714, -0.11300432688621229, 0.09451562853997765, -0.08904344135986489,
-    0.08734341617320397, -0.08496338094766834, 0.07927522596662484, -0.06954119510543742,
-    0.056777031241511, -0.04298595417576688, 0.03017791811518904, -0.019682627280246563,
-    0.011960047081526943, -0.00679250585976684, 0.0036172319985866975, -0.0018116053399722931,
-    0.0008560642129245566, -0.00038342194722040373, 0.00016282488058658534,
-    -6.484339178831323e-05, 2.4711787996278544e-05, -9.82736348338941e-06,
-    3.622488702285944e-06, -7.702604099072251e-07, 1.6187024006215271e-07,
-    -2.1178791376724283e-07, 8.956205308564981e-08, 2.6341780319308792e-09,
-    -4.214684851089407e-09,
-)  # fmt: skip
+# I0(x) and 2 I1(x) / x as series in x^2 / 4, used on 0..8 (NIST DLMF 10.25.2): all terms are
+# positive, so that nothing cancels.
+_I0_SERIES = tuple(1 / math.factorial(k) ** 2 for k in range(28))
+_I1_SERIES = tuple(1 / (math.factorial(k) * math.factorial(k + 1)) for k in range(28))
+# e^-x I0(x) and e^-x I1(x) times the root of x beyond 8: coefficients of Chebyshev's polynomials
+# of 16/x - 1.
 _I0E_BEYOND = (
-    0.4021765094450084, 0.003360551983668117, 0.00013621607437527404, 1.1143033771624974e-05,
-    1.4838482322448335e-06, 2.9736027784369734e-07, 8.871171566288508e-08,
-    3.9321791184168676e-08, 2.1633481935737626e-08, 7.575431718355542e-09,
-    -7.1544567703490566e-09, -1.346860443607568e-08, -4.176053784089877e-09,
-    7.645248147205844e-09, 4.997979241292285e-09, -3.5575561271452266e-09,
-    -2.7591765446497206e-09, 1.458876655072766e-09, 8.869449786956717e-10,
-    -4.456510240361086e-10, -1.3003681593174405e-10, 6.932724410208708e-11,
-)  # fmt: skip
-_I1E_TO_8 = (
-    0.04468770987560905, -0.061124338029671085, 0.06805759990950985, -0.06848260620522031,
-    0.06376740371322198, -0.055280039247809894, 0.04467457262768131, -0.03367135518818246,
-    0.023686016863954912, -0.01557131228914116, 0.009583962920542463, -0.00553455022687101,
-    0.0030057584675469364, -0.001538942725649697, 0.0007445257415688954,
-    -0.00034099430477020523, 0.00014839040048402594, -6.176191661224248e-05,
-    2.4282458136105542e-05, -8.69773597858588e-06, 3.2415289362242902e-06,
-    -1.5212427010751032e-06, 4.1320375153375736e-07, 9.959765400183044e-08,
-    2.1534405411034963e-08, -8.459827385673019e-08, 6.5854450798271985e-09,
-    9.944022070539069e-09,
+    0.4022452055070544, 0.0033691164782556943, 6.889758346916825e-05, 2.8913705208347567e-06,
+    2.0489185894690638e-07, 2.266668990498178e-08, 3.3962320257083865e-09, 4.94060238822497e-10,
+    1.1889147107846439e-11, -3.1499165279632416e-11, -1.3215811840447713e-11,
+    -1.7941785315068062e-12, 7.180124451383666e-13, 3.8527783827421426e-13,
+    1.54008621752141e-14, -4.150569347287222e-14, -9.554846698828307e-15,
+    3.8116806693526224e-15, 1.7725601330565263e-15, -3.425485619677219e-16,
+    -2.8276239805165836e-16, 3.461222867697461e-17, 4.46562142029676e-17,
+    -4.830504485944178e-18, -7.23318048787476e-18, 9.921475412173676e-19,
 )  # fmt: skip
 _I1E_BEYOND = (
-    0.38939845902587233, -0.009749577193235619, -0.0002192357638210521, -1.5038547209797978e-05,
-    -1.834910672271674e-06, -3.4838532649389676e-07, -1.0000408894677219e-07,
-    -4.313228280095292e-08, -2.344764899007763e-08, -8.406610525238659e-09,
-    7.098053033737614e-09, 1.3947393898925498e-08, 4.841570841487644e-09,
-    -7.416021035448784e-09, -5.5762487798582394e-09, 3.0430263204674333e-09,
-    3.1171481981486523e-09, -1.019112096075358e-09, -1.0315482332073064e-09,
-    2.43063375773505e-10, 1.5717605249118816e-10, -2.9325810121105486e-11,
+    0.38928811750914005, -0.009761097491361469, -0.00011058893876262371, -3.882564808877691e-06,
+    -2.512236237870209e-07, -2.6314688468895196e-08, -3.835380385964237e-09,
+    -5.589743462196584e-10, -1.8974958123505413e-11, 3.2526035830154884e-11,
+    1.4125807436613782e-11, 2.0356285441470896e-12, -7.198551776245908e-13,
+    -4.0835511110921974e-13, -2.1015418427726643e-14, 4.272440016711951e-14,
+    1.0420276984128802e-14, -3.8144030724370075e-15, -1.8803547755107825e-15,
+    3.3082023109209285e-16, 2.96262899764595e-16, -3.209525921993424e-17,
+    -4.650305368489358e-17, 4.414348323071704e-18, 7.517296310842111e-18,
+    -9.314178867326863e-19,
 )  # fmt: skip
 # B(2j) / (2j)!, of Bernoulli's numbers from B2 on.
 _BERNOULLI = tuple(
@@ -92,11 +79,15 @@ class Transcendents(Special):
 
     def _scaled_tail(self) -> Self:
         """exp(x^2) erfc(x) for x >= 0."""
-        is_far = self > 1e15
-        x = is_far.where(1e15, self)
+        is_far = self > 1e3
+        x = is_far.where(1e3, self)
         place = (x - 3.75) / (x + 3.75)
         near = place._powers(_ERFCX) / (x + 1.875)
-        return is_far.where(is_far.where(self, 1.0).reciprocal() / math.sqrt(math.pi), near)
+        # 1 - 1 / (2 x^2) + 3 / (4 x^4) - ... over the root of pi times x (NIST DLMF 7.12.1).
+        inverse = is_far.where(self, 1e3).reciprocal()
+        square = inverse.square()
+        far = (1 - square * (0.5 - square * 0.75)) * inverse * (1 / math.sqrt(math.pi))
+        return is_far.where(far, near)
 
     @composed
     def erfcx(self) -> Self:
@@ -177,15 +168,27 @@ class Transcendents(Special):
 
     # Bessel functions
 
-    def _bessel(self, low: Sequence[float], high: Sequence[float], is_odd: bool) -> Self:
-        """e^-x times the function of x, from 0 on."""
-        size = self
-        is_low = size <= 8
-        near, far = is_low.where(size, 0.0), is_low.where(8.0, size)
-        below = (near * 0.25 - 1)._powers(low)
-        below = below * near if is_odd else below
-        above = (far.reciprocal() * 16 - 1)._powers(high) * far.rsqrt()
-        return is_low.where(below, above)
+    def _bessel(self, order: int, *, is_scaled: bool) -> Self:
+        """The function of order 0 or 1 of x, from 0 on; e^-x times that if `is_scaled`."""
+        series, beyond = ((_I0_SERIES, _I0E_BEYOND), (_I1_SERIES, _I1E_BEYOND))[order]
+        is_low = self <= 8
+        near, far = is_low.where(self, 0.0), is_low.where(8.0, self)
+        below = (near.square() * 0.25)._powers(series)
+        below = below * (near * 0.5) if order else below
+        above = (far.reciprocal() * 16 - 1)._chebyshev(beyond) * far.rsqrt()
+        if is_scaled:
+            return is_low.where(below * (-near).exp(), above)
+        # In two steps: the power alone overflows before the product does.
+        half = (far * 0.5).exp()
+        return is_low.where(below, above * half * half)
+
+    def _chebyshev(self, coefficients: Sequence[float]) -> Self:
+        """The sum of coefficients times Chebyshev's polynomials, by Clenshaw's recurrence."""
+        ahead, after = self.const_like(0.0), self.const_like(0.0)
+        double = self * 2
+        for coefficient in reversed(coefficients[1:]):
+            ahead, after = double * ahead - after + coefficient, ahead
+        return self * ahead - after + coefficients[0]
 
     @composed
     def i0e(self) -> Self:
@@ -194,7 +197,7 @@ class Transcendents(Special):
         >>> Tensor([0.0]).i0e().tolist()
         [1.0]
         """
-        return self._wide_single(lambda x: x.abs()._bessel(_I0E_TO_8, _I0E_BEYOND, False))
+        return self._wide_single(lambda x: x.abs()._bessel(0, is_scaled=True))
 
     @composed
     def i0(self) -> Self:
@@ -206,8 +209,7 @@ class Transcendents(Special):
 
         def function(x: Self) -> Self:
             # Not `abs`: there is no kink at 0.
-            size = (x < 0).where(-x, x)
-            return size._bessel(_I0E_TO_8, _I0E_BEYOND, False) * size.exp()
+            return (x < 0).where(-x, x)._bessel(0, is_scaled=False)
 
         return self._wide_single(function)
 
@@ -221,7 +223,7 @@ class Transcendents(Special):
 
         def function(x: Self) -> Self:
             is_negative = x < 0
-            size = is_negative.where(-x, x)._bessel(_I1E_TO_8, _I1E_BEYOND, True)
+            size = is_negative.where(-x, x)._bessel(1, is_scaled=True)
             return is_negative.where(-size, size)
 
         return self._wide_single(function)
@@ -236,8 +238,7 @@ class Transcendents(Special):
 
         def function(x: Self) -> Self:
             is_negative = x < 0
-            size = is_negative.where(-x, x)
-            value = size._bessel(_I1E_TO_8, _I1E_BEYOND, True) * size.exp()
+            value = is_negative.where(-x, x)._bessel(1, is_scaled=False)
             return is_negative.where(-value, value)
 
         return self._wide_single(function)
@@ -261,9 +262,13 @@ class Transcendents(Special):
             is_good = (s > 1) & (q > 0)
             s, q = is_good.where(s, 2.0), is_good.where(q, 1.0)
             last = q + _TERMS
-            *terms, power = (
-                (part.log2() * -s).exp2() for part in (*(q + k for k in range(_TERMS)), last)
-            )
+            is_exact = left.dtype is dtypes.float64
+
+            def to_power(part: Self) -> Self:
+                # The logarithm of large numbers would lose digits of a large power.
+                return part._float_power(-s) if is_exact else (part.log2() * -s).exp2()
+
+            *terms, power = map(to_power, (*(q + k for k in range(_TERMS)), last))
             total = terms[0]
             for term in terms[1:]:
                 total = total + term

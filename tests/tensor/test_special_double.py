@@ -1,0 +1,77 @@
+"""Special functions of float64 to its last digits, beside SciPy, and closed forms where SciPy loses
+digits itself.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import special
+
+from tilegrad import Tensor
+
+GAMMA = 0.5772156649015329
+ZETA2, ZETA3 = math.pi**2 / 6, 1.2020569031595942
+SMALL = np.concatenate([sign * 10.0 ** -np.arange(5.0, 16.0) for sign in (1, -1)])
+
+
+def double(function: Callable[[Tensor], Tensor], values: Any) -> Any:
+    return function(Tensor(np.asarray(values, "f8"))).numpy()
+
+
+def test_lgamma_near_1() -> None:
+    """-gamma z + zeta(2) / 2 z^2 - zeta(3) / 3 z^3."""
+    z = (1 + SMALL) - 1
+    expected = z * (-GAMMA + z * (ZETA2 / 2 - z * ZETA3 / 3))
+    np.testing.assert_allclose(double(lambda x: x.lgamma(), 1 + SMALL), expected, rtol=1e-15)
+
+
+def test_lgamma_near_2() -> None:
+    """(1 - gamma) z + (zeta(2) - 1) / 2 z^2 - (zeta(3) - 1) / 3 z^3."""
+    z = (2 + SMALL) - 2
+    expected = z * (1 - GAMMA + z * ((ZETA2 - 1) / 2 - z * (ZETA3 - 1) / 3))
+    np.testing.assert_allclose(double(lambda x: x.lgamma(), 2 + SMALL), expected, rtol=1e-15)
+
+
+def test_lgamma_is_exactly_zero_at_1_and_2() -> None:
+    assert double(lambda x: x.lgamma(), [1.0, 2.0]).tolist() == [0.0, 0.0]
+
+
+def test_digamma_near_its_zero() -> None:
+    """trigamma(x0) (x - x0) for small distances; x0 in two numbers."""
+    x = 1.4616321449683623 + SMALL[SMALL < 1e-7][:6]
+    distance = (x - 1.4616321449683623) - 9.549995429965697e-17
+    expected = distance * (0.9676722454476212 - 0.4427631689835921 * distance)
+    np.testing.assert_allclose(double(lambda x: x.digamma(), x), expected, rtol=1e-14)
+
+
+RANGE = np.concatenate([np.linspace(-40, 40, 161), [7.9999, 8.0, 8.0001, 1e-9]])
+CASES: list[tuple[str, Callable[[Tensor], Tensor], Callable[[Any], Any], Any]] = [
+    ("lgamma", lambda x: x.lgamma(), special.gammaln, np.linspace(2.6, 40, 200)),
+    ("digamma", lambda x: x.digamma(), special.digamma, np.linspace(0.6, 40, 200)),
+    ("i0", lambda x: x.i0(), special.i0, RANGE),
+    ("i1", lambda x: x.i1(), special.i1, RANGE),
+    ("i0e", lambda x: x.i0e(), special.i0e, np.linspace(-900, 900, 200)),
+    ("i1e", lambda x: x.i1e(), special.i1e, np.linspace(-900, 900, 200)),
+    ("erfcx", lambda x: x.erfcx(), special.erfcx, 10.0 ** np.linspace(2, 200, 50)),
+    (
+        "zeta",
+        lambda x: x.const_like(5.5).zeta(x),
+        lambda x: special.zeta(5.5, x),
+        10.0 ** np.linspace(-1, 25, 60),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "ours", "theirs", "x"), CASES, ids=[case[0] for case in CASES])
+def test_doubles_agree_with_scipy(
+    name: str, ours: Callable[[Tensor], Tensor], theirs: Callable[[Any], Any], x: Any
+) -> None:
+    np.testing.assert_allclose(double(ours, x), theirs(x), rtol=4e-15)
+
+
+def test_i0_does_not_overflow_before_its_value_does() -> None:
+    expected = special.i0e(712.0) * math.exp(356.0) * math.exp(356.0)
+    assert double(lambda x: x.i0(), [712.0])[0] == pytest.approx(expected, rel=1e-12)
