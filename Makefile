@@ -5,6 +5,7 @@
 #   make lint      style, types, who may import whom
 #   make nightly   the tests again, with the slow ones and many more random cases
 #   make bench     tilegrad beside its peers, for hours; goes on where it was stopped. ROWS=softmax: some rows
+#   make marks     whether the tests of each row notice that its feature breaks, for hours. ROWS="F2.4 R3.4": some rows
 #   make docs      the documentation site, into build/site
 #   make conformance   all conformance cases, for minutes, and docs/conformance.md
 #   make clean     remove what these commands made
@@ -14,7 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint nightly bench bench-diff status docs conformance clean
+.PHONY: demo test lint nightly bench bench-diff status marks docs conformance clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -45,6 +46,10 @@ bench-diff: | $(BIN)/python
 # docs/status.md from the row marks of the tests.
 status: $(VENV)/.test
 	$(BIN)/python -m tilegrad.tools.status
+
+# docs/marks.md from mutants of the package, one for each row.
+marks: $(VENV)/.test
+	$(BIN)/python -m tests.marks.run $(ROWS)
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -113,6 +113,7 @@ def test_jit_0_and_2() -> None:
     assert len(calls) == 6
 
 
+@pytest.mark.row("M4.13")
 def test_a_copy_is_captured_too() -> None:
     """A batch ends at a copy to another device, and the copy is replayed."""
 
@@ -126,6 +127,7 @@ def test_a_copy_is_captured_too() -> None:
     assert "copy" in function.explain()
 
 
+@pytest.mark.row("M4.13")
 def test_replays_count_kernels() -> None:
     function = jit(lambda x: (x * 2).contiguous().sum())
     for _ in range(3):

@@ -37,7 +37,6 @@ def my_device(name: str, runtime: Runtime | None = None) -> Backend:
     )
 
 
-@pytest.mark.row("M6.1")
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -382,7 +382,6 @@ def test_long_chain_of_steps_ends_in_seconds() -> None:
 # the trace
 
 
-@pytest.mark.row("R6.1")
 def test_recording_keeps_rule_place_before_and_after() -> None:
     with recording() as record:
         graph_rewrite(((x + 1) + 2) * 1, SUMS, name="schedule.example")

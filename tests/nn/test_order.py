@@ -26,6 +26,7 @@ def names(found: Any) -> list[str]:
     return [name for name, _ in found]
 
 
+@pytest.mark.row("P.1")
 def test_own_parameters_come_before_those_of_layers() -> None:
     below = ["body.weight", "body.bias", "norm.weight", "norm.bias"]
     assert names(Block().named_parameters()) == ["scale", "shift", *below]
@@ -109,6 +110,7 @@ def test_the_layers_of_a_transformer() -> None:
     assert names(nn.TransformerDecoder(layer, 1).named_children()) == ["layers"]
 
 
+@pytest.mark.row("P.1")
 def test_an_optimizers_file_from_pytorch_meets_the_same_parameters() -> None:
     """Parameter i of the file has the momentum i; PyTorch numbers scale, shift, body, norm."""
     model = Block()

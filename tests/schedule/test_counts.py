@@ -132,6 +132,43 @@ def test_outputs_that_take_one_pass_over_an_input_are_one_kernel() -> None:
 
 
 @pytest.mark.row("F2.4")
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_work_before_and_after_a_reduction_is_in_its_kernel(axis: int | None) -> None:
+    value = (floats(8, 64) * 2 + 1).exp().sum(axis).sqrt() * 3 - 1
+    assert len(kernels(plan(value))) == 1
+
+
+@pytest.mark.row("M2.5")
+def test_axes_that_are_neighbours_in_memory_are_one_loop() -> None:
+    (item,) = kernels(plan(floats(4, 6, 5) + 1))
+    assert loops(item) == [(120, Axis.LOOP)]
+
+
+@pytest.mark.row("R3.4")
+def test_counting_from_0_loops_over_its_elements_alone() -> None:
+    (item,) = kernels(plan(Tensor.arange(15) * floats(15)))
+    assert loops(item) == [(15, Axis.LOOP)]
+
+
+@pytest.mark.row("R3.5")
+@pytest.mark.parametrize("args", [(5, 50, 3), (50, 5, -3), (0.0, 15.0, 1.0), (-3, 12)])
+def test_counting_by_any_step_loops_over_its_elements_alone(args: tuple[float, ...]) -> None:
+    (item,) = kernels(plan(Tensor.arange(*args) * floats(15)))
+    assert loops(item) == [(15, Axis.LOOP)]
+
+
+@pytest.mark.row("M11.6")
+def test_two_kernels_of_one_shape_have_two_names() -> None:
+    x = Tensor([1.0] * 4703).realize()
+    with recording() as record:
+        (x + 1).realize(x * x.sum())
+        (x.exp() - 3).realize()
+    names = [launch.kernel.name for launch in record if launch.kernel is not None]
+    alike = [name for name in names if name.startswith("E_")]
+    assert len(alike) >= 2
+    assert len(set(alike)) == len(alike)
+
+
 def test_an_axis_stored_along_and_folded_is_no_loop_of_both() -> None:
     """The gradients of an image and of what was taken from each of its rows, through a pooling."""
     weights = np.random.default_rng(0).standard_normal((1, 3, 98), np.float32)
