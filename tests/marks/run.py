@@ -122,9 +122,9 @@ def page(marks: Mapping[str, Any], results: Mapping[str, Mapping[str, str]]) -> 
     lines = [
         "# Marks",
         "",
-        "Whether the tests of a row of [status](status.md) notice that its feature breaks. For each",
-        "row the package is changed in one place, a mutant; at least one of the row's tests must",
-        "fail. Made by `make marks`; do not edit.",
+        "Whether the tests of a row of [status](status.md) notice that its feature breaks. For",
+        "each row the package is changed in one place, a mutant; at least one of the row's tests",
+        "must fail. Made by `make marks`; do not edit.",
         "",
         f"{len(rows)} rows have tests, {sum(row.id in MUTANTS for row in rows)} of them a mutant; "
         f"{killed} mutants were killed.",

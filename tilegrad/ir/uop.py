@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MethodType
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from tilegrad.base.dtype import DType, Pointer, as_const, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
@@ -350,12 +350,12 @@ class UOp:
         ), found
 
     def __int__(self) -> int:
-        return self._no_number("int")
+        self._no_number("int")
 
     def __float__(self) -> float:
-        return self._no_number("float")
+        self._no_number("float")
 
-    def _no_number(self, name: str) -> Any:
+    def _no_number(self, name: str) -> NoReturn:
         raise DTypeError(
             f"{name}: a symbolic integer has a value only where a kernel runs",
             remedy="use it as it is, as a size or an operand; v.unbind()[1] is what v was bound to",

@@ -131,7 +131,7 @@ _MOST_IN_MEMORY = 1 << 10
 
 # Of so few Python finds the ends as fast as NumPy, which takes time to load.
 _MOST_IN_PYTHON = 64
-_FORMATS = {
+_FORMATS: dict[str, Any] = {
     "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H",
     "uint32": "I", "uint64": "Q", "float32": "f", "float64": "d",
 }  # fmt: skip
@@ -171,7 +171,7 @@ def _are_inside(
 ) -> bool:
     data, dtype = known
     if data.nbytes <= _MOST_IN_PYTHON * dtype.itemsize:
-        values = data.cast("B").cast(_FORMATS[dtype.name])
+        values: Any = data.cast("B").cast(_FORMATS[dtype.name])
         return all(not (value < least or value > most) or value == skip for value in values)
     array = host.array_from(data, dtype, (data.nbytes // dtype.itemsize,))
     if array.min() >= least and array.max() <= most:

@@ -400,8 +400,8 @@ class Joining(Movement):
         """
         if dims is None:
             return self.flatten().roll(shifts, 0).reshape(self.shape)
-        steps = list(shifts) if isinstance(shifts, (list, tuple)) else [shifts]
-        steps = [as_int("roll", "a shift", step) for step in steps]
+        given: Any = shifts if isinstance(shifts, (list, tuple)) else [shifts]
+        steps = [as_int("roll", "a shift", step) for step in given]
         axes = [
             as_axis("roll", dim, self.ndim) for dim in ([dims] if isinstance(dims, int) else dims)
         ]

@@ -268,7 +268,8 @@ class Transcendents(Special):
                 # The logarithm of large numbers would lose digits of a large power.
                 return part._float_power(-s) if is_exact else (part.log2() * -s).exp2()
 
-            *terms, power = map(to_power, (*(q + k for k in range(_TERMS)), last))
+            terms = [to_power(q + k) for k in range(_TERMS)]
+            power = to_power(last)
             total = terms[0]
             for term in terms[1:]:
                 total = total + term
