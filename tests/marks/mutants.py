@@ -19,11 +19,18 @@ class Mutant(NamedTuple):
 
 
 MUTANTS: dict[str, Mutant] = {
+    "F1.1": Mutant(
+        "products of integers are floats",
+        "tilegrad/tensor/linear.py",
+        "        return total.cast(promote(self.dtype, other.dtype)) if dtype is None else total\n",
+        "        return total.float() if dtype is None else total\n",
+    ),
     "F2.4": Mutant(
         "every reduced value is stored before more work is done on it",
         "tilegrad/schedule/fuse.py",
-        "            if here.expanded:\n                chosen[node] = Reason.EXPANDED",
-        "            if node is not nodes[-1]:\n                chosen[node] = Reason.EXPANDED",
+        "        if node in tops:\n            if here.expanded:",
+        "        if node.op is Ops.REDUCE_AXIS:\n            chosen[node] = Reason.EXPANDED\n"
+        "        elif node in tops:\n            if here.expanded:",
     ),
     "M2.5": Mutant(
         "no two axes become one",
@@ -77,8 +84,8 @@ MUTANTS: dict[str, Mutant] = {
     "X.3": Mutant(
         "a seed does not begin its stream anew",
         "tilegrad/tensor/random.py",
-        "self.seed, self.drawn = seed & (2**64 - 1), 0",
-        "self.seed = seed & (2**64 - 1)",
+        "self.seed, self.drawn, self.forks = seed & (2**64 - 1), 0, 0",
+        "self.seed, self.forks = seed & (2**64 - 1), 0",
     ),
     "X.4": Mutant(
         "EXPAND_SSA does nothing",

@@ -193,4 +193,4 @@ class Input:
     def nbytes(self) -> int:
         """Bytes of the largest value."""
         sizes = [size if isinstance(size, int) else size.vmax for size in self.shape]
-        return int(multiply([*sizes, self.form.dtype.itemsize]))  # type: ignore[arg-type]
+        return int(multiply([*sizes, self.form.dtype.itemsize]))

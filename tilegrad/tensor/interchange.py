@@ -190,7 +190,7 @@ class Interchange(Watching):
         """
         kind = as_dtype(dtype or dtypes.float32)
         wanted, _ = as_sizes("from_blob", shape if isinstance(shape, (tuple, list)) else (shape,))
-        sizes = tuple(int(size) for size in wanted)  # type: ignore[arg-type]
+        sizes = tuple(int(size) for size in wanted)
         count = 1
         for size in sizes:
             count *= size

@@ -31,7 +31,7 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     [[5.0], [6.0]]
     """
     tensors = list(parameters)
-    sizes = [int(tensor.numel()) for tensor in tensors]  # type: ignore[arg-type]
+    sizes = [int(tensor.numel()) for tensor in tensors]
     if vec.shape != (sum(sizes),):
         raise ShapeError(
             f"vector_to_parameters: {show_shape(vec.shape)} for {sum(sizes)} elements", line=here()
