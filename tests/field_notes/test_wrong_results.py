@@ -269,10 +269,10 @@ def test_cat_says_which_of_its_arguments_does_not_fit() -> None:
 
 def test_indices_outside_are_zero_and_can_be_looked_for() -> None:
     """An embedding or gather beyond its table gave zeros, and nothing could be switched on."""
-    table, ids = Tensor([[1.0, 2.0], [3.0, 4.0]]).realize(), Tensor([1, 7])
+    table, ids = Tensor([[1.0, 2.0], [3.0, 4.0]]).realize(), Tensor([1, 7]) * 1
     assert table[ids].tolist() == [[3, 4], [0, 0]]
     assert nn.Embedding(2, 2)(ids).numpy()[1].tolist() == [0, 0]
-    assert table.gather(0, Tensor([[5, 0]])).tolist() == [[0, 2]]
+    assert table.gather(0, Tensor([[5, 0]]) * 1).tolist() == [[0, 2]]
     lookups: list[Callable[[], Tensor]] = [
         lambda: table[ids],
         lambda: nn.Embedding(2, 2)(ids),
