@@ -83,3 +83,7 @@ def test_a_probability_outside_of_0_to_1_raises(given: Any) -> None:
         F.binary_cross_entropy(share, target)
     with pytest.raises(DataError, match=r"binary_crossentropy: a \w+ is (1\.5|-0\.5)"):
         share.binary_crossentropy(target)
+
+
+def test_memory_that_was_never_written_to_is_not_looked_at() -> None:
+    assert Tensor(TABLE)[Tensor.empty(2, dtype="int32")].shape == (2, 2)

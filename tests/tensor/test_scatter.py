@@ -112,7 +112,7 @@ def test_other_dtypes() -> None:
 
 
 def test_scatter_of_numbers_and_little() -> None:
-    x, index = Tensor([1.0, 2.0, 3.0]), Tensor([-1, 0, 9])
+    x, index = Tensor([1.0, 2.0, 3.0]), Tensor([-1, 0, 9]) * 1
     assert x.scatter(0, index, 7.0).tolist() == [7.0, 2.0, 7.0]
     assert x.scatter(0, index, 2.0, reduce="multiply").tolist() == [2.0, 2.0, 6.0]
     assert x.scatter(0, index, 2.0, reduce="add").tolist() == [3.0, 2.0, 5.0]

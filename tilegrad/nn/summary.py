@@ -54,7 +54,7 @@ def _counts(model: object) -> tuple[int, int, int]:
         item = found.item
         if isinstance(item, Tensor) and id(item) not in seen:
             seen.add(id(item))
-            size = int(item.numel())  # type: ignore[arg-type]
+            size = int(item.numel())
             if is_state(found):
                 state += size
             else:

@@ -17,6 +17,7 @@ from typing import Any
 from tilegrad.base.config import config
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DataError, IndexBoundsError, TilegradError
+from tilegrad.engine.memory import buffer_of
 from tilegrad.engine.realize import view_of
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
@@ -96,7 +97,7 @@ def checked(
     """
     if not config.CHECK:
         known = _known(index.uop)
-        if known is not None and isinstance(size, int):
+        if known is not None and isinstance(size, int) and size >= 0:
             least = -size if wraps and index.dtype.kind == "int" else 0
             if not _are_inside(known, least, size - 1, skip):
                 _found(name, index, size, least, axis, skip, here()).look(_in_order(index, *known))
@@ -160,7 +161,8 @@ def _known(node: UOp) -> tuple[memoryview, DType] | None:
     if node.arg.size > most or node.dtype.name not in _FORMATS:
         return None
     try:
-        data = view_of(node)
+        # What was never written to, as in Tensor.empty, holds nothing to look at.
+        data = view_of(node) if buffer_of(node).is_allocated else None
     except TilegradError:
         return None
     return None if data is None or not data.nbytes else (data, node.dtype)
