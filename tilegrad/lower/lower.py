@@ -24,6 +24,7 @@ from tilegrad.lower.grid import fix_launch, spread_shared, use_grid
 from tilegrad.lower.integers import choose_integers, order_sums
 from tilegrad.lower.join import join_accesses
 from tilegrad.lower.lanes import use_lanes
+from tilegrad.lower.levels import split_levels
 from tilegrad.lower.linearize import linearize
 from tilegrad.lower.peel import peel
 from tilegrad.lower.reduce import place_accumulators
@@ -78,6 +79,9 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("lower.linearize", lambda ast, target: linearize(ast)),
     # Of a list, as a graph has no place for a loop's last iteration.
     ("lower.peel", peel),
+    # The last: no other pass can make a sum long again, and a peeled iteration is still one of its
+    # loop.
+    ("lower.levels", split_levels),
 )
 
 

@@ -137,15 +137,18 @@ def read_once(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
 
 def _is_endless(load: UOp, loads: Sequence[UOp], loops: Sequence[UOp], places: set[UOp]) -> bool:
     """Whether the last of `loops` reads memory without a gap and for long where `load` does, and no
-    other part of the launch reads there.
+    other part of the launch reads there. The blocks of a long sum (lower.levels) are one run.
     """
     pointer, index = load.src
-    step, extent = _coefficient(index, loops[-1]), loops[-1].src[0]
-    width = sum(each.dtype.lanes for each in loads if each.src[0] is pointer)
+    width = run = sum(each.dtype.lanes for each in loads if each.src[0] is pointer)
+    for loop in reversed(loops):
+        is_block = loop is loops[-1] or loop.arg[1] is Axis.REDUCE
+        if not is_block or loop.src[0].vmin < 1 or _coefficient(index, loop) != run:
+            break
+        run *= loop.src[0].vmax
     return (
-        step == width
-        and extent.op is Ops.CONST
-        and step * extent.arg * load.dtype.itemsize >= _ENDLESS_RUN
+        run > width
+        and run * load.dtype.itemsize >= _ENDLESS_RUN
         and all(loop in index.ranges for loop in loops)
         and places <= set(index.toposort())
     )

@@ -1,0 +1,293 @@
+"""Long sums in levels: no accumulator takes more than a few hundred terms.
+
+A sum of n terms in one accumulator has an error that grows with n: 40 million ones are 16,777,216
+in float32. So a loop that would add more terms than that to one accumulator is split, and each of
+its blocks has an accumulator of its own, which is added to the outer one behind the block. That is
+repeated until every accumulator is short, so the error grows with the logarithm of n.
+
+    before   acc = 0; k: 0..65536 { acc += x[k] }
+    after    acc = 0; i: 0..256 { own = 0; j: 0..256 { own += x[i*256 + j] } acc += own }
+
+It is the last pass, on the instructions: whatever Opts shaped the loops, whatever target they are
+for, and wherever they end (a symbolic length, turns that are left out), what is rendered holds no
+longer sum. Accumulators in memory are split in lower.blocks, by the same lengths. Only sums of
+floats are: whole numbers do not round, a product rounds once per factor in every tree, and of
+what is rescaled in each trip (RESCALED) a block alone means nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.ir.op import Ops
+from tilegrad.ir.ranges import runs_over
+from tilegrad.ir.uop import UOp
+from tilegrad.target import Target
+
+__all__ = ["MOST_TERMS", "block_length", "split_levels"]
+
+# An accumulator takes at most so many terms, one after the other.
+MOST_TERMS = 512
+# A block has so many terms, if the sum is long enough: below, adding blocks takes more than 1% of
+# the time of a matrix product's inner loop (bench/matmul.py, 512 to 2048); above, errors grow.
+_LEAST_BLOCK, _MOST_BLOCK = 128, 256
+# What adds terms to an accumulator.
+_SUMS = (Ops.ADD, Ops.MULACC, Ops.WMMA)
+
+
+def block_length(terms: int) -> int:
+    """How many of `terms` terms one block has: the root that gives as few levels as
+    blocks of `_MOST_BLOCK` do.
+    """
+    levels = 2
+    while _MOST_BLOCK**levels < terms:
+        levels += 1
+    return max(_LEAST_BLOCK, math.ceil(terms ** (1 / levels)))
+
+
+def split_levels(program: Sequence[UOp], target: Target) -> list[UOp]:
+    """`program` without sums of more than `MOST_TERMS` terms in one accumulator."""
+    program = list(program)
+    while (found := _longest(program)) is not None:
+        loop, per_trip, sums = found
+        if per_trip < _LEAST_BLOCK:
+            size = block_length(per_trip * _most_trips(loop)) // per_trip
+            program = _split(program, loop, max(size, 2))
+        else:
+            program = _own_accumulators(program, loop, sums, target)
+    return program
+
+
+class _Long(NamedTuple):
+    """A loop that gives `sums` too many terms, `per_trip` in each of its iterations."""
+
+    loop: UOp
+    per_trip: int
+    sums: list[UOp]
+
+
+def _most_trips(loop: UOp) -> int:
+    return int(loop.src[0].vmax)
+
+
+def _longest(program: Sequence[UOp]) -> _Long | None:
+    """The first loop that ends with too many terms in an accumulator from outside of it."""
+    loops: list[UOp] = []
+    # By accumulator: how many loops are around it, and how many terms each loop that is open in
+    # them has given it in this iteration.
+    around: dict[UOp, int] = {}
+    terms: dict[UOp, list[int]] = {}
+    # The sums of an accumulator and terms: of how many.
+    partial: dict[UOp, int] = {}
+    for node in program:
+        if node.op is Ops.RANGE:
+            loops.append(node)
+            for counts in terms.values():
+                counts.append(0)
+        elif node.op is Ops.DEFINE_ACC and node.dtype.is_float:
+            around[node], terms[node], partial[node] = len(loops), [0], 0
+        elif node.op in _SUMS:
+            if (count := max((partial.get(each, -1) for each in node.src), default=-1)) >= 0:
+                partial[node] = count + 1
+        elif node.op is Ops.ASSIGN and node.src[0] in terms:
+            terms[node.src[0]][-1] += partial.get(node.src[1], 1)
+        elif node.op is Ops.END:
+            loop = loops.pop()
+            for accumulator in [each for each, depth in around.items() if depth > len(loops)]:
+                del around[accumulator], terms[accumulator]
+            found = _closed(program, loop, terms)
+            if found is not None:
+                return found
+    return None
+
+
+def _closed(program: Sequence[UOp], loop: UOp, terms: dict[UOp, list[int]]) -> _Long | None:
+    """What `loop`, which ends here, gives too many terms; `terms` learns how many all get."""
+    trips = _most_trips(loop)
+    long: dict[UOp, int] = {}
+    for accumulator, counts in terms.items():
+        each = counts.pop()
+        if each * trips > MOST_TERMS and trips > 1:
+            long[accumulator] = each
+        counts[-1] += each * trips
+    sums = _sums(program, long, loop) if long else []
+    return _Long(loop, max(long[each] for each in sums), sums) if sums else None
+
+
+def _sums(program: Sequence[UOp], accumulators: Iterable[UOp], loop: UOp) -> list[UOp]:
+    """Those of `accumulators` to which `loop` adds terms, and does nothing else with them."""
+    start = program.index(loop)
+    body = program[start : _end_of(program, start)]
+    # The sums of an accumulator and terms, which only the next sum or an assignment may read.
+    partial = {each: each for each in accumulators}
+    bad: set[UOp] = set()
+    read: set[UOp] = set()
+    for node in body:
+        reads = [source for source in node.src if source in partial]
+        if not reads:
+            continue
+        owner = partial[reads[0]]
+        bad.update(partial[each] for each in reads if each in read)
+        read.update(each for each in reads if partial[each] is not each)
+        if node.op is Ops.ASSIGN and node.src[0] is owner and partial.get(node.src[1]) is owner:
+            continue
+        is_sum = node.op in _SUMS and len(reads) == 1
+        if is_sum and (node.op is Ops.ADD or node.src[2] is reads[0]):
+            partial[node] = owner
+        else:
+            bad.update(partial[each] for each in reads)
+    return [each for each in accumulators if each not in bad]
+
+
+def _end_of(program: Sequence[UOp], start: int) -> int:
+    depth = 0
+    for place in range(start, len(program)):
+        depth += (program[place].op is Ops.RANGE) - (program[place].op is Ops.END)
+        if not depth:
+            return place
+    return len(program)
+
+
+def _next_number(program: Iterable[UOp], op: Ops) -> int:
+    numbers = [node.arg[0] if op is Ops.RANGE else node.arg for node in program if node.op is op]
+    return 1 + max(numbers, default=-1)
+
+
+class _Writer:
+    """A program that is written anew, in which some nodes stand for others."""
+
+    def __init__(self) -> None:
+        self.instead: dict[UOp, UOp] = {}
+        # What memory and accumulators live in, where that was a loop.
+        self.loops: dict[UOp, tuple[UOp, ...]] = {}
+        self.written: dict[UOp, None] = {}
+
+    def copy(self, node: UOp) -> UOp:
+        """`node`, of what its sources are now."""
+        src: tuple[UOp, ...] = ()
+        for place, source in enumerate(node.src):
+            if source in self.loops and runs_over(node, place):
+                src += self.loops[source]
+            else:
+                src += (self.instead.get(source, source),)
+        made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        if made is not node:
+            self.instead[node] = made
+        return self.write(made)
+
+    def write(self, node: UOp) -> UOp:
+        self.written.setdefault(node)
+        return node
+
+    def number(self, value: int, like: UOp) -> UOp:
+        return self.write(UOp.const(like.dtype, value))
+
+    def alu(self, op: Ops, *src: UOp) -> UOp:
+        dtype = dtypes.bool if op is Ops.CMPLT else src[-1].dtype
+        return self.write(UOp(op, dtype, src))
+
+
+def _split(program: list[UOp], loop: UOp, size: int) -> list[UOp]:
+    """`loop` as a loop over blocks of `size` iterations, the last of which may be shorter."""
+    number = _next_number(program, Ops.RANGE)
+    writer = _Writer()
+    extent = loop.src[0]
+    # Of an extent that is no number, blocks have a power of two: how many there are is a shift.
+    size = _divisor(extent.arg, size) if extent.op is Ops.CONST else 1 << (size - 1).bit_length()
+    count = None if extent.op is Ops.CONST else _count(extent, size)
+    blocks = inner = loop
+    for node in program:
+        if node is loop:
+            blocks, inner = _blocks(writer, loop, size, count, number)
+            start = writer.alu(Ops.MUL, blocks, writer.number(size, loop))
+            writer.loops[loop] = blocks, inner
+            writer.instead[loop] = writer.alu(Ops.ADD, start, inner)
+        elif node.op is Ops.END and node.src[0] is loop:
+            writer.write(UOp(Ops.END, dtypes.void, (inner,)))
+            writer.instead[node] = writer.write(UOp(Ops.END, dtypes.void, (blocks,)))
+        else:
+            writer.copy(node)
+            if node is extent and count is not None:
+                # Right behind it, so that it is known wherever the extent is.
+                for part in (*count.src[0].src, *count.src):
+                    writer.write(part)
+                writer.write(count)
+    return list(writer.written)
+
+
+def _count(extent: UOp, size: int) -> UOp:
+    """How many blocks `extent` iterations have; the last may be empty."""
+    power = UOp.const(extent.dtype, size.bit_length() - 1)
+    return extent.alu(Ops.SHR, power).alu(Ops.ADD, UOp.const(extent.dtype, 1))
+
+
+def _blocks(
+    writer: _Writer, loop: UOp, size: int, count: UOp | None, number: int
+) -> tuple[UOp, UOp]:
+    """The loop over blocks and the loop over one of them, which both begin here."""
+    extent, length = loop.src[0], writer.number(size, loop)
+
+    def begin(number: int, extent: UOp) -> UOp:
+        return writer.write(UOp(Ops.RANGE, loop.dtype, (extent,), (number, loop.arg[1])))
+
+    if count is None:
+        number_of_blocks, rest = -(-extent.arg // size), extent.arg % size
+        blocks = begin(number, writer.number(number_of_blocks, loop))
+        if rest:
+            is_whole = writer.alu(Ops.CMPLT, blocks, writer.number(number_of_blocks - 1, loop))
+            length = writer.alu(Ops.WHERE, is_whole, length, writer.number(rest, loop))
+    else:
+        blocks = begin(number, count)
+        done = writer.alu(Ops.MUL, blocks, writer.number(-size, loop))
+        left = writer.alu(Ops.ADD, extent, done)
+        is_last = writer.alu(Ops.CMPLT, left, length)
+        length = writer.alu(Ops.WHERE, is_last, left, length)
+    return blocks, begin(number + 1, length)
+
+
+def _divisor(extent: int, size: int) -> int:
+    """A length of about `size` that divides `extent`; `size` if there is none."""
+    near = range(max(size * 2 // 3, 2), size * 3 // 2)
+    return min(
+        (each for each in near if extent % each == 0), key=lambda each: abs(each - size), default=size
+    )
+
+
+def _own_accumulators(
+    program: list[UOp], loop: UOp, sums: Sequence[UOp], target: Target
+) -> list[UOp]:
+    """Each iteration of `loop` with accumulators of its own, added to `sums` at its end."""
+    number = _next_number(program, Ops.DEFINE_ACC)
+    writer = _Writer()
+    own: dict[UOp, UOp] = {}
+    start = program.index(loop)
+    end = _end_of(program, start)
+    outer: dict[UOp, UOp] = {}
+    for place, node in enumerate(program):
+        if place == end:
+            _add_blocks(writer, program[start:end], own, outer)
+        made = writer.copy(node)
+        if node is loop:
+            for count, each in enumerate(sums):
+                outer[each] = writer.instead.get(each, each)
+                zero = writer.write(UOp.const(each.dtype, 0.0))
+                src = (zero, *outer[each].src[1:], made)
+                own[each] = writer.write(UOp(Ops.DEFINE_ACC, each.dtype, src, number + count))
+                writer.instead[each] = own[each]
+    return list(writer.written)
+
+
+def _add_blocks(
+    writer: _Writer, body: Sequence[UOp], own: dict[UOp, UOp], outer: dict[UOp, UOp]
+) -> None:
+    """Behind an iteration: its accumulators are added to those outside of it."""
+    for each, inner in own.items():
+        last = [node for node in body if node.op is Ops.ASSIGN and node.src[0] is each][-1]
+        total = writer.write(UOp(Ops.AFTER, each.dtype, (inner, writer.instead[last])))
+        total = writer.alu(Ops.ADD, outer[each], total)
+        assigned = UOp(Ops.ASSIGN, each.dtype, (outer[each], total))
+        writer.write(assigned)
+        writer.instead[each] = outer[each]
