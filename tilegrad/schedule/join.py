@@ -97,7 +97,7 @@ def join_updates(first: Update, second: Update) -> Update | None:
 
 
 def _may_fold_together(a: UOp, b: UOp, ranges: list[UOp]) -> bool:
-    """Whether two kernels that fold over the same ranges gain by being one: neither reads what the
+    """Whether two kernels that fold over the same ranges gain by being one: no fold reads what the
     other writes, most of what one reads the other reads too, and each element is read about once,
     so that memory is what they wait for. What uses its elements often, as products do, has its
     registers for itself.
@@ -105,7 +105,7 @@ def _may_fold_together(a: UOp, b: UOp, ranges: list[UOp]) -> bool:
     if not (has_folds(a) and has_folds(b)):
         return False
     written = {store.src[0] for kernel in (a, b) for store in kernel.src}
-    mine, others = set(_loads(a)), set(_loads(b))
+    mine, others = set(_loads(a)), set(_loads(b)) - _beside_folds(b, a)
     if any(load.src[0] in written for load in mine | others):
         return False
     sizes = [{load: extent_product(load.ranges) for load in loads} for loads in (mine, others)]
@@ -113,6 +113,16 @@ def _may_fold_together(a: UOp, b: UOp, ranges: list[UOp]) -> bool:
     return 2 * shared > min(sum(each.values()) for each in sizes) and all(
         extent_product(ranges) <= _MOST_USES * max(each.values(), default=0) for each in sizes
     )
+
+
+def _beside_folds(b: UOp, a: UOp) -> set[UOp]:
+    """The loads of `b`, of what `a` writes, that no fold of `b` needs: a sum of squares that is
+    corrected by the sum beside it.
+    """
+    written = {store.src[0] for store in a.src}
+    found = {load for load in _loads(b) if load.src[0] in written}
+    folds = [node for node in b.toposort() if node.op is Ops.REDUCE] if found else []
+    return found.difference(*(fold.toposort() for fold in folds))
 
 
 def _ranges(ast: UOp) -> list[UOp]:

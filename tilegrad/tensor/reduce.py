@@ -214,21 +214,34 @@ class Reduce(Activations):
             as_number("var", "correction", correction),
         )
         x = self._floating()
-        wide = x.cast(sum_dtype(x.dtype))
-        mean = wide.mean(axes, keepdim=True)
-        squares = (wide - mean).square().sum(axes, keepdim)
+        shift, apart, rest = x.cast(sum_dtype(x.dtype))._deviations(axes)
+        variance = self._squares(apart, rest, axes)
         count = self._count(axes)
         if isinstance(count, int):
-            variance = (
-                squares * (1 / (count - correction)) if count > correction else squares * math.inf
-            )
+            scale = 1 / (count - correction) if count > correction else math.inf
+            variance = variance * scale
         else:
-            variance = squares / (count - correction).maximum(0)
-        if not keepdim:
-            mean = mean.reshape(
-                tuple(size for place, size in enumerate(mean.shape) if place not in axes)
-            )
-        return variance, mean
+            variance = variance / (count - correction).maximum(0)
+        mean = shift + rest
+        return (variance, mean) if keepdim else (variance._without(axes), mean._without(axes))
+
+    def _deviations(self, axes: tuple[int, ...]) -> tuple[Self, Self, Self]:
+        """The mean over `axes` as a sum gives it, how far each value is from it, and the mean of
+        that: what the first mean was rounded by. Values less both are deviations that a large mean
+        does not blur.
+
+        The rounded mean is a shift as any other: nothing that is made of the deviations and their
+        mean depends on it, so it has no derivative.
+        """
+        shift = self.mean(axes, keepdim=True).detach()
+        apart = self - shift
+        return shift, apart, apart.mean(axes, keepdim=True)
+
+    def _squares(self, apart: Self, rest: Self, axes: tuple[int, ...]) -> Self:
+        """The sum over `axes` of the squares of `apart - rest`, in the pass that finds `rest`."""
+        squares = apart.square().sum(axes, keepdim=True) - rest.square() * self._count(axes)
+        # Of equal values, rounding may leave less than nothing.
+        return (squares < 0).where(0, squares)
 
     @takes_dim
     def std(
@@ -454,8 +467,12 @@ class Reduce(Activations):
         """
 
         def function(x: Self) -> Self:
-            centred = x - x.mean(axis, keepdim=True)
-            return centred * (centred.square().mean(axis, keepdim=True) + eps).rsqrt()
+            axes = as_axes("layernorm", axis, x.ndim)
+            _, apart, rest = x._deviations(axes)
+            count = x._count(axes)
+            squares = x._squares(apart, rest, axes)
+            variance = squares * (1 / max(count, 1)) if isinstance(count, int) else squares / count
+            return (apart - rest) * (variance + eps).rsqrt()
 
         return self._in_float(function)
 

@@ -234,7 +234,8 @@ class Statistics(Transcendents):
                 line=here(),
             )
         rows = x if x.ndim == 2 else x.reshape(1, x._length(0) if x.ndim else 1)
-        centred = rows - rows.mean(1, keepdim=True)
+        _, apart, rest = rows._deviations((1,))
+        centred = apart - rest
         count = rows._sizes[1] - correction
         scale = 1 / count if count > 0 else math.nan
         product = centred @ centred.transpose(0, 1) * scale
