@@ -16,7 +16,7 @@ from tilegrad.base.members import Members
 
 __all__ = [
     "DType", "Place", "Pointer", "as_const", "can_lossless_cast", "dtypes", "least_upper_dtype",
-    "promote", "saturate", "sum_dtype", "truncate",
+    "promote", "saturate", "sum_dtype", "total_dtype", "truncate",
 ]  # fmt: skip
 
 
@@ -397,6 +397,16 @@ def sum_dtype(dtype: DType) -> DType:
     if dtype.is_int and dtype.itemsize < 4:
         return dtypes.int32 if dtype.kind == "int" else dtypes.uint32
     return dtypes.float32 if dtype.is_float and dtype.itemsize < 4 else dtype
+
+
+def total_dtype(dtype: DType) -> DType:
+    """The dtype in which the elements of a tensor are added up or multiplied: that of sums for
+    floats, int64 for all integers and bool, so that no count of them wraps.
+
+    >>> total_dtype(dtypes.uint8)
+    dtypes.long
+    """
+    return sum_dtype(dtype) if dtype.is_float else dtypes.int64
 
 
 def _round_float(value: float, dtype: DType) -> float:

@@ -17,6 +17,7 @@ from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp, element_of, prod
+from tilegrad.lower.reduce import carried_dtype
 from tilegrad.target import Target
 
 __all__ = ["block_folds"]
@@ -32,12 +33,12 @@ def block_folds(ast: UOp, target: Target) -> UOp:
     """
     room = target.cache_bytes[1] // 4 if target.has_vectors else 0
     while (running := _running_outside(ast, is_folded=False)) is not None:
-        ast = _running_in_memory(ast, *running)
+        ast = _running_in_memory(ast, target, *running)
     while found := _outermost(ast):
         ast = _in_memory(ast, room, found)
     # What runs along the loop of a fold does so in the nest that is left of it.
     while (running := _running_outside(ast, is_folded=True)) is not None:
-        ast = _running_in_memory(ast, *running)
+        ast = _running_in_memory(ast, target, *running)
     return ast
 
 
@@ -123,7 +124,9 @@ def _repeating(
     return [part for part in found if part not in prefix.src]
 
 
-def _running_in_memory(ast: UOp, prefix: UOp, outer: list[UOp], between: list[UOp]) -> UOp:
+def _running_in_memory(
+    ast: UOp, target: Target, prefix: UOp, outer: list[UOp], between: list[UOp]
+) -> UOp:
     """What the turns of the outer loops fold to is kept in scratch, an element for each of the
     parallel turns; inner loops, and what is written out, run in registers.
 
@@ -137,14 +140,15 @@ def _running_in_memory(ast: UOp, prefix: UOp, outer: list[UOp], between: list[UO
     inner = [part for part in own if part not in outer]
     lives_in = [part for part in prefix.ranges if part not in own and part not in between]
     numbers = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
-    memory = _scratch(1 + max(numbers, default=-1), prefix.dtype, between, lives_in)
+    wide = carried_dtype(prefix.dtype, function, target)
+    memory = _scratch(1 + max(numbers, default=-1), wide, between, lives_in)
     position = _flat(between)
-    identity = UOp.const(prefix.dtype, function.definition.identity(prefix.dtype))
-    old = _is_first(outer).where(identity, memory.load(position, dtype=prefix.dtype))
+    identity = UOp.const(wide, function.definition.identity(wide))
+    old = _is_first(outer).where(identity, memory.load(position, dtype=wide))
     whole = value
     if inner:
         whole = UOp(Ops.REDUCE, prefix.dtype, (value, *inner), function)
-    kept = memory.store(position, old.alu(function, whole))
+    kept = memory.store(position, old.alu(function, whole.cast(wide)))
     made: dict[UOp, UOp] = {}
     for node in ast.toposort():
         # Those that differ in how much of a turn they fold share the memory.
@@ -152,7 +156,8 @@ def _running_in_memory(ast: UOp, prefix: UOp, outer: list[UOp], between: list[UO
             here = value if node.arg[1] else None
             if inner:
                 here = UOp(Ops.PREFIX, prefix.dtype, (value, *inner), node.arg)
-            made[node] = old if here is None else old.alu(function, here)
+            total = old if here is None else old.alu(function, here.cast(wide))
+            made[node] = total.cast(prefix.dtype)
     ast = ast.substitute(made)
     closed = [part for part in outer if part.arg[1] is Axis.REDUCE]
     return ast.replace(src=(*ast.src, kept.end(*closed) if closed else kept))

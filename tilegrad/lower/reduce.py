@@ -9,6 +9,7 @@ of a fold is looked at, the accumulator is read as a turn begins, and the SINK k
 
 from __future__ import annotations
 
+from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import UPat
@@ -16,7 +17,7 @@ from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
 
-__all__ = ["place_accumulators"]
+__all__ = ["carried_dtype", "place_accumulators"]
 
 REDUCE = PatternMatcher("lower.reduce")
 
@@ -131,28 +132,37 @@ def _vectors(ast: UOp, target: Target) -> int:
     return max(counts.values(), default=0)
 
 
+def carried_dtype(dtype: DType, function: Ops, target: Target) -> DType:
+    """What a running sum or product of `dtype` is carried in from one step to the next."""
+    is_rounded = dtype.scalar is dtypes.float32 and function in (Ops.ADD, Ops.MUL)
+    return dtypes.float64.vec(dtype.lanes) if is_rounded and target.supports(dtypes.float64) else dtype
+
+
 @REDUCE.rule("prefix-to-accumulator", UPat(Ops.PREFIX, name="prefix"))
 def prefix_to_accumulator(prefix: UOp, ctx: _Context) -> UOp:
     """before   PREFIX(x, k)
     after    old + x        old = AFTER(acc, k), ASSIGN(acc, old + x), acc = DEFINE_ACC(0)
 
     The prefixes of one turn that differ in how much of it they fold share the accumulator. It is
-    read as a turn begins.
+    read as a turn begins. Of float32 it is a float64, where the target has one: what a thousand
+    turns round would be seen in the last of their prefixes.
     """
     function, count = prefix.arg
     if (prefix.src, function) not in ctx.prefixes:
         loops = tuple(part for part in prefix.src if part.op is Ops.RANGE)
         values = [part for part in prefix.src if part.op is not Ops.RANGE]
-        identity = UOp.const(prefix.dtype, function.definition.identity(prefix.dtype.scalar))
+        wide = carried_dtype(prefix.dtype, function, ctx.target)
+        identity = UOp.const(wide, function.definition.identity(wide.scalar))
         around = prefix.ranges.union(*(ctx.around.get(loop, ()) for loop in loops))
         outer = tuple(sorted(around.difference(loops), key=lambda part: part.arg[0]))
-        accumulator = UOp(Ops.DEFINE_ACC, prefix.dtype, (identity, *outer), ctx.count)
+        accumulator = UOp(Ops.DEFINE_ACC, wide, (identity, *outer), ctx.count)
         totals: list[UOp] = [accumulator.after(*loops) if loops else identity]
         for value in values:
+            value = value.cast(wide.scalar)
             totals.append(totals[-1].alu(function, value) if loops or totals[1:] else value)
-        ctx.prefixes[prefix.src, function] = totals
+        ctx.prefixes[prefix.src, function] = [each.cast(prefix.dtype.scalar) for each in totals]
         if loops:
-            ctx.assigned.append(UOp(Ops.ASSIGN, prefix.dtype, (accumulator, totals[-1])))
+            ctx.assigned.append(UOp(Ops.ASSIGN, wide, (accumulator, totals[-1])))
             ctx.count += 1
     found: UOp = ctx.prefixes[prefix.src, function][count]
     return found

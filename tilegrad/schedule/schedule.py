@@ -65,7 +65,10 @@ class _Scheduler:
         given = toposort([sink])
         self.given = list(given)
         sink, was_split = split_folds(
-            sink, plain=plain, has_lanes=any(target.has_locals for target in targets.values())
+            sink,
+            plain=plain,
+            has_lanes=any(target.has_locals for target in targets.values()),
+            has_doubles=all(target.supports(dtypes.float64) for target in targets.values()),
         )
         sink, came_from = keep_old_versions(sink)
         self.sink = sink

@@ -14,7 +14,7 @@ and not unknown; no kernel does.
 
 from __future__ import annotations
 
-from tilegrad.base.dtype import as_const
+from tilegrad.base.dtype import as_const, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.cost import elements
@@ -26,16 +26,19 @@ _FOLDS = (Ops.REDUCE_AXIS, Ops.PAD, Ops.GATHER, Ops.SCATTER_ADD)
 __all__ = ["split_folds"]
 
 _PARTS = 8
+# Rows are added in float64 where there are so many times as many as places, and so many at least:
+# then the wider table is small beside what is read.
+_CROWDED, _MANY_ROWS = 8, 512
 # From this many elements on, sharing pays for a second kernel.
 _WORTH_SPLITTING = 1 << 18
 
 
 def split_folds(
-    sink: UOp, *, plain: bool = False, has_lanes: bool = False
+    sink: UOp, *, plain: bool = False, has_lanes: bool = False, has_doubles: bool = False
 ) -> tuple[UOp, dict[UOp, UOp]]:
     """The graph with large folds to one number split, and running ones of few rows, but for a
     `plain` one, and folds of nothing constant; and for each node of it the one it came from.
-    `has_lanes` says that the target has blocks of lanes.
+    `has_lanes` says that the target has blocks of lanes, `has_doubles` that it has float64.
     """
     nodes = toposort([sink])
     made: dict[UOp, UOp] = {}
@@ -47,6 +50,11 @@ def split_folds(
             fresh = _made_of_nothing(node, src)
             for step in toposort([fresh]):
                 came_from.setdefault(step, node)
+        elif has_doubles and _is_crowded(node):
+            fresh = _in_double(node, src)
+            for step in toposort([fresh], stop=lambda step: step in came_from):
+                came_from.setdefault(step, node)
+                step.origin = step.origin or node.origin
         elif not plain and _is_large(node):
             op, _ = node.arg
             count = elements(node.src[0])
@@ -69,6 +77,28 @@ def split_folds(
         made[node] = fresh
         came_from.setdefault(fresh, node)
     return made[sink], came_from
+
+
+def _is_crowded(node: UOp) -> bool:
+    """Whether many rows of float32 are added at few places, so that one place may take many."""
+    if node.op is not Ops.SCATTER_ADD or node.dtype is not dtypes.float32:
+        return False
+    table, rows = elements(node), elements(node.src[2])
+    return rows >= _CROWDED * table and elements(node.src[1]) > _MANY_ROWS
+
+
+def _in_double(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    """Rows added in float64, and rounded once: in the order in which they come, the error of a sum
+    in float32 would grow with their number.
+    """
+    base, index, rows = src
+    if base.op is Ops.CONTIGUOUS and base.src[0].is_constant:
+        base = base.replace(dtype=dtypes.float64, src=(base.src[0].cast(dtypes.float64),))
+    else:
+        base = base.cast(dtypes.float64)
+    return node.replace(
+        dtype=dtypes.float64, src=(base, index, rows.cast(dtypes.float64))
+    ).cast(node.dtype)
 
 
 def _made_of_nothing(node: UOp, src: tuple[UOp, ...]) -> UOp:

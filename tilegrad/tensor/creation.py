@@ -200,7 +200,7 @@ class Creation(Scan):
         """start, start + step, ... before `stop`; `arange(n)` counts from 0.
 
         int32 if all three are integers, else the default float. Element i is start + i * step, a
-        formula in the kernel.
+        formula in the kernel, in float64 where the device has it.
 
         Raises ShapeError if `step` is 0.
 
@@ -236,15 +236,8 @@ class Creation(Scan):
         if not length:
             return cls.full((0,), 0, device, wanted, requires_grad)
         places = cls._of(UOp.const(dtypes.int32, 0), device)._places(length)
-        # Whole numbers are counted as such, floats in float32 at least, and rounded once.
-        exact = (
-            dtypes.int64 if is_whole and _integer_for(start, stop) is dtypes.int64 else dtypes.int32
-        )
-        counting = (
-            exact
-            if is_whole
-            else (wanted if wanted.is_float and wanted.itemsize > 4 else dtypes.float32)
-        )
+        # Whole numbers are counted as such, others in the widest float, and rounded once.
+        counting = _integer_for(start, stop) if is_whole else places._widest_float()
         places = places.cast(counting)
         places = places if step == 1 else places * step
         return (places if start == 0 else places + start).cast(wanted)._wanting(requires_grad)
@@ -272,8 +265,8 @@ class Creation(Scan):
         wanted = as_dtype(dtype or dtypes.default_float)
         if not isinstance(count, int) or count < 2:
             return cls.full((count,), start, device, wanted, requires_grad)
-        counting = dtypes.float64 if wanted is dtypes.float64 else dtypes.float32
-        places = cls._of(UOp.const(dtypes.int32, 0), device)._places(count).cast(counting)
+        places = cls._of(UOp.const(dtypes.int32, 0), device)._places(count)
+        places = places.cast(places._widest_float())
         step = (stop - start) / (count - 1)
         # Each half is counted from its own end, so that both ends are exact.
         values = (places * 2 < count).where(

@@ -10,7 +10,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
-from tilegrad.tensor.core import broadcast_shape, describe
+from tilegrad.tensor.core import as_dtype, broadcast_shape, describe
 from tilegrad.tensor.sizes import as_axis, here, show_shape
 from tilegrad.tensor.statistics import Statistics
 
@@ -448,8 +448,14 @@ class Layouts(Statistics):
         >>> Tensor.logspace(0, 2, 3).round().tolist()
         [1.0, 10.0, 100.0]
         """
-        powers: Self = cls.linspace(start, stop, steps, **options)
-        return (powers * math.log2(base)).exp2()
+        wanted = as_dtype(options.pop("dtype", None) or dtypes.default_float)
+        wants_gradient = options.pop("requires_grad", None)
+        powers: Self = cls.linspace(start, stop, steps, dtype=wanted, **options)
+        if wanted.is_float:
+            # A power is off by as much as its exponent, which is as large as the power is long.
+            wide = powers._widest_float()
+            powers = cls.linspace(start, stop, steps, dtype=wide, **options)
+        return (powers * math.log2(base)).exp2().cast(wanted)._wanting(wants_gradient)
 
     @classmethod
     def tril_indices(cls, row: int, col: int, offset: int = 0) -> Self:

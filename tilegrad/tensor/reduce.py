@@ -1,8 +1,9 @@
 """Folding axes: sums, products, extremes, moments, and the normalisations made of them.
 
-A reduction keeps its axes with size 1 in the graph; `keepdim=False` reshapes them away. Sums of
-bool and small integers are kept in 32 bits, sums of half and bfloat16 in float32 and rounded once
-at the end.
+A reduction keeps its axes with size 1 in the graph; `keepdim=False` reshapes them away. Sums and
+products of bool and integers are int64, sums of half and bfloat16 are kept in float32 and rounded
+once at the end. A product rounds once per factor, in whatever order, so it is kept in float64 where
+the device has it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from tilegrad.base.dtype import DType, as_const, dtypes, sum_dtype
+from tilegrad.base.dtype import DType, as_const, dtypes, sum_dtype, total_dtype
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.device.registry import Device
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.tensor.activations import Activations
@@ -62,14 +64,15 @@ class Reduce(Activations):
     def sum(
         self, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None
     ) -> Self:
-        """The sum over `axis`; `dtype` is that of the result, in which it is also accumulated.
+        """The sum over `axis`; `dtype` is that of the result, in which it is also accumulated. Of
+        integers and bool it is int64.
 
         >>> Tensor([[1, 2], [3, 4]]).sum(0).tolist()
         [4, 6]
         """
         if dtype is not None:
             return self.cast(as_dtype(dtype))._folded("sum", Ops.ADD, axis, keepdim)
-        wide = sum_dtype(self.dtype)
+        wide = total_dtype(self.dtype)
         total = self.cast(wide)._folded("sum", Ops.ADD, axis, keepdim)
         return total.cast(self.dtype) if self.dtype.is_float else total
 
@@ -84,8 +87,17 @@ class Reduce(Activations):
         """
         if dtype is not None:
             return self.cast(as_dtype(dtype))._folded("prod", Ops.MUL, axis, keepdim)
-        total = self.cast(sum_dtype(self.dtype))._folded("prod", Ops.MUL, axis, keepdim)
+        total = self.cast(self._product_dtype())._folded("prod", Ops.MUL, axis, keepdim)
         return total.cast(self.dtype) if self.dtype.is_float else total
+
+    def _product_dtype(self) -> DType:
+        """The dtype in which many elements are multiplied."""
+        return self._widest_float() if self.dtype.is_float else dtypes.int64
+
+    def _widest_float(self) -> DType:
+        """float64 where this tensor's device has it, else float32."""
+        is_known = Device[self.device].target.supports(dtypes.float64)
+        return dtypes.float64 if is_known else dtypes.float32
 
     @takes_dim
     def max(self, axis: Axes = None, keepdim: bool = False) -> Self:

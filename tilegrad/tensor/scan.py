@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from tilegrad.base.dtype import sum_dtype
+from tilegrad.base.dtype import total_dtype
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.core import compute
@@ -34,7 +34,7 @@ class Scan(Reduce):
         """
         if dtype is not None:
             return self.cast(dtype).cumsum(axis).cast(dtype)
-        total = self.cast(sum_dtype(self.dtype))._scanned("cumsum", axis, Ops.ADD)
+        total = self.cast(total_dtype(self.dtype))._scanned("cumsum", axis, Ops.ADD)
         return total.cast(self.dtype) if self.dtype.is_float else total
 
     @takes_dim
@@ -47,7 +47,7 @@ class Scan(Reduce):
         """
         if dtype is not None:
             return self.cast(dtype).cumprod(axis).cast(dtype)
-        total = self.cast(sum_dtype(self.dtype))._scanned("cumprod", axis, Ops.MUL)
+        total = self.cast(self._product_dtype())._scanned("cumprod", axis, Ops.MUL)
         return total.cast(self.dtype) if self.dtype.is_float else total
 
     @takes_dim

@@ -91,7 +91,7 @@ class Statistics(Transcendents):
 
     @takes_dim
     def count_nonzero(self, axis: Axes = None, keepdim: bool = False) -> Self:
-        """How many values are not zero, as int32.
+        """How many values are not zero, as int64.
 
         >>> Tensor([0, 3, 0, 5]).count_nonzero().item()
         2
