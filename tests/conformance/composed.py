@@ -158,7 +158,7 @@ def counting() -> Iterator[Composed]:
             "folds that rank", name, pattern, ((7, 15),), ours, theirs, steps=steps, **rest
         )
 
-    counted: dict[str, Any] = {"result": dtypes.int32, "dtypes": EVERY}
+    counted: dict[str, Any] = {"result": dtypes.int64, "dtypes": EVERY}
     for axis, pattern in ((1, "rows"), (0, "columns")):
         along: dict[str, Any] = {"axis": axis}
         yield op("count_nonzero", pattern, lambda x, a=axis: (x > 0).count_nonzero(a),

@@ -113,10 +113,8 @@ class Fold:
 
 
 def summed(dtype: DType) -> DType:
-    """Sums and products keep bool and small integers in 32 bits."""
-    if dtype.is_float or dtype.itemsize >= 4:
-        return dtype
-    return dtypes.uint32 if dtype.kind == "uint" else dtypes.int32
+    """Sums and products of bool and integers are int64."""
+    return dtype if dtype.is_float else dtypes.int64
 
 
 def truth(dtype: DType) -> DType:

@@ -166,12 +166,12 @@ def test_no_parallelism() -> None:
 def test_what_a_tile_would_gather_is_stored() -> None:
     """How often the largest of a window occurs, as a pooling's gradient asks, beside a product."""
     x, w, y = Tensor.empty(512, 64), Tensor.empty(64, 1024), Tensor.empty(512, 1024, 4)
-    counts = y.eq(1.0).sum(2)
+    counts = y.eq(1.0).sum(2, dtype=dtypes.int32)
     schedule = plan((x @ w) / counts)
     assert edges(schedule) == [(0, 1, Reason.GATHERED, 2 * 4 * 512 * 1024)]
     # By itself it is part of what divides; and so is one that is no larger than its results.
     assert len(plan(x.reshape(512, 64, 1).sum(2)[:, :1] / counts).items) == 1
-    assert edges(plan((x @ w) / y[:, :, :1].eq(1.0).sum(2))) == []
+    assert edges(plan((x @ w) / y[:, :, :1].eq(1.0).sum(2, dtype=dtypes.int32))) == []
 
 
 def test_too_deep() -> None:

@@ -57,7 +57,7 @@ def test_other_dtypes_of_sums() -> None:
     assert (ones * 32).sum().item() == float("inf")
     assert (ones * 32).sum(dtype="float32").item() == 131072.0
     assert Tensor([200, 100], dtype="uint8").sum().tolist() == 300
-    assert Tensor([True, True]).sum().dtype is dtypes.int32
+    assert Tensor([True, True]).sum().dtype is dtypes.int64
     assert Tensor([120, 120], dtype="int8").prod().item() == 14400
 
 

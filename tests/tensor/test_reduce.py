@@ -34,11 +34,11 @@ def test_any_and_all(name: str, axis: Any) -> None:
 @pytest.mark.parametrize(
     ("dtype", "expected"),
     [
-        ("bool", "int32"),
-        ("int8", "int32"),
-        ("uint8", "uint32"),
-        ("int32", "int32"),
-        ("int64", "int64"),
+        ("bool", "int64"),
+        ("int8", "int64"),
+        ("uint8", "int64"),
+        ("int32", "int64"),
+        ("uint64", "int64"),
         ("float16", "float16"),
     ],
 )

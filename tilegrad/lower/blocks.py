@@ -15,8 +15,10 @@ from typing import NamedTuple
 from tilegrad.base.dtype import DType, Place, dtypes
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp, element_of, prod
+from tilegrad.lower.levels import MOST_TERMS, block_length
 from tilegrad.lower.reduce import carried_dtype
 from tilegrad.target import Target
 
@@ -35,7 +37,7 @@ def block_folds(ast: UOp, target: Target) -> UOp:
     while (running := _running_outside(ast, is_folded=False)) is not None:
         ast = _running_in_memory(ast, target, *running)
     while found := _outermost(ast):
-        ast = _in_memory(ast, room, found)
+        ast = _in_levels(ast, found) or _in_memory(ast, room, found)
     # What runs along the loop of a fold does so in the nest that is left of it.
     while (running := _running_outside(ast, is_folded=True)) is not None:
         ast = _running_in_memory(ast, target, *running)
@@ -83,6 +85,54 @@ def _parts(fold: UOp, place: dict[int, int]) -> _Fold | None:
     inner = [part for part in fold.src[1:] if part not in outer]
     between.sort(key=lambda part: place[part.arg[0]])
     return _Fold(fold, outer, inner, between)
+
+
+def _in_levels(ast: UOp, folds: list[_Fold]) -> UOp | None:
+    """The kernel with long sums among `folds` as sums of blocks, each with memory of its own, as
+    lower.levels does with registers; None where none is long.
+
+    before   REDUCE(x, k)                            k: 0..100000, outside of j
+    after    REDUCE(REDUCE(x, q), p)                 x at k = p*320 + q
+    """
+    long = [each.fold for each in folds if _is_sum(each.fold)]
+    place = {number: rank for rank, number in enumerate(ast.arg.order)}
+    outer, *others = sorted(folds[0].outer, key=lambda part: place[part.arg[0]])
+    inside = int(prod(part.src[0].vmax for part in others))
+    terms = inside * outer.src[0].vmax
+    if not long or terms <= MOST_TERMS or outer.src[0].vmax < 2:
+        return None
+    length = block_length(terms)
+    if inside < length // 2:
+        return _split_in_blocks(ast, outer, max(length // inside, 2))
+    mapping = {
+        fold: fold.replace(
+            src=(fold.replace(src=tuple(part for part in fold.src if part is not outer)), outer)
+        )
+        for fold in long
+    }
+    return ast.substitute(mapping)
+
+
+def _is_sum(fold: UOp) -> bool:
+    is_plain = fold.src[0].op not in (Ops.RESCALED, Ops.WMMA)
+    return fold.arg is Ops.ADD and fold.dtype.is_float and is_plain
+
+
+def _split_in_blocks(ast: UOp, loop: UOp, length: int) -> UOp:
+    """The kernel with `loop` as one over blocks of `length` iterations, the last of which may be
+    shorter.
+    """
+    extent = loop.src[0]
+    number = 1 + max(node.arg[0] for node in ast.toposort() if node.op is Ops.RANGE)
+    count = simplify((extent + (length - 1)) // length)
+    block = UOp(Ops.RANGE, loop.dtype, (count,), (number, loop.arg[1]))
+    rest = simplify((extent - block * length).minimum(length))
+    step = UOp(Ops.RANGE, loop.dtype, (rest,), (number + 1, loop.arg[1]))
+    order = list(ast.arg.order)
+    at = order.index(loop.arg[0])
+    order[at : at + 1] = [number, number + 1]
+    ast = replace_ranges(ast, {loop: (block * length + step, (block, step))})
+    return ast.replace(arg=KernelInfo(ast.arg.name, tuple(order), ast.arg.opts))
 
 
 def _running_outside(ast: UOp, *, is_folded: bool) -> tuple[UOp, list[UOp], list[UOp]] | None:

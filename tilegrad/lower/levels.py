@@ -252,7 +252,9 @@ def _divisor(extent: int, size: int) -> int:
     """A length of about `size` that divides `extent`; `size` if there is none."""
     near = range(max(size * 2 // 3, 2), size * 3 // 2)
     return min(
-        (each for each in near if extent % each == 0), key=lambda each: abs(each - size), default=size
+        (each for each in near if extent % each == 0),
+        key=lambda each: abs(each - size),
+        default=size,
     )
 
 

@@ -135,7 +135,9 @@ def _vectors(ast: UOp, target: Target) -> int:
 def carried_dtype(dtype: DType, function: Ops, target: Target) -> DType:
     """What a running sum or product of `dtype` is carried in from one step to the next."""
     is_rounded = dtype.scalar is dtypes.float32 and function in (Ops.ADD, Ops.MUL)
-    return dtypes.float64.vec(dtype.lanes) if is_rounded and target.supports(dtypes.float64) else dtype
+    return (
+        dtypes.float64.vec(dtype.lanes) if is_rounded and target.supports(dtypes.float64) else dtype
+    )
 
 
 @REDUCE.rule("prefix-to-accumulator", UPat(Ops.PREFIX, name="prefix"))

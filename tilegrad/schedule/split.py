@@ -96,9 +96,9 @@ def _in_double(node: UOp, src: tuple[UOp, ...]) -> UOp:
         base = base.replace(dtype=dtypes.float64, src=(base.src[0].cast(dtypes.float64),))
     else:
         base = base.cast(dtypes.float64)
-    return node.replace(
-        dtype=dtypes.float64, src=(base, index, rows.cast(dtypes.float64))
-    ).cast(node.dtype)
+    return node.replace(dtype=dtypes.float64, src=(base, index, rows.cast(dtypes.float64))).cast(
+        node.dtype
+    )
 
 
 def _made_of_nothing(node: UOp, src: tuple[UOp, ...]) -> UOp:

@@ -82,7 +82,7 @@ class Counting(Selecting):
         if size <= _SHORT_ROW:
             mine, other = self.reshape(rows, 1, size), keys.unsqueeze(2)
             before = (mine <= other) if is_right else (mine < other)
-            return before.cast(dtypes.int32).sum(2)
+            return before.sum(2, dtype=dtypes.int32)
         return self._by_kernel(
             "search",
             keys._sizes,

@@ -86,7 +86,7 @@ class Picking(Numbers):
                 "masked_scatter: the source has no element", tensor=describe(self.uop), line=here()
             )
         test = mask.cast(dtypes.bool).expand(self.shape)
-        rank = (test.flatten().cast(index_dtype(self.shape)).cumsum(0) - 1).clip(
+        rank = (test.flatten().cumsum(0, dtype=index_dtype(self.shape)) - 1).clip(
             0, values._sizes[0] - 1
         )
         return test.where(values._rows(rank).reshape(self.shape), self)
@@ -145,7 +145,7 @@ class Picking(Numbers):
         number = slices._sizes[0]
         rows = slices.detach().reshape(number, -1)
         is_first = rows.ne(rows.roll(1, 0)).any(1) | self._places(number).eq(0)
-        run = is_first.cast(index_dtype((number,))).cumsum(0) - 1
+        run = is_first.cumsum(0, dtype=index_dtype((number,))) - 1
         starts = is_first.nonzero().reshape(-1)
         found = slices[starts]
         made = [found if dim is None else found.movedim(0, axis)]

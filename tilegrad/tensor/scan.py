@@ -7,7 +7,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import total_dtype
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
-from tilegrad.tensor.core import compute
+from tilegrad.tensor.core import as_dtype, compute
 from tilegrad.tensor.reduce import Reduce
 from tilegrad.tensor.sizes import as_axis, is_zero
 from tilegrad.tensor.spelling import takes_dim
@@ -33,7 +33,9 @@ class Scan(Reduce):
         [1, 3, 6]
         """
         if dtype is not None:
-            return self.cast(dtype).cumsum(axis).cast(dtype)
+            wanted = as_dtype(dtype)
+            x = self.cast(wanted).cast(wanted if wanted.is_int else total_dtype(wanted))
+            return x._scanned("cumsum", axis, Ops.ADD).cast(wanted)
         total = self.cast(total_dtype(self.dtype))._scanned("cumsum", axis, Ops.ADD)
         return total.cast(self.dtype) if self.dtype.is_float else total
 
@@ -46,7 +48,10 @@ class Scan(Reduce):
         [1, 2, 6]
         """
         if dtype is not None:
-            return self.cast(dtype).cumprod(axis).cast(dtype)
+            wanted = as_dtype(dtype)
+            x = self.cast(wanted)
+            x = x if wanted.is_int else x.cast(x._product_dtype())
+            return x._scanned("cumprod", axis, Ops.MUL).cast(wanted)
         total = self.cast(self._product_dtype())._scanned("cumprod", axis, Ops.MUL)
         return total.cast(self.dtype) if self.dtype.is_float else total
 

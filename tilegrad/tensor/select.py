@@ -122,7 +122,7 @@ class Selecting(Scatter):
             nowhere = self._places(count) * 0
             return nowhere, nowhere.ne(0)
         # Each place is added at its rank; the others go outside.
-        rank = self.where(self.cast(index_dtype((number,))).cumsum(0) - 1, -1)
+        rank = self.where(self.cumsum(0, dtype=index_dtype((number,))) - 1, -1)
         rank = (rank < count).where(rank, -1)
         zeros = self._places(count) * 0
         return zeros._added_at(rank, self._places(number)), self._places(count) < self.sum()
@@ -161,7 +161,7 @@ class Selecting(Scatter):
         before = ordered.roll(1, 0)
         is_first = ordered.ne(before) & (ordered.isnan() & before.isnan()).logical_not()
         is_first = is_first | self._places(number).eq(0)
-        group = is_first.cast(index_dtype((number,))).cumsum(0) - 1
+        group = is_first.cumsum(0, dtype=index_dtype((number,))) - 1
         values = ordered.masked_select(is_first, size, fill_value)
         made = [values]
         if return_inverse:

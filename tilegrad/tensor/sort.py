@@ -172,9 +172,9 @@ class Sorting(Custom):
         places = self._places(size)
         is_earlier = places.reshape(1, size) < places.reshape(size, 1)
         comes_before = (other < mine) | (other.eq(mine) & is_earlier)
-        rank = comes_before.cast(dtypes.int32).sum(2).contiguous()
+        rank = comes_before.sum(2, dtype=dtypes.int32).contiguous()
         is_there = rank.reshape(rows, 1, size).eq(self._places(count).reshape(1, count, 1))
-        return is_there.where(places, 0).sum(2)
+        return is_there.where(places, 0).sum(2, dtype=dtypes.int32)
 
     def _by_radix(self) -> Self:
         """The order of each row, by passes over the bits of its keys; of 64 bits the lower half
@@ -216,7 +216,11 @@ class Sorting(Custom):
         )
         # Runs stand in the order of digits, and for each digit in the order of parts.
         runs = counts.transpose(1, 2).reshape(rows, _DIGITS * parts)
-        starts = (runs.cumsum(1) - runs).reshape(rows, _DIGITS, parts).transpose(1, 2)
+        starts = (
+            (runs.cumsum(1, dtype=dtypes.int32) - runs)
+            .reshape(rows, _DIGITS, parts)
+            .transpose(1, 2)
+        )
         return self._by_kernel(
             "move_to_runs",
             (rows, parts * length),

@@ -168,7 +168,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     0.85
     """
     _check_classes("multilabel_margin_loss", input, target, input.shape)
-    is_counted = (target < 0).cast("int32").cumsum(-1).eq(0)
+    is_counted = (target < 0).cumsum(-1, dtype="int32").eq(0)
     classes = Tensor.arange(input._sizes[-1], device=input.device)
     is_class = target.unsqueeze(-1).eq(classes) & is_counted.unsqueeze(-1)
     own = is_class.where(input.unsqueeze(-2), 0.0).sum(-1)
