@@ -241,10 +241,12 @@ def _blocks(
             length = writer.alu(Ops.WHERE, is_whole, length, writer.number(rest, loop))
     else:
         blocks = begin(number, count)
-        done = writer.alu(Ops.MUL, blocks, writer.number(-size, loop))
-        left = writer.alu(Ops.ADD, extent, done)
-        is_last = writer.alu(Ops.CMPLT, left, length)
-        length = writer.alu(Ops.WHERE, is_last, left, length)
+        # The smaller of the block and what is left, said so that bounds see the block's length.
+        minus = writer.number(-1, loop)
+        done = writer.alu(Ops.MUL, blocks, length)
+        over = writer.alu(Ops.ADD, done, writer.alu(Ops.MUL, extent, minus))
+        length = writer.alu(Ops.MAX, over, writer.number(-size, loop))
+        length = writer.alu(Ops.MUL, length, minus)
     return blocks, begin(number + 1, length)
 
 

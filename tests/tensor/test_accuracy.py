@@ -1,0 +1,161 @@
+"""The bounds of docs/accuracy.md, against NumPy in float64: errors grow with log n."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilegrad import Context, Tensor, nn
+
+# One rounding in float32.
+UNIT = 2.0**-24
+LENGTHS = [
+    10**3, 10**5, 10**6,
+    *(pytest.param(10**power, marks=pytest.mark.nightly) for power in (4, 7, 8)),
+]  # fmt: skip
+AXES = ["first", "middle", "last"]
+
+
+def equal_numbers(length: int, axis: str) -> tuple[Any, int]:
+    """0.1 along an axis: all additions round to the same side."""
+    shape = {"first": (length, 2), "middle": (2, length, 1), "last": (2, length)}[axis]
+    return np.full(shape, 0.1, np.float32), 0 if axis == "first" else 1
+
+
+def roundings(found: Any, expected: Any) -> float:
+    exact = np.asarray(expected, np.float64)
+    return float(np.max(np.abs(np.asarray(found, np.float64) - exact) / np.abs(exact))) / UNIT
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_sum_and_mean(length: int, axis: str) -> None:
+    x, along = equal_numbers(length, axis)
+    value = np.float64(x.flat[0])
+    assert roundings(Tensor(x).sum(along).numpy(), value * length) < 64
+    assert roundings(Tensor(x).mean(along).numpy(), value) < 64
+
+
+def test_forty_million_ones() -> None:
+    ones = Tensor.ones(40_000_000, 2).sum(0)
+    assert ones.tolist() == [40_000_000.0] * 2
+
+
+@pytest.mark.nightly
+def test_forty_million_ones_in_memory() -> None:
+    assert Tensor.ones(40_000_000, 2).contiguous().sum(0).tolist() == [40_000_000.0] * 2
+
+
+def test_twenty_million_ones_in_memory() -> None:
+    assert Tensor.ones(20_000_000, 1).contiguous().sum(0).tolist() == [20_000_000.0]
+
+
+@pytest.mark.parametrize("length", LENGTHS[:3])
+def test_products_with_a_long_contraction(length: int) -> None:
+    x, _ = equal_numbers(length, "first")
+    expected = np.float64(x.flat[0]) ** 2 * length
+    a = Tensor(x)
+    assert roundings((a.T @ a).numpy(), expected) < 64
+    assert roundings(Tensor.einsum("ki,kj->ij", a, a).numpy(), expected) < 64
+    weight = Tensor.ones(2, 2, requires_grad=True)
+    (a @ weight).sum().backward()
+    assert weight.grad is not None
+    assert roundings(weight.grad.numpy(), np.float64(x.flat[0]) * length) < 64
+
+
+def test_the_gradient_of_an_expanded_value() -> None:
+    bias = Tensor([0.0], requires_grad=True)
+    (bias.expand(1_000_000) * Tensor(np.full(1_000_000, 0.1, np.float32))).sum().backward()
+    assert bias.grad is not None
+    assert roundings(bias.grad.numpy(), np.float64(np.float32(0.1)) * 1_000_000) < 64
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("length", LENGTHS[:3])
+def test_running_sums(length: int, axis: str) -> None:
+    x, along = equal_numbers(length, axis)
+    assert roundings(Tensor(x).cumsum(along).numpy(), x.astype(np.float64).cumsum(along)) < 64
+
+
+@pytest.mark.parametrize("length", LENGTHS[:3])
+def test_products_round_once(length: int) -> None:
+    x = 1 + np.random.default_rng(3).uniform(-1e-3, 1e-3, length).astype(np.float32)
+    exact = x.astype(np.float64)
+    assert roundings(Tensor(x).prod().numpy(), exact.prod()) < 1.1
+    assert roundings(Tensor(x).cumprod(0).numpy(), exact.cumprod()) < 1.1
+
+
+def test_many_rows_added_at_few_places() -> None:
+    x = np.full(500_000, 0.1, np.float32)
+    place = Tensor(np.ones(500_000, np.int32))
+    found = Tensor.zeros(3).index_add(0, place, Tensor(x)).numpy()
+    assert roundings(found[1], x.astype(np.float64).sum()) < 1.1
+
+
+@pytest.mark.parametrize("plain", [0, 1])
+def test_variance_of_small_deviations_from_a_large_mean(plain: int) -> None:
+    near = np.random.default_rng(0).uniform(-1e-2, 1e-2, 32)
+    x = (1e4 + near).astype(np.float32)
+    exact = x.astype(np.float64)
+    with Context(NOOPT=plain):
+        assert Tensor(x).var().item() == pytest.approx(exact.var(ddof=1), rel=1e-6)
+        assert Tensor(x).std().item() == pytest.approx(exact.std(ddof=1), rel=1e-6)
+        rows = Tensor(np.stack([x, x])).cov().numpy()
+    np.testing.assert_allclose(rows, np.full((2, 2), exact.var(ddof=1)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("axis", [0, 1, (0, 1)])
+def test_variance_of_many_values(axis: Any) -> None:
+    x = np.random.default_rng(1).random((512, 400), np.float32)
+    expected = x.astype(np.float64).var(axis=axis, ddof=1)
+    assert roundings(Tensor(x).var(axis).numpy(), expected) < 64
+
+
+@pytest.mark.parametrize(("value", "size"), [(0.1, 3136), (10.1, 768), (100.1, 50_176)])
+@pytest.mark.parametrize("name", ["layer", "group", "instance", "batch"])
+def test_equal_values_are_normalised_to_zero(name: str, value: float, size: int) -> None:
+    x = Tensor.full((2, 4, size), value).contiguous()
+    functions = nn.functional
+    found = {
+        "layer": lambda: functions.layer_norm(x, size),
+        "group": lambda: functions.group_norm(x, 2),
+        "instance": lambda: functions.instance_norm(x),
+        "batch": lambda: functions.batch_norm(x, training=True),
+    }[name]()
+    assert found.abs().max().item() <= 1e-6
+
+
+def test_the_gradient_of_a_variance_is_that_of_its_formula() -> None:
+    x = np.random.default_rng(2).standard_normal((3, 50)).astype(np.float32) + 100
+    given = Tensor(x, requires_grad=True)
+    given.var(1).sum().backward()
+    assert given.grad is not None
+    exact = x.astype(np.float64)
+    expected = 2 * (exact - exact.mean(1, keepdims=True)) / 49
+    np.testing.assert_allclose(given.grad.numpy(), expected, atol=1e-6)
+
+
+def test_counted_steps_round_once() -> None:
+    assert roundings(Tensor.arange(0, 10_000, 0.1).numpy()[1:], np.arange(100_000)[1:] * 0.1) < 1.1
+    assert roundings(Tensor.linspace(-3, 7, 99_999).numpy(), np.linspace(-3, 7, 99_999)) < 1.1
+    assert roundings(Tensor.logspace(-3, 7, 9_999).numpy(), np.logspace(-3, 7, 9_999)) < 1.1
+
+
+@pytest.mark.parametrize("name", ["sum", "cumsum", "prod", "cumprod", "trace", "count_nonzero"])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int16", "int32", "uint8", "uint16", "uint32"])
+def test_whole_numbers_add_up_in_int64(name: str, dtype: str) -> None:
+    x = Tensor(np.ones((3, 3), dtype))
+    arguments = (0,) if name.startswith("cum") else ()
+    assert getattr(x, name)(*arguments).dtype.name == "int64"
+
+
+def test_whole_numbers_do_not_wrap_at_32_bits() -> None:
+    assert Tensor.arange(100_000).sum().item() == math.comb(100_000, 2)
+    assert Tensor.arange(100_000).cumsum()[-1].item() == math.comb(100_000, 2)
+    assert Tensor.arange(1, 16).prod().item() == math.factorial(15)
+    assert Tensor.arange(1, 16).cumprod(0)[-1].item() == math.factorial(15)
+    assert Tensor([200] * 3, dtype="uint8").sum(dtype="uint8").item() == 600 % 256
+    assert Tensor([1, 2]).dot(Tensor([3, 4])).dtype.name == "int32"
