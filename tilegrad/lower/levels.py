@@ -45,7 +45,7 @@ def block_length(terms: int) -> int:
     levels = 2
     while _MOST_BLOCK**levels < terms:
         levels += 1
-    return max(_LEAST_BLOCK, math.ceil(terms ** (1 / levels)))
+    return max(_LEAST_BLOCK, math.ceil(math.exp(math.log(terms) / levels)))
 
 
 def split_levels(program: Sequence[UOp], target: Target) -> list[UOp]:

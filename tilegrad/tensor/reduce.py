@@ -253,7 +253,8 @@ class Reduce(Activations):
         """The sum over `axes` of the squares of `apart - rest`, in the pass that finds `rest`."""
         squares = apart.square().sum(axes, keepdim=True) - rest.square() * self._count(axes)
         # Of equal values, rounding may leave less than nothing.
-        return (squares < 0).where(0, squares)
+        positive: Self = (squares < 0).where(0, squares)
+        return positive
 
     @takes_dim
     def std(
