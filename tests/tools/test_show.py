@@ -60,7 +60,7 @@ def test_graphs_parse_back(kernels: list[TracedKernel], state: str) -> None:
 def test_the_end_is_text_of_the_program(kernels: list[TracedKernel]) -> None:
     kernel = kernels[0]
     assert parse_program(kernel.after("linearize")) == kernel.graphs["lower.linearize"]
-    assert parse_program(kernel.after("lower.peel")) == kernel.program
+    assert parse_program(kernel.after("lower.levels")) == kernel.program
     assert f"define void @{kernel.name}" in kernel.after("render")
     assert kernel.name in kernel.after("assembly")
     with Context(DEVICE="EMU"), pytest.raises(DeviceError, match="EMU has no assembly"):
@@ -116,7 +116,7 @@ def test_replay_comes_to_the_same_end(kernels: list[TracedKernel], state: str) -
 
 
 def test_replay_of_a_program_keeps_its_order(kernels: list[TracedKernel]) -> None:
-    (again,) = replay(kernels[0].after("lower.peel"), "lower")
+    (again,) = replay(kernels[0].after("lower.levels"), "lower")
     assert again.program == kernels[0].program
 
 
