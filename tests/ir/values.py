@@ -10,6 +10,7 @@ import numpy as np
 
 from tilegrad.base.dtype import DType, as_const, truncate
 from tilegrad.ir import Ops, UOp
+from tilegrad.ir.view import ShapeTracker
 
 
 def evaluate(root: UOp, values: Mapping[UOp, Any]) -> Any:
@@ -67,3 +68,13 @@ def evaluate_grid(root: UOp, values: Mapping[UOp, Any]) -> Any:
                 else _GRID[node.op](*[known[source] for source in node.src])
             )
     return known[root]
+
+
+def positions(moved: ShapeTracker) -> np.ndarray[Any, Any]:
+    """The memory position of each element, -1 where there is none, by the lowered index."""
+    shape: Any = moved.shape
+    loops = [UOp.range(size, axis) for axis, size in enumerate(shape)]
+    index, valid = moved.to_indexed_uops(loops)
+    grid = dict(zip(loops, np.indices(shape, sparse=True)))
+    found = np.where(evaluate_grid(valid, grid), evaluate_grid(index, grid), -1)
+    return np.broadcast_to(found, shape)

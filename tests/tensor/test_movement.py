@@ -158,13 +158,17 @@ def test_no_change_is_the_tensor_itself() -> None:
 @settings(max_examples=25)
 @given(data=st.data())
 def test_chains_of_movement_agree(data: st.DataObject) -> None:
-    """Random chains of six movement ops."""
-    array = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
-    tensor = Tensor(array)
-    for _ in range(6):
+    """Random chains of seven movement ops, down to one element or to none, over memory."""
+    array = np.arange(1, 25, dtype=np.int32).reshape(2, 3, 4)
+    tensor = Tensor(array).realize()
+    for _ in range(7):
+        if not array.ndim:
+            array, tensor = array.reshape(1, 1), tensor.reshape(1, 1)
         axis = data.draw(st.integers(0, array.ndim - 1))
         kind = data.draw(
-            st.sampled_from(["flip", "swap", "pad", "shrink", "flat", "stride", "tile"])
+            st.sampled_from(
+                ["flip", "swap", "pad", "shrink", "flat", "stride", "tile", "pick", "last", "one"]
+            )
         )
         size = array.shape[axis]
         if kind == "flip":
@@ -186,7 +190,24 @@ def test_chains_of_movement_agree(data: st.DataObject) -> None:
         elif kind == "tile" and array.size < 200:
             counts = [2 if a == axis else 1 for a in range(array.ndim)]
             array, tensor = np.tile(array, counts), tensor.repeat(counts)
+        elif kind in ("pick", "last", "one") and size:
+            key = (slice(None),) * axis + (
+                -1 if kind == "last" else data.draw(st.integers(0, size - 1)),
+            )
+            if kind == "one":
+                key = tuple(data.draw(st.integers(0, max(size - 1, 0))) for size in array.shape)
+            if array.size:
+                array, tensor = array[key], tensor[key]
     close(tensor, array)
+
+
+def test_an_element_of_padding_is_zero() -> None:
+    x = Tensor(np.array([7.0, 8.0], np.float32)).realize()
+    assert [x.pad((2, 2))[at].item() for at in range(6)] == [0, 0, 7, 8, 0, 0]
+    assert [[x.diag()[i, j].item() for j in range(2)] for i in range(2)] == [[7, 0], [0, 8]]
+    assert (x.pad((0, 2))[2:3].sum() + x.pad((1, 0))[0]).item() == 0
+    # None of two rows of three, padded back.
+    assert Tensor(X[0]).realize()[:0].pad((0, 0, 1, 1))[1, 2].item() == 0
 
 
 @pytest.mark.row("M2.4")

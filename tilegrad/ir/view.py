@@ -63,7 +63,10 @@ class _Run(NamedTuple):
 
 
 def _runs(shape: Sizes, strides: Sizes, mask: Mask | None) -> tuple[list[_Run], Any]:
-    """The fewest runs that say the same, outermost first, and what to add to the offset."""
+    """The fewest runs that say the same, outermost first, and what to add to the offset.
+
+    An axis of size 1 is taken to be valid: what is empty, or may be, has no runs.
+    """
     runs: list[_Run] = []
     moved: Any = 0
     for axis, (size, stride) in enumerate(zip(shape, strides)):
@@ -182,6 +185,12 @@ class View:
     def _is_empty(self) -> bool:
         return self.mask is not None and any(low == high for low, high in self.mask)
 
+    def _may_be_empty(self) -> bool:
+        """Whether a Variable may leave an axis of size 1 without its element."""
+        return self.mask is not None and any(
+            size == 1 and bounds != (0, 1) for size, bounds in zip(self.shape, self.mask)
+        )
+
     # movement
 
     def permute(self, axes: Sequence[int]) -> View:
@@ -205,8 +214,8 @@ class View:
                 raise ShapeError(
                     text, rule=f"axis {axis} has size {size_text(old)}; only size 1 expands"
                 )
-            bounds = (0, old) if self.mask is None else self.mask[axis]
-            mask.append(bounds if old == new else (0, new if bounds == (0, 1) else 0))
+            low, high = (0, old) if self.mask is None else self.mask[axis]
+            mask.append((low, high) if old == new else (low * new, high * new))
         return View.create(sizes, self.strides, self.offset, tuple(mask))
 
     def pad(self, padding: Sequence[tuple[sint, sint]]) -> View:
@@ -280,7 +289,9 @@ class View:
         if total == 0 or self.contiguous:
             return View.create(sizes)
         if self._is_empty():
-            return View.create(sizes, (0,) * len(sizes), 0, ((0, 0),) * len(sizes))
+            return _nothing(sizes)
+        if self._may_be_empty():
+            return None
         runs, moved = _runs(self.shape, self.strides, self.mask)
         strides: list[Any] = []
         mask: list[Any] = []
@@ -303,7 +314,7 @@ class View:
 
     def minify(self) -> View:
         """The same elements in the same order on as few axes as one view needs."""
-        if self._is_empty():
+        if self._is_empty() or self._may_be_empty():
             return self
         runs, _ = _runs(self.shape, self.strides, self.mask)
         return self.reshape([run.size for run in runs]) or self
@@ -317,9 +328,9 @@ class View:
         if other._is_empty() or other.size == 0:
             return other
         if self._is_empty():
-            return View.create(
-                other.shape, (0,) * len(other.shape), 0, ((0, 0),) * len(other.shape)
-            )
+            return _nothing(other.shape)
+        if self._may_be_empty():
+            return None
         runs, moved = _runs(self.shape, self.strides, self.mask)
         return _through(runs, self.offset + moved, other)
 
@@ -339,6 +350,15 @@ class View:
             if high != self.shape[axis]:
                 valid = valid & (idxs[axis] < as_node(high))
         return simplify(position), simplify(valid)
+
+
+def _nothing(shape: Sizes) -> View | None:
+    """The view of `shape` in which no element is there; None without axes, as a mask has nothing
+    to stand on.
+    """
+    if not shape:
+        return None
+    return View.create(shape, (0,) * len(shape), 0, ((0, 0),) * len(shape))
 
 
 def _fit(name: str, shape: Sizes, given: Sequence[Any]) -> tuple[Any, ...]:
@@ -383,7 +403,7 @@ def _through(runs: list[_Run], offset: Any, other: View) -> View | None:
         beside = _coordinates(corner + step, runs) if high - low > 1 else origin
         steps.append([b - a for a, b in zip(origin, beside)])
         strides.append(sum(step * run.stride for step, run in zip(steps[-1], runs)))
-    mask = list(box)
+    mask, is_nothing = list(box), False
     for number, run in enumerate(runs):
         reach = [step[number] * (high - low - 1) for step, (low, high) in zip(steps, box)]
         least = origin[number] + sum(min(part, 0) for part in reach)
@@ -396,7 +416,8 @@ def _through(runs: list[_Run], offset: Any, other: View) -> View | None:
         if len(moving) > 1:
             return None
         if not moving:
-            mask = [(0, 0)] * len(mask)
+            # Not yet the answer: a later run may carry into this one.
+            is_nothing = True
             continue
         # One axis alone moves this coordinate: the run's valid part is an interval of that axis.
         (axis,) = moving
@@ -409,6 +430,8 @@ def _through(runs: list[_Run], offset: Any, other: View) -> View | None:
         start, end = -(-near // abs(by)), far // abs(by) + 1
         base, (low, high) = box[axis][0], mask[axis]
         mask[axis] = (max(low, base + start), max(low, min(high, base + end)))
+    if is_nothing:
+        return _nothing(other.shape)
     base_offset = offset + sum(part * run.stride for part, run in zip(origin, runs))
     base_offset -= sum(low * stride for (low, _), stride in zip(box, strides))
     return View.create(other.shape, tuple(strides), base_offset, tuple(mask))
