@@ -112,20 +112,6 @@ def test_a_replaced_object() -> None:
     fails(jit(function), r"replaces holder\.part")
 
 
-def test_a_window_that_is_assigned_to() -> None:
-    base = full(0, 4)
-
-    @jit
-    def function(x: Tensor) -> Tensor:
-        x.assign(x + 1).realize()
-        return x * 2
-
-    function(base[0:2])
-    assert base.tolist() == [1, 1, 0, 0]
-    with pytest.raises(CaptureError, match="a window of another tensor"):
-        function(base[0:2])
-
-
 def test_not_a_function() -> None:
     with pytest.raises(CaptureError, match="a int cannot be called"):
         jit(3)  # type: ignore[arg-type]

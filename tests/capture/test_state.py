@@ -43,7 +43,7 @@ def test_assignment_that_is_not_returned() -> None:
 
 
 def test_pending_readers_get_the_old_value() -> None:
-    """Tensors made between calls keep what they saw; later ones see the new value."""
+    """What was computed between calls keeps what it saw; views see the new value."""
     state = full(0, 2)
 
     @jit
@@ -58,7 +58,7 @@ def test_pending_readers_get_the_old_value() -> None:
         views.append(state[0:1])
         step(full(1, 2))
     assert [each.tolist() for each in lazy] == [[10 * n] * 2 for n in range(6)]
-    assert [each.tolist() for each in views] == [[n] for n in range(6)]
+    assert [each.tolist() for each in views] == [[6]] * 6
     assert state.tolist() == [6, 6]
     assert step.captures == 1
 

@@ -152,7 +152,9 @@ def test_no_change_is_the_tensor_itself() -> None:
     assert x.reshape(2, 3, 4) is x
     assert x.permute(0, 1, 2) is x
     assert x.expand(2, 3, 4) is x
-    assert x.pad((0, 0)) is x
+    # These copy, where they change anything.
+    assert x.pad((0, 0)) is not x
+    assert x.pad((0, 0)).uop is x.flip([]).uop is x.uop
 
 
 @settings(max_examples=25)

@@ -132,7 +132,7 @@ def test_a_failing_step_of_a_write_leaves_it_waiting() -> None:
 VIEWS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[np.ndarray], np.ndarray]]] = {
     "window": (lambda x: x[1:4], lambda a: a[1:4]),
     "rows": (lambda x: x.reshape(2, -1), lambda a: a.reshape(2, -1)),
-    "turned": (lambda x: x.flip(0), lambda a: a[::-1]),
+    "turned": (lambda x: x[::-1], lambda a: a[::-1]),
     "columns": (lambda x: x.reshape(2, -1).T, lambda a: a.reshape(2, -1).T),
     "apart": (lambda x: x.detach()[2:], lambda a: a[2:]),
 }
@@ -152,8 +152,8 @@ PROGRAM = st.lists(
 def test_random_programs_of_views_mean_what_numpy_means(
     program: list[tuple[str, int, int]],
 ) -> None:
-    """What is written to a part is seen by all that look at it; what was computed before is not
-    changed. A whole assignment leaves what looked before as it was, each apart.
+    """What is written is seen by all that look at the same memory; what was computed before is not
+    changed.
     """
     array = np.arange(6, dtype=np.float32)
     x = Tensor(array.copy()).realize()
@@ -168,8 +168,6 @@ def test_random_programs_of_views_mean_what_numpy_means(
         elif kind == "write":
             seen.assign(seen * 2 + number)
             values[...] = values * 2 + number
-            if seen is x:
-                views = [(view, held.copy()) for view, held in views]
         elif kind == "part":
             seen[:2] = number
             values[:2] = number
@@ -181,8 +179,7 @@ def test_random_programs_of_views_mean_what_numpy_means(
             array[[number, 5]] = array[[0, 1]] - 1
         elif kind == "whole":
             x.assign(x.flip(0) * 0.5)
-            views = [(view, held.copy()) for view, held in views]
-            array = array[::-1] * np.float32(0.5)
+            array[...] = array[::-1] * np.float32(0.5)
         elif kind == "read":
             pending.append((seen.sum() + x, values.sum() + array))
         else:

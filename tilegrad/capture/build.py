@@ -22,6 +22,7 @@ from tilegrad.engine.memory import buffer_of, is_overwritten
 from tilegrad.ir.op import Ops
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor import memory
+from tilegrad.tensor.aliases import Away, is_alone, look, same_storage, shared
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, merge
 from tilegrad.tensor.tensor import Tensor
 
@@ -54,6 +55,8 @@ class Builder:
         self.viewed: set[int] = set()
         self.cleared: list[int] = []
         self._made_of: dict[int, int] = {}
+        # What is made, by number, and its path, for each storage.
+        self.aliases: dict[int, list[tuple[int, Away]]] = {}
 
     def build(self, *, is_reused: bool) -> Entry:
         """The capture.
@@ -90,6 +93,14 @@ class Builder:
             if number >= run.given and known is not None and not known.is_stored:
                 if not known.uop.is_constant:
                     raise Again(f"{self.guards.places[number][0].label} was still to be computed")
+        for number in run.copied:
+            if any(tensor is self.guards.tensors[number] for tensor in run.changed):
+                # The next run takes it as it is.
+                run.hints.in_place.add(number)
+                raise Again(f"{self.guards.places[number][0].label} is a view that is written to")
+        for tensor in run.replaced:
+            if not is_alone(tensor):
+                raise Again("a tensor that it writes to had views in memory of their own")
         for tensor in run.changed:
             if not run.before[id(tensor)].is_stored and memory.is_stored(tensor.uop):
                 raise Again("a tensor that it uses got its memory in the call")
@@ -170,7 +181,8 @@ class Builder:
                 tensor = self._lost_gradient(number, known)
             if tensor is None:
                 continue
-            if id(tensor) in written or id(known.memory) not in located:
+            is_alias = id(known.memory) in located and not is_alone(tensor)
+            if (id(tensor) in written and not is_alias) or id(known.memory) not in located:
                 located.add(id(known.memory))
                 self._hold(tensor)
         self._check_lazy(located)
@@ -239,18 +251,12 @@ class Builder:
             each = Input(label, form, known.uop.shape, is_argument=number < run.given)
             each.is_viewed = number in self.viewed
             each.is_written = id(tensor) in written
-            each.is_window = id(known.memory) in run.reads.windows
             if known.memory is None:
                 if known.uop.is_constant and tensor._has_elements():
                     each.kind, each.node = "graph", known.uop
             elif id(known.memory) in self.touched or each.is_viewed:
                 each.kind, each.layout = "memory", layout(known.uop)
                 each.slot = slots.setdefault(id(known.memory), len(slots))
-            if each.is_written and number in run.copied:
-                raise CaptureError(
-                    f"jit: {run.name} assigns to {label}, which is a window of another tensor",
-                    remedy="pass the whole tensor, and assign to the window inside",
-                )
             found.append(each)
         return found, slots
 
@@ -290,7 +296,7 @@ class Builder:
         for number, each in enumerate(self.guards.tensors):
             known = self.run.known(each)
             if known is not None and known.memory is buffer:
-                return self._view(form, number)
+                return self._view(tensor, form, number)
         if id(buffer) in self.run.older or id(buffer) not in self.touched:
             return self._constant(tensor)
         found = self._made_of.get(id(tensor))
@@ -298,18 +304,28 @@ class Builder:
             forms = self.outputs.setdefault(id(buffer), (buffer, []))[1]
             forms.append(form)
             found = self._made_of[id(tensor)] = len(self.made)
+            if tensor._alias is not None:
+                _, shape, moves = look(tensor)
+                group = self.aliases.setdefault(id(tensor._alias[0]), [])
+                group.append((found, Away(shape, moves)))
             self.made.append((form, list(self.outputs).index(id(buffer)), len(forms) - 1))
         index = found
         return lambda made, given: made[index]
 
-    def _view(self, form: Form, number: int) -> Build:
+    def _view(self, tensor: Tensor, form: Form, number: int) -> Build:
         """A tensor over the memory of an input."""
         self.viewed.add(number)
         entry = self.entry
+        is_alias = same_storage(tensor, self.guards.tensors[number])
+        _, shape, moves = look(tensor)
 
         def build(made: Sequence[Tensor], given: Sequence[Tensor]) -> Tensor:
             node = entry[0].inputs[number].staging.node or given[number].uop
-            return form.tensor(form.over(memory.base_of(node)), entry[0].values)
+            view = form.tensor(form.over(memory.base_of(node)), entry[0].values)
+            if is_alias:
+                storage, _ = shared(given[number])
+                view._alias = storage, Away(shape, moves)
+            return view
 
         return build
 
@@ -367,6 +383,7 @@ class Builder:
                 for key, (buffer, forms) in self.outputs.items()
             ],
             made=self.made,
+            aliases=[group for group in self.aliases.values() if len(group) > 1],
             build=build,
             effects=effects,
             draws=draws,

@@ -21,6 +21,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor import memory
+from tilegrad.tensor.aliases import Away, Storage, hold, is_alone, look, show
 from tilegrad.tensor.random import generator
 from tilegrad.tensor.realized import owners
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, merge
@@ -49,6 +50,7 @@ class Entry:
 
     Attributes:
         made: the form of each tensor that a replay makes, its output, and its number there.
+        aliases: those of them, by number, that share a storage, and their paths in it.
         symbols: symbolic arguments without their values.
         asked: variables whose value Python code has seen, with that value.
         leftovers: slots of memory that something outside might still look at.
@@ -62,6 +64,7 @@ class Entry:
     program: Program
     outputs: list[Output]
     made: list[tuple[Form, int, int]]
+    aliases: list[list[tuple[int, Away]]]
     build: Build
     effects: list[Effect]
     draws: Draws
@@ -151,6 +154,8 @@ class Entry:
 
     def _memory_of(self, number: int, tensor: Tensor) -> Buffer | None:
         known = self.inputs[number]
+        if known.is_written:
+            tensor._bring_together()
         if layout(tensor.uop) != known.layout:
             if not known.is_argument or known.is_written:
                 return None
@@ -241,6 +246,10 @@ class Entry:
         made = [
             form.tensor(cells[output].nodes[number], values) for form, output, number in self.made
         ]
+        for group in self.aliases:
+            storage = Storage()
+            for number, path in group:
+                made[number]._alias = storage, path
         for effect in self.effects:
             effect(made, tensors)
         return self.build(made, tensors)
@@ -289,12 +298,8 @@ class Entry:
         """
         written = [tensors[number] for number in self._written]
         leaves = {memory.base_of(tensor.uop) for tensor in written}
-        windows = {
-            memory.base_of(tensors[number].uop)
-            for number in self._written
-            if self.inputs[number].is_window
-        }
-        moving = written + set_aside(leaves, windows, {id(tensor) for tensor in written})
+        moving = [*written, *aliases_of(written)]
+        set_aside(leaves, {id(tensor) for tensor in moving})
         fresh = {node: overwrite(node) for node in leaves}
         for node, new in fresh.items():
             if node in owners:
@@ -308,25 +313,37 @@ class Entry:
                 self.seen[number] = weakref.ref(tensor.uop) if is_here else _gone
 
 
-def set_aside(leaves: set[UOp], windows: set[UOp], but: set[int]) -> list[Tensor]:
+def aliases_of(written: list[Tensor]) -> list[Tensor]:
+    """The other aliases of tensors in memory that are about to be written, which look there now."""
+    roots = {id(tensor._alias[0]): look(tensor).root for tensor in written if tensor._alias}
+    if all(is_alone(tensor) for tensor in written):
+        return []
+    numbers = {id(tensor) for tensor in written}
+    found: list[Tensor] = []
+    for tensor in living():
+        if tensor._alias is not None and id(tensor) not in numbers:
+            root = roots.get(id(tensor._alias[0]))
+            if root is not None:
+                show(tensor, look(tensor), root)
+                found.append(tensor)
+    return found
+
+
+def set_aside(leaves: set[UOp], but: set[int]) -> None:
     """Give every live tensor that needs the memory of `leaves` its value elsewhere, except the
-    tensors numbered in `but`. What looks at one of `windows` stays there and is given back: a part
-    of it is to be written, which such tensors see.
+    tensors numbered in `but`.
     """
     others = [tensor for tensor in living() if id(tensor) not in but]
     needing = set(readers_of(leaves, [tensor.uop for tensor in others]))
-    staying: list[Tensor] = []
     waiting: list[Tensor] = []
     for tensor in others:
         if tensor.uop not in needing:
             continue
         if not memory.is_stored(tensor.uop):
             waiting.append(tensor)
-        elif memory.base_of(tensor.uop) in windows and not tensor._is_shared:
-            staying.append(tensor)
         else:
             copy = UOp(Ops.CONTIGUOUS, tensor.dtype, (tensor.uop,))
-            (tensor.uop,) = memory.run([copy], tensor._variables)
+            (kept,) = memory.run([copy], tensor._variables)
+            hold(tensor, kept, is_computed=True)
     if waiting:
         settle(waiting)
-    return staying

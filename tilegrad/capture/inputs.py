@@ -152,7 +152,7 @@ class Input:
             "graph", which is a constant of the capture.
         slot: its memory's number in the program.
         node: the constant, of a "graph".
-        is_written, is_window: whether a replay writes it, and as part of a larger tensor.
+        is_written: whether a replay writes it.
         is_viewed: whether a result looks at its memory.
     """
 
@@ -165,7 +165,6 @@ class Input:
     node: UOp | None = None
     is_argument: bool = False
     is_written: bool = False
-    is_window: bool = False
     is_viewed: bool = False
     staging: Staging = field(default_factory=Staging)
 

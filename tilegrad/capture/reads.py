@@ -33,12 +33,8 @@ from tilegrad.capture.objects import (
     title,
 )
 from tilegrad.capture.places import Place
-from tilegrad.engine.memory import buffer_of
-from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.runtime.buffer import Buffer
-from tilegrad.tensor.assignment import Assignment
-from tilegrad.tensor.memory import base_of, bound
+from tilegrad.tensor.memory import bound
 from tilegrad.tensor.random import Generator
 from tilegrad.tensor.tensor import Tensor
 
@@ -67,14 +63,12 @@ class Reads:
         written: places that are assigned to.
         asked: variables whose bound value Python code has seen.
         is_seeded: whether the random numbers were begun anew.
-        windows: memory of which a part was assigned to, by its id.
     """
 
     def __init__(self, guards: Callable[[Reads], Guards]):
         self.guards = guards(self)
         self.written: dict[Any, Place] = {}
         self.asked: set[UOp] = set()
-        self.windows: dict[int, Buffer] = {}
         self.is_seeded = False
         self._reached: dict[int, Any] = {}
         self._parted: dict[int, Any] = {}
@@ -88,7 +82,6 @@ class Reads:
         self._hooks = {
             UOp.unbind.__code__: self._on_unbind,
             bound.__code__: self._on_bound,
-            Assignment._write_through.__code__: self._on_window,
             Generator.restart.__code__: self._on_seed,
         }
 
@@ -162,12 +155,6 @@ class Reads:
         if isinstance(size, UOp):
             self.asked.update(node for node in size.toposort() if node in variables)
 
-    def _on_window(self, frame: FrameType) -> None:
-        node = base_of(frame.f_locals["window"])
-        if node.op is Ops.BUFFER:
-            found = buffer_of(node)
-            self.windows[id(found)] = found
-
     def _on_seed(self, frame: FrameType) -> None:
         self.is_seeded = True
 
@@ -224,7 +211,7 @@ class Reads:
 
     def release(self) -> None:
         """Let go of every object that was seen, and of itself: its hooks refer to it."""
-        self._hooks, self.windows, self.written = {}, {}, {}
+        self._hooks, self.written = {}, {}
         self._reached, self._parted, self._made, self._functions = {}, {}, {}, {}
 
     # places

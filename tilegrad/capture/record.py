@@ -17,7 +17,7 @@ from typing import Any
 
 from tilegrad.base.errors import CaptureError
 from tilegrad.base.origin import call_site, method_names
-from tilegrad.capture.entry import set_aside
+from tilegrad.capture.entry import aliases_of, set_aside
 from tilegrad.capture.guards import Guards
 from tilegrad.capture.inputs import Staging, is_waiting, living, settle
 from tilegrad.capture.places import Place
@@ -28,6 +28,7 @@ from tilegrad.engine.run import Recording, recording
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor import memory
+from tilegrad.tensor.aliases import Alias, hold
 from tilegrad.tensor.random import generator
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
@@ -61,6 +62,7 @@ class Hints:
     Attributes:
         places: where tensors were that it read.
         changed: older tensors that have another value since.
+        in_place: arguments, by number, that are views and are written to.
         versions: the versions of its state when it ended.
         fingerprint: the kernels it ran, in order.
         reason: why it was not kept, `tries` times in a row.
@@ -68,6 +70,7 @@ class Hints:
 
     places: list[Place] = field(default_factory=list)
     changed: list[weakref.ref[Tensor]] = field(default_factory=list)
+    in_place: set[int] = field(default_factory=set)
     versions: weakref.WeakKeyDictionary[Buffer, int] = field(
         default_factory=weakref.WeakKeyDictionary
     )
@@ -139,7 +142,7 @@ class Run:
         self.drawn: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
         # State as the last call left it.
         self._versions = hints.versions
-        self._replaced: list[tuple[Tensor, UOp, UOp]] = []
+        self._replaced: list[tuple[Tensor, UOp, Alias | None, UOp]] = []
         self._is_started = False
 
     def _is_input(self, tensor: Tensor) -> bool:
@@ -164,9 +167,9 @@ class Run:
                 self._call(args, kwargs)
                 self._settle()
         finally:
-            for tensor, original, temporary in self._replaced:
+            for tensor, original, alias, temporary in self._replaced:
                 if tensor.uop is temporary:
-                    tensor.uop = original
+                    tensor.uop, tensor._alias = original, alias
 
     def release(self) -> None:
         """Let go of what was watched, so that its memory is free now, not when Python next looks
@@ -218,11 +221,13 @@ class Run:
             if tensor._is_shared:
                 # It will be written to, and take memory of its own then.
                 own = memory.owned(tensor.uop, tensor.device)
-                (tensor.uop,) = memory.run([own], tensor._variables)
+                (node,) = memory.run([own], tensor._variables)
+                hold(tensor, node, is_computed=True)
                 tensor._is_shared = False
+            tensor._bring_together()
         if stored:
             leaves = {memory.base_of(tensor.uop) for tensor in stored}
-            set_aside(leaves, leaves, {id(tensor) for tensor in stored})
+            set_aside(leaves, {id(tensor) for tensor in [*stored, *aliases_of(stored)]})
 
     def _prepare_arguments(self) -> None:
         waiting: dict[int, Tensor] = {}
@@ -239,15 +244,15 @@ class Run:
         """Let an argument stand for a copy in memory of its own, if a replay would make one."""
         staging = Staging()
         is_view = memory.is_stored(tensor.uop)
-        if is_view and not self.is_kept:
+        if is_view and (not self.is_kept or number in self.hints.in_place):
             return False
         buffer = staging.fill(tensor, is_fresh=True)
         if buffer is None or staging.node is None:
             return False
         if is_view:
             self.copied.add(number)
-        self._replaced.append((tensor, tensor.uop, staging.node))
-        tensor.uop = staging.node
+        self._replaced.append((tensor, tensor.uop, tensor._alias, staging.node))
+        hold(tensor, staging.node, is_computed=True)
         return True
 
     # the call

@@ -211,7 +211,7 @@ class Arithmetic(Windows):
         [1.0, -2.0]
         """
         if not self.dtype.is_float:
-            return self
+            return self._copy_of(self)
         whole = self.trunc()
         return whole - (self < whole).cast(self.dtype)
 

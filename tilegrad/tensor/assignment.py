@@ -7,9 +7,9 @@ schedule.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from tilegrad.base.errors import DTypeError, ShapeError, TilegradError
 from tilegrad.device.disk import is_file
@@ -17,6 +17,16 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import files, memory
 from tilegrad.tensor.algebra import Algebra
+from tilegrad.tensor.aliases import (
+    Alias,
+    Look,
+    is_alone,
+    look,
+    overlaps,
+    same_storage,
+    shared,
+    show,
+)
 from tilegrad.tensor.core import Core, check_devices, compute, describe, live
 from tilegrad.tensor.index import has_tensor
 from tilegrad.tensor.realized import owners
@@ -26,17 +36,26 @@ from tilegrad.tensor.tracing import is_open
 __all__ = ["Assignment", "all_or_nothing"]
 
 
-# What another tensor can be seen through.
-_REORDERING = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK, Ops.DETACH})
 _MEMORY = (Ops.BUFFER, Ops.ASSIGN, Ops.AFTER)
 # Assignments to parts of one memory that wait: with more, their graph would be slow to schedule.
 _MOST_WAITING = 32
 
 
+class _State(NamedTuple):
+    """A tensor as it was."""
+
+    tensor: Any
+    node: UOp
+    variables: Variables
+    previous: Any
+    is_shared: bool
+    alias: Alias | None
+
+
 class _Log(threading.local):
     """What this thread's tensors were before they were assigned to, while somebody asks for it."""
 
-    entries: list[tuple[Any, UOp, Any, Any, bool]] | None = None
+    entries: list[_State] | None = None
 
 
 _log = _Log()
@@ -50,15 +69,16 @@ def all_or_nothing() -> Iterator[None]:
     if _log.entries is not None:
         yield
         return
-    entries: list[tuple[Any, UOp, Any, Any, bool]] = []
+    entries: list[_State] = []
     _log.entries = entries
     try:
         yield
     except TilegradError:
-        for tensor, node, variables, previous, is_shared in reversed(entries):
-            tensor.uop, tensor._variables = node, variables
-            tensor._previous, tensor._is_shared = previous, is_shared
-            memory.supersede(memory.version_of(node), is_so=False)
+        for was in reversed(entries):
+            tensor = was.tensor
+            tensor.uop, tensor._variables, tensor._alias = was.node, was.variables, was.alias
+            tensor._previous, tensor._is_shared = was.previous, was.is_shared
+            memory.supersede(memory.version_of(was.node), is_so=False)
         raise
     finally:
         _log.entries = None
@@ -67,9 +87,32 @@ def all_or_nothing() -> Iterator[None]:
 def _note(tensor: Any) -> None:
     """Remember a tensor as it is before it is assigned to."""
     if _log.entries is not None:
-        _log.entries.append(
-            (tensor, tensor.uop, tensor._variables, tensor._previous, tensor._is_shared)
-        )
+        state = tensor.uop, tensor._variables, tensor._previous, tensor._is_shared, tensor._alias
+        _log.entries.append(_State(tensor, *state))
+
+
+class _Write(NamedTuple):
+    """A value that one alias of a storage is to take: how that one looks there (`found`), all
+    aliases and how they look, and the variables in the value and the place.
+    """
+
+    found: Look
+    aliases: Sequence[Any]
+    looks: Sequence[Look]
+    value: UOp
+    variables: Variables
+
+
+def _after(root: UOp, window: UOp, value: UOp, variables: Variables) -> UOp:
+    """`root`, a view of memory, once `value` was written to the part `window` of it."""
+    version = memory.version_of(root)
+    if value.op in _MEMORY and memory.base_of(value) is memory.base_of(version):
+        # The memory itself in another order: copied before it is written to.
+        value = compute(Ops.CONTIGUOUS, value.dtype, (value,))
+    written = compute(Ops.ASSIGN, window.dtype, (memory.place_of(window), value))
+    fresh = UOp(Ops.AFTER, version.dtype, (version, written))
+    memory.put_off(fresh, variables)
+    return root.substitute({version: fresh})
 
 
 class Assignment(Algebra):
@@ -78,91 +121,182 @@ class Assignment(Algebra):
     __slots__ = ()
 
     def replace(self, other: Self) -> Self:
-        """Be `other` from now on: its graph, whatever its shape; nothing is written.
+        """Be `other` from now on, an alias of it, whatever its shape; nothing is written.
 
         >>> x = Tensor([1, 2])
         >>> x.replace(Tensor([3, 4])).tolist()
         [3, 4]
         """
+        storage, path = shared(other)
         self.uop, self.device, self._variables = other.uop, other.device, other._variables
-        self._previous, self._is_shared = (), other._is_shared
+        self._previous, self._is_shared, self._alias = (), other._is_shared, (storage, path)
         return self
 
     def assign(self, value: Any) -> Self:
         """Take the value of `value`; gives this tensor.
 
-        A tensor that is memory is written in place when it is realized, after everything that still
-        needs its old value. A view of another tensor in memory, whole or a window
-        (`x.reshape(2, 3).assign(v)`, `x[1:3].assign(v)`), is written when any of those that look at
-        that memory is realized, and changes all of them. Any other tensor has no memory yet, and
-        takes the value as its own. A tensor in a file is written at once, by a value from any
+        All aliases of this tensor, what it is a view of and other views of that, take the value
+        with it, made before or after. What was computed of them before keeps the old value. A
+        tensor in memory is written in place, when one of its aliases is realized, after everything
+        that still needs its old value. A tensor in a file is written at once, by a value from any
         device.
 
         Raises ShapeError, DTypeError or DeviceError unless `value` has this tensor's shape, dtype
-        and device; ShapeError for a view of a tensor that has no memory yet.
+        and device; ShapeError for a view in which an element stands several times (`expand`);
+        DTypeError for a view of a leaf that requires a gradient.
 
-        >>> x = Tensor([1, 2, 3, 4]).realize()
+        >>> x = Tensor([1, 2, 3, 4])
         >>> x.reshape(2, 2)[1].assign(Tensor([7, 8])).tolist(), x.tolist()
         ([7, 8], [1, 2, 7, 8])
         """
         other = self._assignable(value)
         # Asked before a variable here holds the node.
         is_sole = memory.is_sole(self)
-        node = self.uop
-        if other.uop is node:
+        if other.uop is self.uop:
             return self
         if is_file(self.device):
             if self._has_elements():
                 files.write(self, ..., other)
             return self
-        variables = merge(self._variables, other._variables)
-        if not self._has_elements():
-            return self
-        if self._has_no_memory():
-            self._refuse_view_of_nothing(node)
-            self._become(other.contiguous().uop, variables)
-        elif (
-            memory.is_whole(node) and memory.is_in_order(node) and self._owns(memory.base_of(node))
-        ):
-            # What nobody has seen is not written first.
-            place = memory.place_of(memory.unwritten(node) if is_sole else node)
-            self._become(compute(Ops.ASSIGN, node.dtype, (place, other.uop)), variables)
-            memory.supersede(memory.version_of(node))
-        else:
-            self._write_through(node, other.uop, variables)
+        if self._has_elements():
+            self._take("assign", other, is_sole=is_sole)
         return self
 
-    def _has_no_memory(self) -> bool:
-        """Whether no other tensor would see what is written to this one."""
-        node = self.uop
-        return self._is_shared or not memory.is_view(node) or memory.is_superseded(node)
+    def _take(
+        self, name: str, other: Self, *, is_sole: bool = False, wants_grad: bool | None = None
+    ) -> None:
+        """Let this tensor and its aliases see `other`, of its shape and dtype, written to it.
 
-    def _become(self, node: UOp, variables: Variables) -> None:
-        _note(self)
-        self.uop, self._variables, self._previous, self._is_shared = node, variables, (), False
-
-    def _owns(self, base: UOp) -> bool:
-        """Whether no other tensor that someone holds has the memory `base` as its value."""
-        reference = owners.get(base)
-        owner = None if reference is None else reference()
-        return owner is None or owner is self or owner._is_shared
-
-    def _refuse_view_of_nothing(self, node: UOp) -> None:
-        """Raise ShapeError if `node` only reorders the value of another tensor, which is not in
-        memory: it would not change with this one.
+        Args:
+            is_sole: whether nothing but this tensor stands on its memory.
+            wants_grad: whether aliases require a gradient from now on, as `other` does.
         """
-        base = node
-        while base.op in _REORDERING:
-            base = base.src[0]
-        if base is node or base.is_constant or base.op in (Ops.BUFFER, Ops.ASSIGN):
-            return
-        if any(tensor.uop is base for tensor in live() if tensor is not self):
+        found = look(self)
+        if overlaps(found):
             raise ShapeError(
-                "assign: this is a view of a tensor that has no memory yet",
-                tensor=describe(node),
+                f"{name}: several elements of this view are one element of what it views",
+                tensor=describe(self.uop),
                 line=here(),
-                remedy="realize that tensor first, or assign to a clone() of it",
+                remedy="write to what it views, or to a clone() of it",
             )
+        aliases = self._aliases()
+        value = self._allowed(name, other, aliases)
+        if len(aliases) > 1:
+            looks = [look(each) for each in aliases]
+        else:
+            found = Look(self.uop, self.shape, ())
+            looks = [found]
+        write = _Write(found, aliases, looks, value, merge(self._variables, other._variables))
+        own = self._own_root(write)
+        if not found.is_in_order:
+            self._write_window(write, self._in_memory(write) if own is None else own)
+        elif own is None:
+            self._become_value(write)
+        elif memory.is_whole(own) and memory.is_in_order(own):
+            # What nobody has seen is not written first.
+            place = memory.place_of(found.over(memory.unwritten(own) if is_sole else own))
+            version = memory.version_of(own)
+            self._show(write, compute(Ops.ASSIGN, value.dtype, (place, value)))
+            memory.supersede(version)
+        else:
+            self._write_window(write, own)
+        if wants_grad:
+            for each, seen in zip(aliases, looks):
+                if each._requires_grad is None and (Ops.DETACH, None) not in seen.moves:
+                    each._requires_grad, each._is_leaf = True, False
+
+    def _aliases(self) -> list[Self]:
+        """The tensors alive that share this one's storage, itself among them."""
+        if is_alone(self):
+            return [self]
+        everyone: Any = live()
+        return [tensor for tensor in everyone if same_storage(tensor, self)]
+
+    def _allowed(self, name: str, other: Self, aliases: Sequence[Self]) -> UOp:
+        """The graph of a value that aliases of a leaf may take.
+
+        Raises DTypeError for a view of a leaf that requires a gradient.
+        """
+        if not any(each._requires_grad and each._is_leaf and each is not self for each in aliases):
+            return other.uop
+        if self._requires_grad and not self._is_leaf:
+            raise DTypeError(
+                f"{name}: a view of a leaf that requires a gradient cannot be written to",
+                tensor=describe(self.uop),
+                line=here(),
+                remedy="write to a view of its detach(), or to a clone() of it",
+            )
+        # The leaf keeps a gradient of its own, and none flows on from it.
+        return other.detach().uop if other._requires_grad else other.uop
+
+    def _own_root(self, write: _Write) -> UOp | None:
+        """The root of the storage as memory that is no other tensor's; None if it has none yet."""
+        for each, seen in zip(write.aliases, write.looks):
+            if seen.root is not None and each._is_in_own_memory(seen.root):
+                return seen.root
+        return None
+
+    def _is_in_own_memory(self, root: UOp) -> bool:
+        """Whether `root`, which this tensor looks at, is memory, and that of no tensor that is not
+        an alias of it.
+        """
+        if self._is_shared or not memory.is_view(root) or memory.is_superseded(root):
+            return False
+        reference = owners.get(memory.base_of(root))
+        owner = None if reference is None else reference()
+        return owner is None or owner._is_shared or same_storage(owner, self)
+
+    def _in_memory(self, write: _Write) -> UOp:
+        """Memory for a storage that has none: its value written there, or those of the aliases,
+        where none of their graphs shows it.
+        """
+        for each, seen in zip(write.aliases, write.looks):
+            if seen.root is not None:
+                node = memory.owned(seen.root, self.device)
+                memory.put_off(node, each._variables)
+                return node
+        node = memory.empty(self.device, self.dtype, write.found.shape)
+        for each, seen in zip(write.aliases, write.looks):
+            node = _after(node, seen.over(node), each.uop, each._variables)
+        return node
+
+    def _bring_together(self) -> None:
+        """Let this tensor, which is in memory, and its aliases look at one memory."""
+        aliases = self._aliases()
+        looks = [look(each) for each in aliases]
+        write = _Write(looks[0], aliases, looks, self.uop, self._variables)
+        if len(aliases) > 1 and self._own_root(write) is None:
+            root = self._in_memory(write)
+            self._show(write, root)
+            memory.run([memory.version_of(root)], self._variables)
+
+    def _become_value(self, write: _Write) -> None:
+        """Let the storage have the value for its content, where nothing is in memory yet."""
+        fresh = self._of(write.value, self.device).contiguous().uop
+        self._show(write, fresh)
+        for each in write.aliases:
+            each._variables = merge(each._variables, write.variables)
+
+    def _write_window(self, write: _Write, own: UOp) -> None:
+        """Let the value be written to the part of the memory `own` at which this tensor looks."""
+        version = memory.version_of(own)
+        fresh = _after(own, write.found.over(own), write.value, write.variables)
+        self._show(write, fresh)
+        memory.supersede(version)
+        latest = memory.version_of(fresh)
+        if memory.writes_before(latest) >= _MOST_WAITING and not is_open(latest):
+            memory.run([latest], write.variables)
+
+    def _show(self, write: _Write, root: UOp) -> None:
+        """Let the aliases look at `root` instead of at what their storage was."""
+        for each, seen in zip(write.aliases, write.looks):
+            _note(each)
+            show(each, seen, root)
+            each._previous, each._is_shared = (), False
+        if len(write.aliases) > 1:
+            memory.put_off(root, write.variables)
+        else:
+            self._variables = write.variables
 
     def _assignable(self, given: Any) -> Self:
         """`given` as a tensor, if it fits this one exactly; a number fits any shape."""
@@ -188,40 +322,13 @@ class Assignment(Algebra):
             check_devices("assign", [self, value])
         return value
 
-    def _write_through(
-        self, window: UOp, value: UOp, variables: Variables, wants_grad: bool | None = None
-    ) -> None:
-        """Let `value` be written to `window` of memory; tensors that look at that memory look at it
-        as it is then. If it wants a gradient, so do they from now on.
-        """
-        old = memory.version_of(window)
-        lookers = [
-            tensor
-            for tensor in live()
-            if not tensor._is_shared and memory.looks_at(tensor.uop, old)
-        ]
-        if value.op in _MEMORY and memory.base_of(value) is memory.base_of(old):
-            # The memory itself in another order: copied before it is written to.
-            value = compute(Ops.CONTIGUOUS, value.dtype, (value,))
-        written = compute(Ops.ASSIGN, window.dtype, (memory.place_of(window), value))
-        fresh = UOp(Ops.AFTER, old.dtype, (old, written))
-        memory.put_off(fresh, variables)
-        for tensor in lookers:
-            _note(tensor)
-            tensor.uop = tensor.uop.substitute({old: fresh})
-            tensor._previous = ()
-            if wants_grad and tensor._requires_grad is None:
-                tensor._requires_grad, tensor._is_leaf = True, False
-        memory.supersede(old)
-        if memory.writes_before(fresh) >= _MOST_WAITING and not is_open(fresh):
-            memory.run([fresh], variables)
-
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Write `value` to the elements that `key` picks, when this tensor or one that looks at it
-        is realized.
+        """Write `value` to the elements that `key` picks, when this tensor or one of its aliases is
+        realized.
 
-        Raises ShapeError if `value` does not stretch to the picked shape, DTypeError for a tensor
-        that requires a gradient.
+        Raises ShapeError if `value` does not stretch to the picked shape, or the picked elements
+        stand several times in what this is a view of; DTypeError for a tensor that requires a
+        gradient and its views.
 
         >>> x = Tensor([1, 2, 3]); x[1:] = 0; x.tolist()
         [1, 0, 0]
@@ -239,17 +346,8 @@ class Assignment(Algebra):
         if is_file(self.device):
             files.write(self, key, self._as_tensor(value).cast(self.dtype))
             return
-        if self._has_no_memory():
-            if not has_tensor(key):
-                # What is wrong with the key is said of the tensor as it was.
-                _ = self[key]
-            node, variables = memory.owned(self.uop, self.device), self._variables
-            memory.put_off(node, variables)
-            self._become(node, memory.sizes_in(self.shape, variables))
         if has_tensor(key):
-            new = self._written(key, value)
-            variables = merge(self._variables, new._variables)
-            self._write_through(self.uop, new.uop, variables, wants_grad)
+            self._take("setitem", self._written(key, value), wants_grad=wants_grad)
             return
         window = self[key]
         new = self._as_tensor(value).cast(self.dtype)
@@ -258,9 +356,9 @@ class Assignment(Algebra):
             new = new.reshape(new.shape[1:])
         new = new.expand(window.shape)
         check_devices("setitem", [self, new])
-        if window._has_elements():
-            variables = merge(window._variables, new._variables)
-            self._write_through(window.uop, new.uop, variables, wants_grad)
+        # `x[1:] += 1` has written the window before it is set to itself.
+        if window._has_elements() and new.uop is not window.uop:
+            window._take("setitem", new, wants_grad=wants_grad)
 
     def __iadd__(self, other: Any) -> Self:
         return self.assign(self + other)

@@ -22,6 +22,7 @@ from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
 from tilegrad.base.origin import mark, user_expression, user_line
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
+from tilegrad.tensor.aliases import Alias
 from tilegrad.tensor.device import canonical
 from tilegrad.tensor.sizes import (
     NO_VARIABLES,
@@ -126,11 +127,13 @@ class Core:
 
     `_previous` are weak references to nodes that had the same value before this tensor was
     realized, so that a graph built earlier can still be differentiated with respect to it.
-    `_is_leaf` marks what a user made, not an op.
+    `_is_leaf` marks what a user made, not an op. `_alias` is the storage that this tensor shares
+    with its views, or as one of them, and how it looks there (`tensor.aliases`).
     """
 
     __slots__ = (
         "__weakref__",
+        "_alias",
         "_is_leaf",
         "_is_shared",
         "_previous",
@@ -151,6 +154,7 @@ class Core:
     _is_shared: bool
     # The call, of a result that is a pair in PyTorch; else not set.
     _stands_for: str
+    _alias: Alias | None
 
     def _set(
         self, uop: UOp, device: str, variables: Variables, requires_grad: bool | None, *, leaf: bool
@@ -163,6 +167,7 @@ class Core:
         self._previous = ()
         self._is_leaf = leaf
         self._is_shared = False
+        self._alias = None
         number = id(self)
         # Called while the tensor goes, before its number may be another's, as _live.pop(number, _).
         _live[number] = weakref.ref(self, MethodType(_live.pop, number))

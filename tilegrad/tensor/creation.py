@@ -98,7 +98,7 @@ class Creation(Scan):
         """
         sizes, variables = as_sizes("full", shape if isinstance(shape, (tuple, list)) else (shape,))
         value = cls(fill_value, device=device, dtype=dtype)
-        return value.expand(sizes)._holding(variables)._wanting(requires_grad)
+        return value.expand(sizes)._holding(variables)._apart()._wanting(requires_grad)
 
     @classmethod
     def zeros(
@@ -149,7 +149,7 @@ class Creation(Scan):
         filled = type(self).full(
             self.shape, fill_value, device or self.device, dtype or self.dtype, requires_grad
         )
-        return filled._holding(self._variables)
+        return filled._holding(self._variables)._apart()
 
     def zeros_like(
         self, device: str | None = None, dtype: DTypeLike = None, requires_grad: bool | None = None

@@ -9,6 +9,7 @@ from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.aliases import extended, shared
 from tilegrad.tensor.arithmetic import Arithmetic
 from tilegrad.tensor.core import (
     Core,
@@ -210,7 +211,7 @@ class Elementwise(Arithmetic):
         [2.0, -1.0]
         """
         if not self.dtype.is_float:
-            return self
+            return self._copy_of(self)
         whole = self.trunc()
         # Not a sum with 0 or 1: what is -0.0 stays so.
         return (whole < self).where(whole + 1, whole)
@@ -223,7 +224,7 @@ class Elementwise(Arithmetic):
         [0.0, 2.0, 2.0]
         """
         if not self.dtype.is_float:
-            return self
+            return self._copy_of(self)
         decimals = as_int("round", "decimals", decimals)
         if decimals:
             scaled = self * 10.0**decimals if decimals > 0 else self / 10.0**-decimals
@@ -304,7 +305,8 @@ class Elementwise(Arithmetic):
         return start.add(stop.sub(start).mul(weight)).cast(dtype)
 
     def detach(self) -> Self:
-        """The same value, through which no gradient flows.
+        """The same value, through which no gradient flows: an alias, so that what is written to it
+        is written to this tensor.
 
         >>> x = Tensor([2.0], requires_grad=True)
         >>> loss = (x * x.detach()).sum().backward()
@@ -312,11 +314,12 @@ class Elementwise(Arithmetic):
         [2.0]
         """
         node = self.uop
-        if node.op in (Ops.DETACH, Ops.CONST) or not node.dtype.is_float:
-            tensor = self._like(node)
-        else:
-            tensor = self._like(UOp(Ops.DETACH, node.dtype, (node,)))
-        return self._of(tensor.uop, self.device, self._variables, False)
+        storage, path = self._alias or shared(self)
+        if node.op not in (Ops.DETACH, Ops.CONST) and node.dtype.is_float:
+            node, path = UOp(Ops.DETACH, node.dtype, (node,)), extended(path, Ops.DETACH, None)
+        detached = self._of(node, self.device, self._variables, False)
+        detached._alias, detached._is_shared = (storage, path), self._is_shared
+        return detached
 
     def __abs__(self) -> Self:
         return self.abs()

@@ -66,7 +66,7 @@ class Factorising(Counting):
         """As many unit matrices as this has matrices, of its size."""
         count, size = self._sizes[0], self._sizes[-1]
         unit = type(self).eye(size, dtype=self.dtype, device=self.device)
-        return unit.reshape(1, size, size).expand(count, size, size)
+        return unit.reshape(1, size, size).expand(count, size, size)._apart()
 
     def _system(self, name: str, other: Self, function: Callable[[Self, Self], Self]) -> Self:
         """A function of matrices and right sides, which are broadcast, along one axis each."""

@@ -202,7 +202,7 @@ class Functions(Elementwise):
                 x = x.int()
         if float(exponent).is_integer() and abs(exponent) <= _MOST_MULTIPLICATIONS:
             result = x._multiplied(abs(int(exponent)))
-            return result.reciprocal() if exponent < 0 else result
+            return result.reciprocal() if exponent < 0 else self._copy_of(result)
         roots: dict[float, Callable[[], Self]] = {
             0.5: x.sqrt,
             -0.5: x.rsqrt,
@@ -219,7 +219,7 @@ class Functions(Elementwise):
     def _multiplied(self, exponent: int) -> Self:
         """self ** exponent by squaring."""
         if exponent == 0:
-            return self._like(self._operand("pow", 1).uop).expand(self.shape)
+            return self._like(self._operand("pow", 1).uop).expand(self.shape)._apart()
         result: Self | None = None
         square = self
         while exponent:

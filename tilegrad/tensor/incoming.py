@@ -11,6 +11,7 @@ from tilegrad.device.disk import is_file
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import files, host, memory
+from tilegrad.tensor.aliases import hold
 from tilegrad.tensor.core import (
     Core,
     as_dtype,
@@ -107,7 +108,7 @@ class Incoming(Core):
                 )
             # Equal graphs are one node, so that their gradients could not be told apart.
             if self._has_elements() and memory.base_of(self.uop).op not in (Ops.BUFFER, Ops.COPY):
-                self.uop = memory.owned(self.uop, self.device)
+                hold(self, memory.owned(self.uop, self.device), is_computed=True)
             self._is_leaf = True
         self._requires_grad = wanted
 

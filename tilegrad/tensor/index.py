@@ -248,14 +248,14 @@ class Indexing(Creation):
             x = x.flip(axis)
         stride = abs(step)
         if stride == 1:
-            return x
+            return self._as_view(x) if step < 0 else x
         around = [
             (0, count * stride - x._length(axis)) if other == axis else (0, 0)
             for other in range(x.ndim)
         ]
         lead, after = x.shape[:axis], x.shape[axis + 1 :]
         groups = x.pad(around).reshape(*lead, count, stride, *after)
-        return groups._window(axis + 1, 0, 1).reshape(*lead, count, *after)
+        return self._as_view(groups._window(axis + 1, 0, 1).reshape(*lead, count, *after))
 
     def _sliced_symbolic(self, axis: int, part: slice, step: int) -> Self:
         if step != 1:

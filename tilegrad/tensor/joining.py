@@ -72,7 +72,7 @@ class Joining(Movement):
         inner = self.shrink(cut)
         added = tuple((_added(before), _added(after)) for before, after in amounts)
         if all(is_zero(before) and is_zero(after) for before, after in added):
-            return inner._holding(variables)
+            return self._copy_of(inner._holding(variables))
         whole = tuple(
             simple(size + before + after) for size, (before, after) in zip(inner.shape, added)
         )
@@ -251,7 +251,7 @@ class Joining(Movement):
             ]
             full = [group.contiguous() for group in groups]
         whole: Self = _joined(full, axis)
-        return whole
+        return whole if len(full) > 1 else whole._copy_of(whole)
 
     def _followed_by(self, other: Self, axis: int) -> Self:
         check_devices("cat", [self, other])
@@ -377,7 +377,8 @@ class Joining(Movement):
         split = [part for size in ours for part in (1, size)]
         wide = [part for count, size in zip(counts, ours) for part in (count, size)]
         whole = [multiply(pair) for pair in zip(counts, ours)]
-        return self.reshape(split).expand(wide).reshape(whole)._holding(variables)
+        made = self.reshape(split).expand(wide).reshape(whole)._holding(variables)
+        return self._copy_of(made)
 
     def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
         """Each element `repeats` times in a row along axis `dim`, or along the flat tensor.
@@ -389,7 +390,7 @@ class Joining(Movement):
         axis = as_axis("repeat_interleave", 0 if dim is None else dim, x.ndim)
         before, size, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
         wide = x.reshape(*before, size, 1, *after).expand(*before, size, repeats, *after)
-        return wide.reshape(*before, multiply((size, repeats)), *after)
+        return self._copy_of(wide.reshape(*before, multiply((size, repeats)), *after))
 
     def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
         """Elements moved `shifts` places along `dims`, or along the flat tensor; what leaves at the
@@ -418,7 +419,7 @@ class Joining(Movement):
                 else:
                     twice = x.repeat([2 if place == axis else 1 for place in range(x.ndim)])
                     x = twice._window(axis, cut, size + cut)
-        return x
+        return self._copy_of(x)
 
     # diagonals
 
@@ -434,7 +435,7 @@ class Joining(Movement):
         [2]
         """
         if self.ndim == 2:
-            return self.diagonal(diagonal)
+            return self._copy_of(self.diagonal(diagonal))
         if self.ndim != 1:
             raise ShapeError(
                 f"diag: a vector or a matrix is needed, not {show_shape(self.shape)}", line=here()
@@ -471,7 +472,8 @@ class Joining(Movement):
         lead = x.shape[:first]
         # Rows one longer than the matrix is wide: the diagonal is then a column.
         flat = x.reshape(*lead, length * length).pad((0, length))
-        return flat.reshape(*lead, length, length + 1)._window(second, 0, 1).reshape(*lead, length)
+        column = flat.reshape(*lead, length, length + 1)._window(second, 0, 1)
+        return self._as_view(column.reshape(*lead, length))
 
 
 def _joined(parts: list[Any], axis: int) -> Any:

@@ -115,7 +115,7 @@ class Layouts(Statistics):
         """
         first, second = (as_axis("rot90", axis, self.ndim) for axis in dims)
         if k % 4 == 0:
-            return self
+            return self._copy_of(self)
         if k % 4 == 2:
             return self.flip(first, second)
         if k % 4 == 1:

@@ -99,7 +99,7 @@ class LinearAlgebra(Factorising):
             raise DTypeError(f"matrix_power: n must be an integer, not {n!r}", line=here())
         if n == 0:
             unit = type(self).eye(self._sizes[-1], dtype=self.dtype, device=self.device)
-            return unit.expand(self.shape)
+            return unit.expand(self.shape)._apart()
         power = self if n > 0 else self.inv()
         result: Self | None = None
         for bit in reversed(bin(abs(n))[2:]):
@@ -107,7 +107,7 @@ class LinearAlgebra(Factorising):
                 result = power if result is None else result @ power
             power = power @ power
         assert result is not None
-        return result
+        return self._copy_of(result) if result is self else result
 
     # determinants
 
@@ -233,7 +233,9 @@ class LinearAlgebra(Factorising):
         lead, dtype = self._sizes[:-2], self._floating().dtype
         if not self._has_elements():
             unit = type(self).eye(rows, vectors, dtype=dtype, device=self.device)
-            return unit.expand(*lead, rows, vectors), self._floating()._window(-2, 0, vectors)
+            return unit.expand(*lead, rows, vectors)._apart(), self._floating()._window(
+                -2, 0, vectors
+            )
         q, r = self._matrices()._reflected(vectors)
         return (
             q.reshape(*lead, rows, vectors).cast(dtype),
@@ -267,7 +269,11 @@ class LinearAlgebra(Factorising):
             unit = type(self).eye(rows, width, dtype=dtype, device=self.device)
             none = made.sum(-2) if rows else made.reshape(*lead, columns)
             inner = type(self).eye(columns, dtype=dtype, device=self.device)
-            return unit.expand(*lead, rows, width), none, inner.expand(*lead, columns, columns)
+            return (
+                unit.expand(*lead, rows, width)._apart(),
+                none,
+                inner.expand(*lead, columns, columns)._apart(),
+            )
         u, s, v = self._matrices()._rotated()
         if full_matrices and rows > columns:
             rest = u.detach()._reflected(rows)[0]._window(2, columns, rows).detach()

@@ -18,6 +18,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import address_of
+from tilegrad.tensor.aliases import hold
 from tilegrad.tensor.core import compute, live
 from tilegrad.tensor.graphs import forgotten, graphs
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, are_plain, simple
@@ -209,7 +210,8 @@ def run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> li
         kept = engine.realized(node)
         if kept is not None and kept is not node:
             is_detached = any(part.op is Ops.DETACH for part in node.toposort())
-            tensor.uop = UOp(Ops.DETACH, kept.dtype, (kept,)) if is_detached else kept
+            kept = UOp(Ops.DETACH, kept.dtype, (kept,)) if is_detached else kept
+            hold(tensor, kept, is_computed=True)
             tensor._is_shared = False
     if is_writing:
         for tensor in live():
@@ -279,7 +281,7 @@ def follow(tensor: Any) -> None:
     elif node is version or not store.is_same(old, fresh):
         owners.setdefault(fresh, weakref.ref(tensor))
     tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
-    tensor.uop = stored
+    hold(tensor, stored, is_computed=False)
     owner = owners.get(fresh)
     # A view is followed like what it looks at, which may be a leaf.
     if tensor._requires_grad and not tensor._is_leaf and owner is not None and owner() is tensor:
@@ -304,7 +306,7 @@ def settle(root: UOp, stored: UOp) -> bool:
         node = tensor.uop
         if stored_below(node, tensor.device) is root:
             tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
-            tensor.uop = node.substitute({root: stored})
+            hold(tensor, node.substitute({root: stored}), is_computed=False)
             owners[base] = weakref.ref(tensor)
             found = True
     return found

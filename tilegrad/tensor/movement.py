@@ -17,6 +17,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
+from tilegrad.tensor.aliases import can_view, extended, shared
 from tilegrad.tensor.casts import Casts
 from tilegrad.tensor.core import describe
 from tilegrad.tensor.sizes import (
@@ -60,17 +61,60 @@ class Movement(Casts):
     __slots__ = ()
 
     def _moved(self, op: Ops, arg: Any) -> Self:
+        """A view: an alias of this tensor, which sees what is written to it."""
         moved = self._like(UOp(op, self.uop.dtype, (self.uop,), arg))
         moved._is_shared = self._is_shared
+        storage, path = self._alias or shared(self)
+        moved._alias = storage, path + 1 if path.__class__ is int else extended(path, op, arg)
         return moved
+
+    def _reshaped(self, sizes: tuple[sint, ...]) -> Self:
+        """A view in another shape, or a copy where strides cannot say it."""
+        if self._alias is None or can_view(self, sizes):
+            return self._moved(Ops.RESHAPE, sizes)
+        return self._like(UOp(Ops.RESHAPE, self.uop.dtype, (self.uop,), sizes))
+
+    def _as_view(self, made: Self) -> Self:
+        """`made`, which is movement ops on this tensor by whatever methods, as a view of it."""
+        node, moves = made.uop, []
+        while node is not self.uop:
+            if not node.op.is_movement and node.op not in (Ops.CONTIGUOUS, Ops.DETACH):
+                # No elements: nothing of this tensor is in it.
+                return made
+            moves.append((node.op, node.arg))
+            node = node.src[0]
+        if moves:
+            storage, path = self._alias or shared(self)
+            for op, arg in reversed(moves):
+                path = extended(path, op, arg)
+            made._alias = storage, path
+            made._is_shared = self._is_shared
+        return made
+
+    def _apart(self) -> Self:
+        """The same value as a copy of what it views: this tensor, if it is no view of anything and
+        nothing is a view of it.
+        """
+        if self._alias is None:
+            return self
+        return self._of(self.uop, self.device, self._variables, self._requires_grad)
+
+    def _copy_of(self, made: Self) -> Self:
+        """`made`, which movement ops made of this tensor, as a copy."""
+        if made is not self:
+            return made._apart()
+        return self._of(self.uop, self.device, self._variables, self._requires_grad)
 
     def _holding(self, variables: Any) -> Self:
         """This tensor, knowing the values of `variables` too."""
         if not variables:
             return self
-        return self._of(
+        held = self._of(
             self.uop, self.device, merge(self._variables, variables), self._requires_grad
         )
+        storage, path = self._alias or shared(self)
+        held._alias, held._is_shared = (storage, path), self._is_shared
+        return held
 
     # shape
 
@@ -85,7 +129,7 @@ class Movement(Casts):
         """
         wanted, old = flat_arguments(shape), self.uop.shape
         if are_plain(wanted) and are_plain(old) and math.prod(wanted) == math.prod(old):
-            return self if tuple(wanted) == old else self._moved(Ops.RESHAPE, tuple(wanted))
+            return self if tuple(wanted) == old else self._reshaped(tuple(wanted))
         if None in wanted:
             ours = dict(enumerate(self.shape))
             wanted = tuple(ours.get(axis) if n is None else n for axis, n in enumerate(wanted))
@@ -105,7 +149,7 @@ class Movement(Casts):
             sizes = (*sizes[: unknown[0]], rest, *sizes[unknown[0] + 1 :])
         elif not same(multiply(sizes), total):
             raise self._cannot_reshape(wanted)
-        found = self if same_shape(sizes, self.shape) else self._moved(Ops.RESHAPE, sizes)
+        found = self if same_shape(sizes, self.shape) else self._reshaped(sizes)
         return found._holding(variables)
 
     def _cannot_reshape(self, wanted: Sequence[Any]) -> ShapeError:
@@ -286,14 +330,16 @@ class Movement(Casts):
         return self.expand(other.shape)
 
     def flip(self, *dims: Any) -> Self:
-        """The axes `dims` in reverse order.
+        """The axes `dims` in reverse order: a copy, as in PyTorch; `x[::-1]` is a view.
 
         >>> Tensor([[1, 2], [3, 4]]).flip(1).tolist()
         [[2, 1], [4, 3]]
         """
         axes = as_axes("flip", tuple(flat_arguments(dims)), self.ndim)
         flags = tuple(axis in axes and not is_one(size) for axis, size in enumerate(self.shape))
-        return self._moved(Ops.FLIP, flags) if any(flags) else self
+        if not any(flags):
+            return self._copy_of(self)
+        return self._like(UOp(Ops.FLIP, self.uop.dtype, (self.uop,), flags))
 
     # windows and borders
 

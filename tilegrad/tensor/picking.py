@@ -40,7 +40,7 @@ class Picking(Numbers):
             return self._written(key, values)
         places, inside = self._places_named(self._completed(key))
         if not places._has_elements():
-            return self
+            return self._copy_of(self)
         target = inside.where(places, -1).flatten()
         parts = self._as_tensor(values).cast(self.dtype).expand(places.shape).flatten()
         return self.flatten()._added_at(target, parts).reshape(self.shape)
@@ -205,7 +205,7 @@ class Picking(Numbers):
         self, size: Sequence[int], stride: Sequence[int], storage_offset: int = 0
     ) -> Self:
         """The elements whose places in this tensor's row-major order are `storage_offset` plus the
-        sum of each index times its `stride`. What it gives are values, no view.
+        sum of each index times its `stride`: a view.
 
         Raises IndexBoundsError if a place is outside, ShapeError unless there is a stride for each
         size.
@@ -225,11 +225,20 @@ class Picking(Numbers):
                 tensor=describe(self.uop),
                 line=here(),
             )
-        place = self._places(1).reshape([1] * len(size)) + storage_offset
-        for axis, (extent, step) in enumerate(zip(size, stride)):
-            along = self._places(extent) * step
-            place = place + along.reshape([-1 if n == axis else 1 for n in range(len(size))])
-        return flat[place] if 0 not in size else self.flatten()._window(0, 0, 0).reshape(*size)
+        if 0 in size:
+            return flat._window(0, 0, 0).reshape(*size)
+        view = flat._window(0, storage_offset, last + 1)
+        # The largest steps first: windows of all that the smaller ones reach.
+        order = sorted(range(len(size)), key=lambda axis: -stride[axis])
+        reach = last + 1 - storage_offset
+        for axis in order:
+            step = stride[axis]
+            reach -= (size[axis] - 1) * step
+            if step and size[axis] > 1:
+                view = view.unfold(-1, reach, step)
+            else:
+                view = view.unsqueeze(-2).expand(*view.shape[:-1], size[axis], reach)
+        return view.squeeze(-1).permute([order.index(axis) for axis in range(len(size))])
 
     def split_with_sizes(self, split_sizes: Sequence[int], dim: int = 0) -> tuple[Self, ...]:
         """`split` with the size of each piece.

@@ -158,7 +158,7 @@ class Random(Loss):
                 )
         whole: tuple[int, ...] = sizes  # type: ignore[assignment]
         if any(is_zero(size) for size in whole):
-            return cls._of(UOp.const(dtypes.uint32, 0), device).expand(whole)
+            return cls._of(UOp.const(dtypes.uint32, 0), device).expand(whole)._apart()
         name = canonical(device)
         return cls._of(draw(whole, name), name)
 

@@ -17,12 +17,13 @@ from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import files, host, memory
+from tilegrad.tensor.aliases import Away, can_view, hold, look, same_storage, shared
 from tilegrad.tensor.attention import Attention
 from tilegrad.tensor.core import Core, as_dtype, compute, describe
 from tilegrad.tensor.device import canonical
 from tilegrad.tensor.graphs import graphs
 from tilegrad.tensor.memory import owners
-from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, show_shape
+from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, multiply, show_shape
 from tilegrad.tensor.tracing import closed, is_open, is_transforming, needs_value
 
 __all__ = ["Realized", "owners"]
@@ -52,7 +53,8 @@ class Realized(Attention):
         return self
 
     def contiguous(self) -> Self:
-        """The same value in memory of its own, in row-major order, once it is realized.
+        """The same value in row-major order, in memory once it is realized: this tensor or an alias
+        of it where it is in that order, else a copy.
 
         >>> Tensor([[1, 2], [3, 4]]).T.contiguous().tolist()
         [[1, 3], [2, 4]]
@@ -60,11 +62,18 @@ class Realized(Attention):
         node = self.uop
         if node.op in (Ops.BUFFER, Ops.CONTIGUOUS):
             return self
+        is_copy = not can_view(self, (multiply(self.shape),))
         if node.is_constant and self._has_elements():
             # All constants of a value are one node; memory that is written to later must be one
             # tensor's own.
-            return self._like(memory.owned(node, self.device))
-        return self._like(compute(Ops.CONTIGUOUS, node.dtype, (node,)))
+            made = self._like(memory.owned(node, self.device))
+            if not is_copy:
+                storage, _ = shared(self)
+                _, shape, moves = look(self)
+                made._alias = storage, Away(shape, moves)
+            return made
+        node = compute(Ops.CONTIGUOUS, node.dtype, (node,))
+        return self._like(node) if is_copy else self._as_view(self._like(node))
 
     def clone(self) -> Self:
         """A copy in memory of its own, which no assignment to this tensor changes.
@@ -109,7 +118,8 @@ class Realized(Attention):
         'CPU'
         """
         moved = self.to(device)
-        self.uop, self.device = moved.uop, moved.device
+        if moved is not self:
+            self.uop, self.device, self._alias = moved.uop, moved.device, None
         return self
 
     def _bound_shape(self) -> tuple[int, ...]:
@@ -335,10 +345,11 @@ def _realize(tensors: Sequence[Realized]) -> None:
         if memory.is_written(node):
             memory.follow(tensor)
             continue
-        owner = owners.get(base)
-        if owner is not None and owner() is not tensor:
+        reference = owners.get(base)
+        owner = None if reference is None else reference()
+        if reference is not None and (owner is None or not same_storage(owner, tensor)):
             tensor._is_shared = True
-        else:
+        elif owner is None:
             owners[base] = weakref.ref(tensor)
         tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
         # A value that was looked at can still be differentiated, and so can what is made of it.
@@ -348,4 +359,4 @@ def _realize(tensors: Sequence[Realized]) -> None:
                 tensor._is_shared = False
             elif stored.op is Ops.BUFFER or (stored.op is Ops.RESHAPE and stored.src[0] is base):
                 graphs[base] = root
-        tensor.uop = result
+        hold(tensor, result, is_computed=root is node or node.is_constant)

@@ -54,7 +54,7 @@ class Reduce(Activations):
             result = (
                 self._like(compute(Ops.REDUCE_AXIS, node.dtype, (node,), (op, wide)))
                 if wide
-                else self
+                else self._copy_of(self)
             )
         if keepdim:
             return result

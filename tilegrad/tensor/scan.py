@@ -78,7 +78,7 @@ class Scan(Reduce):
     def _scanned(self, name: str, axis: int, op: Ops) -> Self:
         place = as_axis(name, axis, self.ndim) if self.ndim or axis not in (0, -1) else None
         if place is None:
-            return self
+            return self._copy_of(self)
         if self.uop.is_constant or any(is_zero(size) for size in self.shape):
             # A running fold of a constant has a closed form at any length.
             return self._running(place, op)

@@ -58,7 +58,7 @@ class Scatter(Sorting):
             return self.scatter_reduce(dim, index, src, known[reduce])
         axis, values = self._to_scatter("scatter", dim, index, src)
         if not index._has_elements() or not self._has_elements():
-            return self
+            return self._copy_of(self)
         place = self._positions("scatter", axis, index).flatten()
         order = self._places(place._sizes[0])
         nobody = self.zeros_like(dtype=order.dtype).flatten() - 1
@@ -91,7 +91,7 @@ class Scatter(Sorting):
             )
         axis, values = self._to_scatter("scatter_reduce", dim, index, src)
         if not index._has_elements() or not self._has_elements():
-            return self
+            return self._copy_of(self)
         if self.dtype is dtypes.bool:
             # Truth values as numbers: any is the largest, all the smallest.
             wide = self.cast(dtypes.int32)

@@ -98,7 +98,7 @@ class Selecting(Scatter):
         count = as_sizes("masked_select", (size,))[0][0]
         assert isinstance(count, int)
         if not count or not self._has_elements():
-            return self._like(UOp.const(self.dtype, fill_value)).expand(count)
+            return self._like(UOp.const(self.dtype, fill_value)).expand(count)._apart()
         places, is_filled = test._true_places(count)
         if self.dtype is dtypes.bool:
             fill_value = bool(fill_value)

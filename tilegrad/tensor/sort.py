@@ -69,7 +69,7 @@ class Sorting(Custom):
         """
         order = self.argsort(dim, descending)
         if not self.ndim or not self._has_elements():
-            return self, order
+            return self._copy_of(self), order
         return self.gather(dim, order), order
 
     @composed

@@ -330,7 +330,7 @@ class Special(Digests):
         [0.0, 2.0]
         """
         if not self.dtype.is_float:
-            return self
+            return self._copy_of(self)
         largest = self.dtype.largest
         finite = self.eq(math.inf).where(largest if posinf is None else posinf, self)
         finite = self.eq(-math.inf).where(-largest if neginf is None else neginf, finite)

@@ -274,7 +274,7 @@ class Statistics(Transcendents):
                 return x.narrow(axis, 0, 0)
             after, before = x.narrow(axis, 1, size - 1), x.narrow(axis, 0, size - 1)
             x = after.ne(before) if x.dtype is dtypes.bool else after - before
-        return x
+        return self._copy_of(x)
 
     @composed
     def trapezoid(self, x: Self | None = None, *, dx: float = 1.0, dim: int = -1) -> Self:
@@ -361,9 +361,10 @@ class Statistics(Transcendents):
         axes = [
             place for place in range(self.ndim) if place < offset or wanted[place - offset] == 1
         ]
-        return self.sum(as_axes("sum_to_size", axes, self.ndim), keepdim=True).reshape(
-            tuple(wanted)
-        )
+        if tuple(wanted) == self.shape:
+            return self
+        total = self.sum(as_axes("sum_to_size", axes, self.ndim), keepdim=True)
+        return self._copy_of(total.reshape(tuple(wanted)))
 
 
 # How far from the lower element to the higher one, by the part of the way and the place.

@@ -58,7 +58,7 @@ class Place:
     def gradient(self, node: UOp) -> Any:
         """The gradient `node` of the tensor, as a tensor."""
         made = self._kind._of(node, self.device, self._variables, False)
-        return made if made.shape == self.shape else made.expand(self.shape)
+        return made if made.shape == self.shape else made.expand(self.shape)._apart()
 
     def replacing(self, new: Any) -> UOp:
         """What a hook gave, as the gradient of the tensor.

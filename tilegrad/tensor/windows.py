@@ -88,7 +88,7 @@ class Windows(Joining):
         """
         axis = as_axis("unfold", dim, self.ndim)
         windows = self.movedim(axis, -1)._windows("unfold", (size,), (step,), (1,))
-        return windows.movedim(-2, axis)
+        return self._as_view(windows.movedim(-2, axis))
 
     def _running(self, axis: int, op: Ops) -> Self:
         """Every prefix along `axis` folded: identities in front, the window that ends at each
@@ -97,7 +97,7 @@ class Windows(Joining):
         x = self.movedim(axis, -1)
         size = x._sizes[-1]
         if not size:
-            return self
+            return self._copy_of(self)
         assert op.definition.identity is not None
         identity = as_const(op.definition.identity(x.dtype), x.dtype)
         windows = x.pad((size - 1, 0), value=identity)._windows("cumulative", (size,), (1,), (1,))
