@@ -19,7 +19,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tilegrad.ir.op import Ops
@@ -185,25 +184,43 @@ def can_view(tensor: Any, sizes: tuple[sint, ...]) -> bool:
     alias: Alias | None = tensor._alias
     if alias is None or alias[1] == 0:
         return True
-    shape = tensor.uop.shape
-    if [size for size in shape if size != 1] == [size for size in sizes if size != 1]:
+    node: UOp = tensor.uop
+    shape, path = node.shape, alias[1]
+    if isinstance(path, Away):
+        found = look(tensor)
+        return found.is_in_order or _can_reshape(found.shape, found.moves, sizes)
+    # As one flat key, and of a window its size only: where it begins has no say in this.
+    key: list[Any] = [sizes]
+    is_in_order = True
+    for _ in range(path):
+        op = node.op
+        if op is Ops.RESHAPE:
+            key.append(node.arg)
+        elif op not in _IN_ORDER:
+            is_in_order = False
+            key += op.serial, (node.shape if op is Ops.SHRINK else node.arg)
+        node = node.src[0]
+    if is_in_order:
         return True
-    found = look(tensor)
-    if found.is_in_order:
-        return True
-    return _can_reshape(found.shape, _general(found), sizes)
+    key.append(node.shape)
+    known = tuple(key)
+    answer = _answers.get(known)
+    if answer is None:
+        if len(_answers) >= _MOST_ANSWERS:
+            _answers.clear()
+        without_ones = [[size for size in each if size != 1] for each in (shape, sizes)]
+        found = look(tensor)
+        answer = _answers[known] = without_ones[0] == without_ones[1] or _can_reshape(
+            found.shape, found.moves, sizes
+        )
+    return answer
 
 
-def _general(found: Look) -> tuple[Move, ...]:
-    """The moves without where a window begins, which has no say in this."""
-    general: list[Move] = []
-    for op, arg in found.moves:
-        is_window = op is Ops.SHRINK
-        general.append((op, tuple([(0, end - start) for start, end in arg]) if is_window else arg))
-    return tuple(general)
+# By what is asked: reshapes of views recur with the same sizes.
+_answers: dict[tuple[Any, ...], bool] = {}
+_MOST_ANSWERS = 4096
 
 
-@lru_cache(maxsize=4096)
 def _can_reshape(shape: tuple[sint, ...], moves: tuple[Move, ...], sizes: tuple[sint, ...]) -> bool:
     views = _tracker(shape, moves).views
     return len(views) == 1 and views[0].reshape(sizes) is not None
