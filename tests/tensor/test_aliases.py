@@ -270,7 +270,13 @@ def test_what_pytorch_refuses_raises() -> None:
     for view in (leaf[0], leaf.view(2, 1), leaf[:1].T):
         with pytest.raises(DTypeError, match="a view of a leaf that requires a gradient"):
             view.fill_(0)
+    for write in (lambda: leaf.fill_(0), lambda: leaf.__iadd__(1), lambda: leaf.add_(1)):
+        with pytest.raises(DTypeError, match="a leaf that requires a gradient cannot be changed"):
+            write()
     assert leaf.tolist() == [1, 2]
+    leaf.assign(leaf.detach() * 2)
+    leaf.detach().add_(1)
+    assert (leaf.tolist(), leaf.requires_grad) == ([3, 5], True)
 
 
 def test_gradients_go_through_a_write_to_a_view() -> None:

@@ -360,41 +360,55 @@ class Assignment(Algebra):
         if window._has_elements() and new.uop is not window.uop:
             window._take("setitem", new, wants_grad=wants_grad)
 
+    def _update(self, value: Any) -> Self:
+        """As `assign`, for what PyTorch refuses to do to a leaf that requires a gradient.
+
+        Raises DTypeError for one, else as `assign`.
+        """
+        if self._requires_grad and self._is_leaf:
+            raise DTypeError(
+                "assign: a leaf that requires a gradient cannot be changed in place",
+                tensor=describe(self.uop),
+                line=here(),
+                remedy="say assign(value), or write to its detach()",
+            )
+        return self.assign(value)
+
     def __iadd__(self, other: Any) -> Self:
-        return self.assign(self + other)
+        return self._update(self + other)
 
     def __isub__(self, other: Any) -> Self:
-        return self.assign(self - other)
+        return self._update(self - other)
 
     def __imul__(self, other: Any) -> Self:
-        return self.assign(self * other)
+        return self._update(self * other)
 
     def __itruediv__(self, other: Any) -> Self:
-        return self.assign(self / other)
+        return self._update(self / other)
 
     def __ifloordiv__(self, other: Any) -> Self:
-        return self.assign(self // other)
+        return self._update(self // other)
 
     def __imod__(self, other: Any) -> Self:
-        return self.assign(self % other)
+        return self._update(self % other)
 
     def __ipow__(self, other: Any) -> Self:
-        return self.assign(self**other)
+        return self._update(self**other)
 
     def __imatmul__(self, other: Self) -> Self:
-        return self.assign(self @ other)
+        return self._update(self @ other)
 
     def __iand__(self, other: Any) -> Self:
-        return self.assign(self & other)
+        return self._update(self & other)
 
     def __ior__(self, other: Any) -> Self:
-        return self.assign(self | other)
+        return self._update(self | other)
 
     def __ixor__(self, other: Any) -> Self:
-        return self.assign(self ^ other)
+        return self._update(self ^ other)
 
     def __ilshift__(self, other: Any) -> Self:
-        return self.assign(self << other)
+        return self._update(self << other)
 
     def __irshift__(self, other: Any) -> Self:
-        return self.assign(self >> other)
+        return self._update(self >> other)

@@ -1,4 +1,4 @@
-"""Methods that end in an underscore: the tensor takes the result, by `assign`.
+"""Methods that end in an underscore: the tensor takes the result, as by `assign`.
 
 They follow the order that assignment follows: a tensor computed before sees the old value, one made
 after the new one. The tensor keeps its shape and its dtype; those that turn it or give it another
@@ -22,7 +22,7 @@ def _takes(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def take(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.assign(method(self, *args, **kwargs))
+        return self._update(method(self, *args, **kwargs))
 
     return _renamed(take, method)
 
@@ -32,7 +32,7 @@ def _takes_truth(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def take(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.assign(method(self, *args, **kwargs).cast(self.dtype))
+        return self._update(method(self, *args, **kwargs).cast(self.dtype))
 
     return _renamed(take, method)
 
@@ -213,7 +213,7 @@ class Updating(Assignment):
         >>> Tensor([1, 2]).fill_(7).tolist()
         [7, 7]
         """
-        return self.assign(self.full_like(value))
+        return self._update(self.full_like(value))
 
     def zero_(self) -> Self:
         """Be 0 everywhere.
@@ -234,7 +234,7 @@ class Updating(Assignment):
         kind: Any = type(self)
         other: Self = source if isinstance(source, kind) else kind(source, device=self.device)
         moved = other.to(self.device).cast(self.dtype)
-        return self.assign(moved.expand(self.shape))
+        return self._update(moved.expand(self.shape))
 
     def fill_diagonal_(self, value: Any) -> Self:
         """Be `value` on the diagonal of a matrix.
@@ -244,7 +244,7 @@ class Updating(Assignment):
         """
         rows, columns = self._sizes
         places = type(self).eye(rows, columns, dtype="bool", device=self.device)
-        return self.assign(places.where(value, self))
+        return self._update(places.where(value, self))
 
     def uniform_(self, low: float = 0.0, high: float = 1.0) -> Self:
         """Random numbers, uniform in low..high.
@@ -253,7 +253,7 @@ class Updating(Assignment):
         (2,)
         """
         made = type(self).uniform(*self._sizes, low=low, high=high, device=self.device)
-        return self.assign(made.cast(self.dtype))
+        return self._update(made.cast(self.dtype))
 
     def normal_(self, mean: float = 0.0, std: float = 1.0) -> Self:
         """Normally distributed random numbers.
@@ -262,7 +262,7 @@ class Updating(Assignment):
         (2,)
         """
         made = type(self).normal(*self._sizes, mean=mean, std=std, device=self.device)
-        return self.assign(made.cast(self.dtype))
+        return self._update(made.cast(self.dtype))
 
     def exponential_(self, lambd: float = 1.0) -> Self:
         """Exponentially distributed random numbers of the rate `lambd`.
@@ -271,7 +271,7 @@ class Updating(Assignment):
         (2,)
         """
         made = type(self).exponential(*self._sizes, device=self.device)
-        return self.assign((made * (1 / lambd)).cast(self.dtype))
+        return self._update((made * (1 / lambd)).cast(self.dtype))
 
     def bernoulli_(self, p: float = 0.5) -> Self:
         """1 with probability `p`, else 0.
@@ -280,7 +280,7 @@ class Updating(Assignment):
         [1.0, 1.0]
         """
         made = type(self).rand(*self._sizes, device=self.device) < p
-        return self.assign(made.cast(self.dtype))
+        return self._update(made.cast(self.dtype))
 
     def log_normal_(self, mean: float = 1.0, std: float = 2.0) -> Self:
         """Random numbers whose logarithm is normally distributed.
@@ -289,7 +289,7 @@ class Updating(Assignment):
         (2,)
         """
         made = type(self).normal(*self._sizes, mean=mean, std=std, device=self.device)
-        return self.assign(made.exp().cast(self.dtype))
+        return self._update(made.exp().cast(self.dtype))
 
     def cauchy_(self, median: float = 0.0, sigma: float = 1.0) -> Self:
         """Random numbers of Cauchy's distribution.
@@ -298,7 +298,7 @@ class Updating(Assignment):
         (2,)
         """
         angle = (type(self).rand(*self._sizes, device=self.device) - 0.5) * math.pi
-        return self.assign((angle.tan() * sigma + median).cast(self.dtype))
+        return self._update((angle.tan() * sigma + median).cast(self.dtype))
 
     def geometric_(self, p: float) -> Self:
         """How many tries of probability `p` the first success takes, 1 or more.
@@ -308,7 +308,7 @@ class Updating(Assignment):
         """
         uniform = type(self).rand(*self._sizes, device=self.device)
         tries = (1 - uniform).log() * (1 / math.log1p(-p)) if p < 1 else uniform * 0
-        return self.assign(tries.ceil().clip(1).cast(self.dtype))
+        return self._update(tries.ceil().clip(1).cast(self.dtype))
 
     def random_(self, low: int = 0, high: int | None = None) -> Self:
         """Random integers, uniform in low..high - 1; with one number in 0..low - 1, without any up
@@ -322,4 +322,4 @@ class Updating(Assignment):
             limit = 1 << 31 if self.dtype.bits > 31 else 1 << (self.dtype.bits - 1)
             low, high = 0, low or whole.get(self.dtype.name, limit - 1)
         made = type(self).randint(*self._sizes, low=low, high=high, device=self.device)
-        return self.assign(made.cast(self.dtype))
+        return self._update(made.cast(self.dtype))
