@@ -168,7 +168,6 @@ def test_broadcast_by_hand() -> None:
         View.create((2, 3)).reshape((4, 2))
 
 
-@pytest.mark.row("M2.5")
 def test_merged_axes_of_a_square() -> None:
     assert View.create((4, 4)).minify().shape == (16,)
 

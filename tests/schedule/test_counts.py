@@ -207,6 +207,12 @@ def test_variance_allocates_one_mean_and_one_result() -> None:
     assert mean.src[2].src[1].arg == 0.25
 
 
+@pytest.mark.row("M2.5")
+def test_a_kernel_sees_the_axes_of_a_square_as_one() -> None:
+    (item,) = kernels(plan(floats(4, 4) + floats(4, 4)))
+    assert [extent for extent, _ in loops(item)] == [16]
+
+
 def test_inference_of_a_batchnorm_is_elementwise() -> None:
     norm = BatchNorm2d(3).eval()
     Tensor.realize(norm.weight, norm.bias, norm.running_mean, norm.running_var)
