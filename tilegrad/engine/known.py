@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 
 from tilegrad.engine.memory import is_overwritten
 from tilegrad.engine.run import current_recording
+from tilegrad.engine.users import stands_on
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 
@@ -61,6 +62,8 @@ class Known:
         if record is not None and record.known is not None:
             record.known[node] = value
         node.stored = value
+        if node.users is not None:
+            stands_on(node, value)
 
 
 def _unless_written(node: UOp, found: UOp | None) -> UOp | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -22,13 +22,14 @@ from tilegrad.engine.known import Known, readers
 from tilegrad.engine.memory import buffer_of, leaf, overwrite
 from tilegrad.engine.request import Request
 from tilegrad.engine.run import current_recording, run_plan, show_copy
+from tilegrad.engine.users import above, index
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
-    "base_of", "exclusive", "expose", "late_readers", "lend", "pending", "read", "readers_of",
-    "realize", "realized", "view_of",
+    "Others", "base_of", "exclusive", "expose", "index", "late_readers", "lend", "pending", "read",
+    "readers_of", "realize", "realized", "users_of", "view_of",
 ]  # fmt: skip
 
 _known = Known()
@@ -59,19 +60,32 @@ def realized(node: UOp) -> UOp | None:
     return None if known is None else node.substitute({base: known})
 
 
+class Others:
+    """What a run has to know of values that nobody asked for: nothing, unless a subclass tells."""
+
+    def standing_on(self, memory: Collection[UOp], request: Request) -> Iterable[UOp]:
+        """Nodes of live tensors, among them all that may need what is in `memory`, which a run of
+        `request` is about to overwrite.
+        """
+        return ()
+
+    def beside(self) -> Iterable[UOp]:
+        """Nodes that will be asked for soon; what they share with the run is kept."""
+        return ()
+
+    def held(self, request: Request) -> Iterable[UOp]:
+        """Nodes on the way of `request` whose values its run keeps as well."""
+        return ()
+
+
+_NOTHING = Others()
+
+
 def realize(
-    roots: Sequence[UOp],
-    variables: Mapping[UOp, int],
-    live: Callable[[], Iterable[UOp]] = tuple,
-    beside: Callable[[], Iterable[UOp]] | None = None,
+    roots: Sequence[UOp], variables: Mapping[UOp, int], others: Others = _NOTHING
 ) -> list[UOp]:
     """For each root, [movement of] a BUFFER that holds its value; what is not yet computed runs
-    now, in one schedule.
-
-    Args:
-        variables: the value of every symbolic variable in the roots' graphs.
-        live: gives the nodes of all live tensors; asked only if a buffer is to be overwritten.
-        beside: gives nodes that will be asked for soon; what they share with the roots is kept.
+    now, in one schedule. `variables` has the value of every symbolic variable in the roots' graphs.
     """
     record = current_recording()
     tracer = sys.gettrace()
@@ -82,7 +96,7 @@ def realize(
     try:
         with _lock:
             todo = [root for root in dict.fromkeys(roots) if realized(root) is None]
-            done = _run(todo, variables, live, beside) if todo else {}
+            done = _run(todo, variables, others) if todo else {}
             results = [done.get(root) or realized(root) for root in roots]
     finally:
         if is_traced:
@@ -103,6 +117,18 @@ def readers_of(leaves: Collection[UOp], roots: Iterable[UOp]) -> list[UOp]:
     return readers(roots, leaves, _known)
 
 
+def users_of(memory: Collection[UOp]) -> list[UOp]:
+    """The leaves `memory`, and the indexed nodes whose values are in it or are still to be computed
+    from it.
+    """
+
+    def is_elsewhere(node: UOp) -> bool:
+        found = _known.get(node)
+        return found is not None and base_of(found) not in memory
+
+    return above(memory, is_elsewhere)
+
+
 def pending(roots: Sequence[UOp]) -> list[UOp]:
     """Memory as assignments leave it that have to run for `roots`, each behind those it needs."""
     return [node for node in toposort(roots, stop=_known.__contains__) if node.op in _WRITTEN]
@@ -112,20 +138,27 @@ def late_readers(roots: Sequence[UOp], others: Sequence[UOp]) -> list[UOp]:
     """Those of `others` that need a value which a run of `roots` overwrites."""
     request = Request(_known.get)
     request.want(roots)
-    return _late(request, roots, lambda: others)
+    return _late(request, roots, _Given(others))
 
 
-def _run(
-    todo: list[UOp],
-    variables: Mapping[UOp, int],
-    live: Callable[[], Iterable[UOp]],
-    beside: Callable[[], Iterable[UOp]] | None,
-) -> dict[UOp, UOp]:
+class _Given(Others):
+    def __init__(self, nodes: Sequence[UOp]):
+        self.nodes = nodes
+
+    def standing_on(self, memory: Collection[UOp], request: Request) -> Iterable[UOp]:
+        return self.nodes
+
+
+def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[UOp, UOp]:
     """Compute `todo`, and give the memory of each."""
     request = Request(_known.get)
     request.want(todo)
-    wanted = [*todo, *_late(request, todo, live)]
-    form = form_of(request, _needed_beside(request, beside) if beside is not None else ())
+    wanted = [*todo, *_late(request, todo, others)]
+    if request.held:
+        held = [node for node in others.held(request) if node not in wanted]
+        request.want(held)
+        wanted += held
+    form = form_of(request, _needed_beside(request, others))
     nodes = request.nodes
     values = {variable.arg[0]: value for variable, value in variables.items()}
     values.update(form.draws_and_places(request))
@@ -144,10 +177,10 @@ def _run(
     for number, place in form.known:
         _known[nodes[number]] = memory[place]
     done: dict[UOp, UOp] = {}
-    for index, (name, at) in enumerate(zip(wanted, form.roots, strict=True)):
+    for position, (name, at) in enumerate(zip(wanted, form.roots, strict=True)):
         if at is not None:
             done[name] = memory[at]
-            if index not in form.unkept:
+            if position not in form.unkept:
                 # The request holds the memory of a root that was computed before, not its name.
                 _known[name] = memory[at]
     return done
@@ -167,17 +200,17 @@ def _memory_after(form: Form, nodes: Sequence[UOp], outputs: Sequence[Buffer]) -
     return found
 
 
-def _needed_beside(request: Request, beside: Callable[[], Iterable[UOp]]) -> list[int]:
+def _needed_beside(request: Request, others: Others) -> list[int]:
     """The numbers of nodes of a graph that is about to run which other graphs use as well: of
     values that these need next, what is stored anyway is not computed again.
     """
     nodes, numbers = request.nodes, request.numbers
     if len(nodes) < _SMALL:
         return []
-    others = [node for node in beside() if node not in _known]
+    beside = [node for node in others.beside() if node not in _known]
     used = {
         numbers[source]
-        for node in toposort(others, stop=lambda node: node in numbers or node in _known)
+        for node in toposort(beside, stop=lambda node: node in numbers or node in _known)
         if node not in numbers
         for source in node.src
         if source in numbers
@@ -185,15 +218,16 @@ def _needed_beside(request: Request, beside: Callable[[], Iterable[UOp]]) -> lis
     return sorted(n for n in used if nodes[n].src and not nodes[n].is_constant)
 
 
-def _late(request: Request, todo: Sequence[UOp], live: Callable[[], Iterable[UOp]]) -> list[UOp]:
+def _late(request: Request, todo: Sequence[UOp], others: Others) -> list[UOp]:
     """Live nodes that need the old value of a buffer that a run of `todo`, which `request` holds,
     overwrites; the request wants them too. What is to be run for these may overwrite more.
     """
     found: dict[UOp, None] = {}
-    roots = dict.fromkeys(live()) if request.assigns else {}
     count = 0
     while count < len(request.assigns):
         count = len(request.assigns)
+        memory = {request.nodes[request.target_of(assign)] for assign in request.assigns}
+        roots = dict.fromkeys(others.standing_on(memory, request))
         late = _readers(request, roots, {*todo, *found})
         found |= dict.fromkeys(late)
         request.want(late)

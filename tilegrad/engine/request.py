@@ -38,10 +38,11 @@ class Request:
         roots: the numbers of what is wanted.
         assigns: the numbers of assignments, and `versions` those of memory that they leave.
         windows: the numbers of windows of memory whose places are integers.
+        held: the nodes that some tensor holds, or held.
     """
 
     __slots__ = (
-        "_arguments", "_form", "_stored", "_views", "assigns", "nodes", "numbers", "roots",
+        "_arguments", "_form", "_stored", "_views", "assigns", "held", "nodes", "numbers", "roots",
         "sources", "versions", "windows",
     )  # fmt: skip
 
@@ -54,6 +55,7 @@ class Request:
         self.assigns: list[int] = []
         self.versions: list[int] = []
         self.windows: list[int] = []
+        self.held: list[UOp] = []
         self._arguments: dict[Any, int] = {}
         self._form: list[Any] = []
         self._views: set[int] = set()
@@ -88,6 +90,7 @@ class Request:
 
     def _walk(self, root: UOp) -> None:
         numbers, nodes, all_sources, form = self.numbers, self.nodes, self.sources, self._form
+        held = self.held
         stack = [root]
         while stack:
             node = stack.pop()
@@ -110,6 +113,8 @@ class Request:
                 continue
             number = numbers[node] = len(nodes)
             nodes.append(node)
+            if node.holders is not None:
+                held.append(node)
             sources = tuple([numbers[source] for source in node.src])
             all_sources.append(sources)
             op, arg = node.op, node.arg

@@ -44,7 +44,7 @@ class UOp:
 
     __slots__ = (
         "__weakref__", "_below", "_bounds", "_digest", "_divisor", "_is_constant", "_ranges",
-        "_shape", "arg", "dtype", "op", "origin", "simple", "src", "stored",
+        "_shape", "arg", "dtype", "holders", "op", "origin", "simple", "src", "stored", "users",
     )  # fmt: skip
     op: Ops
     dtype: DType
@@ -55,6 +55,11 @@ class UOp:
     simple: UOp | Literal[True] | None
     # [Movement of] the BUFFER that holds the value, once it was computed (`engine.known`).
     stored: UOp | None
+    # Weak references to the tensors that hold this node (`tensor.living`).
+    holders: Any
+    # Weak references to nodes that this one is a source of, or the memory of, once the index of
+    # users knows this node (`engine.users`).
+    users: list[weakref.ref[UOp]] | None
     # All nodes that a kernel's root needs, sources first.
     _below: tuple[UOp, ...]
     # These two are asked of every node that a tensor makes: None if not known yet.
@@ -85,6 +90,8 @@ class UOp:
         node.origin = ()
         node.simple = None
         node.stored = None
+        node.holders = None
+        node.users = None
         node._shape = None
         node._is_constant = None
         node._bounds = None

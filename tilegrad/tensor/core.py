@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterator
-from types import MethodType
-from typing import Any, Self
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Self
 
 from tilegrad.base.dtype import DType, dtypes, promote
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
@@ -24,6 +23,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.aliases import Alias
 from tilegrad.tensor.device import canonical
+from tilegrad.tensor.living import enter, hold, live, with_gradient, with_variables
 from tilegrad.tensor.sizes import (
     NO_VARIABLES,
     Variables,
@@ -50,17 +50,7 @@ __all__ = [
 ]
 
 Operand = Any
-# Tensors by identity: a tensor compares element by element, so it is no key itself.
-_live: dict[int, weakref.ref[Any]] = {}
 _DTYPES = frozenset(dtypes.all)
-
-
-def live() -> Iterator[Core]:
-    """Every tensor that someone still holds."""
-    for reference in list(_live.values()):
-        tensor = reference()
-        if tensor is not None:
-            yield tensor
 
 
 def compute(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> UOp:
@@ -134,20 +124,20 @@ class Core:
     __slots__ = (
         "__weakref__",
         "_alias",
+        "_gradient",
         "_is_leaf",
         "_is_shared",
+        "_node",
         "_previous",
         "_requires_grad",
         "_stands_for",
-        "_variables",
+        "_symbols",
         "device",
-        "grad",
-        "uop",
     )
-    uop: UOp
+    _node: UOp
+    _gradient: Self | None
+    _symbols: Variables
     device: str
-    grad: Self | None
-    _variables: Variables
     _requires_grad: bool | None
     _previous: tuple[weakref.ref[UOp], ...]
     _is_leaf: bool
@@ -159,18 +149,57 @@ class Core:
     def _set(
         self, uop: UOp, device: str, variables: Variables, requires_grad: bool | None, *, leaf: bool
     ) -> None:
-        self.uop = uop
+        self._node = uop
         self.device = device
-        self.grad = None
-        self._variables = variables
+        self._gradient = None
+        self._symbols = variables
+        if variables:
+            with_variables.add(self)
         self._requires_grad = requires_grad
         self._previous = ()
         self._is_leaf = leaf
         self._is_shared = False
         self._alias = None
-        number = id(self)
-        # Called while the tensor goes, before its number may be another's, as _live.pop(number, _).
-        _live[number] = weakref.ref(self, MethodType(_live.pop, number))
+        enter(self, uop)
+
+    def _hold(self, node: UOp) -> None:
+        self._node = node
+        hold(self, node)
+
+    def _bind(self, variables: Variables) -> None:
+        self._symbols = variables
+        if variables:
+            with_variables.add(self)
+
+    if TYPE_CHECKING:
+
+        @property
+        def uop(self) -> UOp: ...
+
+        @uop.setter
+        def uop(self, node: UOp) -> None: ...
+
+        @property
+        def _variables(self) -> Variables: ...
+
+        @_variables.setter
+        def _variables(self, variables: Variables) -> None: ...
+
+    else:
+        # Read by functions of C: that costs 4 ns more than a slot.
+        uop = property(attrgetter("_node"), _hold)
+        _variables = property(attrgetter("_symbols"), _bind)
+
+    @property
+    def grad(self) -> Self | None:
+        """The gradient that `backward` has added up so far."""
+        return self._gradient
+
+    @grad.setter
+    def grad(self, gradient: Self | None) -> None:
+        self._gradient = gradient
+        if gradient is not None:
+            with_gradient.add(self)
 
     @classmethod
     def _of(

@@ -14,13 +14,23 @@ from tilegrad.base.dtype import DType
 from tilegrad.device.registry import Device
 from tilegrad.engine import memory as store
 from tilegrad.engine import realize as engine
+from tilegrad.engine.request import Request
+from tilegrad.engine.users import above
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import address_of
 from tilegrad.tensor.aliases import hold
-from tilegrad.tensor.core import compute, live
+from tilegrad.tensor.core import compute
 from tilegrad.tensor.graphs import forgotten, graphs
+from tilegrad.tensor.living import (
+    grown_up,
+    holders_of,
+    live,
+    with_gradient,
+    with_variables,
+    young,
+)  # fmt: skip
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, are_plain, simple
 
 __all__ = [
@@ -189,48 +199,80 @@ def run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> li
     overwritten look at it as it is then, except the tensors `but`, whose caller sees to that.
     """
     values = _values(roots, dict(variables))
-    excluded = {id(tensor) for tensor in but}
-    lookers: list[tuple[Any, UOp]] = []
-    is_writing = False
-
-    def others() -> Iterable[UOp]:
-        """Called if a buffer is about to be overwritten: what the tensors alive may still need."""
-        nonlocal is_writing
-        is_writing = True
-        for tensor in live():
-            node = tensor.uop
-            if is_stored(node):
-                node = UOp(Ops.CONTIGUOUS, node.dtype, (node,)) if node.op is Ops.BUFFER else node
-                lookers.append((tensor, node))
-            yield node
-
-    results = engine.realize(roots, values, others, _gradients)
-    for tensor, node in lookers:
-        # Who looked at memory that was overwritten looks at the copy of what it held.
-        kept = engine.realized(node)
-        if kept is not None and kept is not node:
-            is_detached = any(part.op is Ops.DETACH for part in node.toposort())
-            kept = UOp(Ops.DETACH, kept.dtype, (kept,)) if is_detached else kept
-            hold(tensor, kept, is_computed=True)
-            tensor._is_shared = False
-    if is_writing:
-        for tensor in live():
-            if tensor.uop.op is not Ops.BUFFER and id(tensor) not in excluded:
-                follow(tensor)
+    others = _Others(values)
+    results = engine.realize(roots, values, others)
+    others.look_again({id(tensor) for tensor in but})
     return results
 
 
-def _gradients() -> Iterable[UOp]:
-    """The gradients that wait to be computed: a loss that is looked at before shares its graph."""
-    grads = [tensor.grad for tensor in live() if tensor.grad is not None]
-    return [grad.uop for grad in grads if not is_stored(grad.uop) and not grad.uop.is_constant]
+class _Others(engine.Others):
+    """The tensors alive that a run meets, though nobody asked for them."""
+
+    def __init__(self, values: Variables):
+        self.values = values
+        # What a tensor that looks at memory about to be overwritten needs.
+        self.lookers: dict[int, tuple[Any, UOp]] = {}
+        self.request: Request | None = None
+
+    def standing_on(self, memory: Collection[UOp], request: Request) -> Iterable[UOp]:
+        self.request = request
+        found: dict[int, Any] = {}
+        for tensor in young():
+            if tensor.uop in request.numbers:
+                # Mostly it is memory after the run: it stays young.
+                found[id(tensor)] = tensor
+            else:
+                engine.index(tensor.uop)
+                grown_up(tensor)
+        for node in engine.users_of(memory):
+            found |= {id(tensor): tensor for tensor in holders_of(node)}
+        needed: list[UOp] = []
+        for number, tensor in found.items():
+            node = tensor.uop
+            if is_stored(node):
+                node = UOp(Ops.CONTIGUOUS, node.dtype, (node,)) if node.op is Ops.BUFFER else node
+                self.lookers[number] = tensor, node
+            needed.append(node)
+        return needed
+
+    def beside(self) -> Iterable[UOp]:
+        """The gradients that wait to be computed: a loss that is looked at before shares its
+        graph.
+        """
+        grads = [tensor.grad for tensor in with_gradient if tensor.grad is not None]
+        return [grad.uop for grad in grads if not is_stored(grad.uop) and not grad.uop.is_constant]
+
+    def look_again(self, excluded: Collection[int]) -> None:
+        """After the run: who looked at memory that was overwritten looks at the copy of what it
+        held, and who looks at memory as an assignment leaves it at that memory.
+        """
+        for tensor, node in self.lookers.values():
+            kept = engine.realized(node)
+            if kept is not None and kept is not node:
+                is_detached = any(part.op is Ops.DETACH for part in node.toposort())
+                kept = UOp(Ops.DETACH, kept.dtype, (kept,)) if is_detached else kept
+                hold(tensor, kept, is_computed=True)
+                tensor._is_shared = False
+        if self.request is None:
+            return
+        versions = [self.request.nodes[number] for number in self.request.versions]
+        found = {id(tensor): tensor for tensor in young()}
+        for node in above(versions, lambda node: not _is_view_op(node)):
+            found |= {id(tensor): tensor for tensor in holders_of(node)}
+        for number, tensor in found.items():
+            if tensor.uop.op is not Ops.BUFFER and number not in excluded:
+                follow(tensor)
+
+
+def _is_view_op(node: UOp) -> bool:
+    return node.op.is_movement or node.op is Ops.DETACH or node.op in _WRITTEN
 
 
 def _values(roots: list[UOp], values: dict[UOp, int]) -> dict[UOp, int]:
     """`values`, and those of the variables in what has to run for `roots`. What has other values of
     the same variables runs on its own, before.
     """
-    holders = [tensor for tensor in live() if tensor._variables]
+    holders = [tensor for tensor in with_variables if tensor._variables]
     if not holders and not _waiting:
         return values
     versions = engine.pending(roots)

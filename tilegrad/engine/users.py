@@ -1,0 +1,72 @@
+"""Which nodes stand on a value: the graph upwards, for runs that overwrite memory.
+
+A node knows its sources. Who needs a value that is about to be overwritten is asked the other way
+round, and a walk over the graphs of all tensors would make in-place work slower with every tensor
+that lives. So what such a run meets is *indexed*, each node once: its sources, and the memory of
+its value, get a weak reference to it (`UOp.users`). All of it happens under the engine's lock.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+
+from tilegrad.base.trace import counters
+from tilegrad.ir.uop import UOp, toposort
+
+__all__ = ["above", "index", "stands_on"]
+
+# Below so many references, none are looked through for those that have died.
+_FEW = 16
+
+
+def index(root: UOp) -> None:
+    """Let all that `root` needs know its users."""
+    if root.users is not None:
+        return
+    for node in toposort([root], stop=_is_indexed):
+        if node.users is not None:
+            continue
+        node.users = []
+        reference = weakref.ref(node)
+        for source in set(node.src):
+            _add(source, reference)
+        if node.stored is not None:
+            stands_on(node, node.stored)
+
+
+def stands_on(node: UOp, memory: UOp) -> None:
+    """Note that the indexed `node` has its value in `memory`, [movement of] a BUFFER."""
+    while memory.op.is_movement:
+        memory = memory.src[0]
+    if memory.users is None:
+        memory.users = []
+    _add(memory, weakref.ref(node))
+
+
+def above(nodes: Iterable[UOp], stop: Callable[[UOp], bool]) -> list[UOp]:
+    """`nodes` and all indexed nodes that need them; what needs a `stop` node is not followed up."""
+    found = dict.fromkeys(nodes)
+    stack = list(found)
+    while stack:
+        for reference in stack.pop().users or ():
+            user = reference()
+            if user is not None and user not in found:
+                found[user] = None
+                if not stop(user):
+                    stack.append(user)
+    counters.visits += len(found)
+    return list(found)
+
+
+def _is_indexed(node: UOp) -> bool:
+    return node.users is not None
+
+
+def _add(node: UOp, user: weakref.ref[UOp]) -> None:
+    users = node.users
+    assert users is not None, "sources are indexed before their users"
+    users.append(user)
+    # At powers of two, so that the dead never outnumber the living by much.
+    if len(users) >= _FEW and not len(users) & (len(users) - 1):
+        users[:] = [each for each in users if each() is not None]

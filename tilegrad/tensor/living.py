@@ -1,0 +1,111 @@
+"""Which tensors are alive, and which of them hold a node: an index that the one setter of a
+tensor's node maintains, so that nobody has to walk all tensors to find those of a graph.
+
+A node knows the tensors that hold it (`UOp.holders`, weak references). An entry that is out of date
+is harmless: a tensor counts only while it holds the node. A tensor is *young* until a run that
+writes to memory has seen it: then its graph is put into the index of users (`engine.users`), by
+which such a run finds who stands on that memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from types import MethodType
+from typing import Any
+
+from tilegrad.ir.uop import UOp
+
+__all__ = [
+    "Some", "enter", "grown_up", "hold", "holders_of", "live", "with_gradient", "with_variables",
+    "young",
+]  # fmt: skip
+
+# Tensors by identity: a tensor compares element by element, so it is no key itself.
+_young: dict[int, weakref.ref[Any]] = {}
+_old: dict[int, weakref.ref[Any]] = {}
+_lock = threading.Lock()
+
+
+class Some:
+    """Some of the tensors alive, by identity."""
+
+    def __init__(self) -> None:
+        self._references: dict[int, weakref.ref[Any]] = {}
+
+    def add(self, tensor: Any) -> None:
+        number, references = id(tensor), self._references
+        references[number] = weakref.ref(tensor, MethodType(references.pop, number))
+
+    def __iter__(self) -> Iterator[Any]:
+        found = [reference() for reference in list(self._references.values())]
+        return iter([tensor for tensor in found if tensor is not None])
+
+
+# Those that were given a gradient, and those that were given values of variables, at some time.
+with_gradient = Some()
+with_variables = Some()
+
+
+def live() -> Iterator[Any]:
+    """Every tensor that someone still holds."""
+    for reference in [*_old.values(), *_young.values()]:
+        tensor = reference()
+        if tensor is not None:
+            yield tensor
+
+
+def young() -> Iterator[Any]:
+    """The tensors alive whose node is newer than the last run that looked at all of these."""
+    for reference in list(_young.values()):
+        tensor = reference()
+        if tensor is not None:
+            yield tensor
+
+
+def enter(tensor: Any, node: UOp) -> None:
+    """Note that `tensor` holds `node` from now on."""
+    number = id(tensor)
+    # Called while the tensor goes, before its number may be another's, as _young.pop(number, _).
+    reference = _young[number] = weakref.ref(tensor, MethodType(_young.pop, number))
+    # No other thread comes between these two lines: the interpreter switches at calls only.
+    if node.holders is None:
+        node.holders = reference
+    else:
+        _hold_also(node, reference)
+
+
+def hold(tensor: Any, node: UOp) -> None:
+    """As `enter`, of a tensor that held another node before."""
+    _old.pop(id(tensor), None)
+    enter(tensor, node)
+
+
+def grown_up(tensor: Any) -> None:
+    """Say that the graph of `tensor` is in the index of users: it is young no more."""
+    number = id(tensor)
+    if _young.pop(number, None) is not None:
+        _old[number] = weakref.ref(tensor, MethodType(_old.pop, number))
+
+
+def _hold_also(node: UOp, reference: weakref.ref[Any]) -> None:
+    with _lock:
+        found = node.holders
+        if not isinstance(found, list):
+            node.holders = reference if found is None or found() is None else [found, reference]
+            return
+        found.append(reference)
+        # At powers of two, so that the dead never outnumber the living by much.
+        if len(found) >= 16 and not len(found) & (len(found) - 1):
+            found[:] = [each for each in found if (held := each()) is not None and held.uop is node]
+
+
+def holders_of(node: UOp) -> list[Any]:
+    """The tensors alive that hold `node`."""
+    found = node.holders
+    if found is None:
+        return []
+    references = list(found) if isinstance(found, list) else [found]
+    tensors = {id(tensor): tensor for each in references if (tensor := each()) is not None}
+    return [tensor for tensor in tensors.values() if tensor.uop is node]
