@@ -25,6 +25,7 @@ from tilegrad.base.config import Config, config
 from tilegrad.base.origin import Entry
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
+from tilegrad.engine.numbers import bits_of, variable_name
 from tilegrad.engine.plans import Graph, Plan, Step, normalise, plan_for
 from tilegrad.engine.request import Request
 from tilegrad.engine.windows import opened
@@ -39,6 +40,8 @@ _REMEMBERED = (Ops.COPY, Ops.ASSIGN, Ops.PART)
 _MOST_PLACES = 256
 # The forms of a key are few, as a rule: they are all counted only so often.
 _COUNT_EVERY = 64
+# More would be more parameters than a kernel should have.
+_MOST_NUMBERS = 64
 
 Moves = tuple[tuple[Ops, Any], ...]
 
@@ -59,8 +62,8 @@ class Form:
 
     Attributes:
         inputs: the memory that the plan takes.
-        draws, windows: the random draws, and the windows with the axis of each, whose numbers are
-            variables of the launches.
+        draws, windows, numbers: the random draws, the windows with the axis of each, and the
+            constants, whose numbers are variables of the launches.
         targets: the memory that is overwritten.
         order: the nodes of the plan's graph, None for those made for the plan.
         values: where values are after the run.
@@ -75,6 +78,7 @@ class Form:
     inputs: tuple[int, ...]
     draws: tuple[int, ...]
     windows: tuple[tuple[int, int], ...]
+    numbers: tuple[int, ...]
     targets: tuple[int, ...]
     order: tuple[int | None, ...]
     values: tuple[Value, ...]
@@ -95,9 +99,11 @@ class Form:
         return [request.nodes[number or 0] for number in self.order]
 
     def draws_and_places(self, request: Request) -> Iterator[tuple[str, int]]:
-        """The values of the variables that the run itself brings: places of windows, and seed and
-        offset of each draw.
+        """The values of the variables that the run itself brings: places of windows, constants
+        that change, and seed and offset of each draw.
         """
+        for place, number in enumerate(self.numbers):
+            yield variable_name(place), bits_of(request.nodes[number].arg)
         for place, (number, axis) in enumerate(self.windows):
             yield place_name(place), request.nodes[number].arg[axis][0]
         for place, number in enumerate(self.draws):
@@ -113,25 +119,42 @@ class Form:
 
 
 class _Forms:
-    """The forms of graphs that differ in the places of windows only: `moving` are the windows whose
-    places are variables, the others' are part of the key.
+    """The forms of graphs that differ in the places of windows and in constants only: `moving` are
+    the windows, and `changing` the constants, that are variables; the others' numbers are part of
+    the key. `first` are the constants of the first such graph.
     """
 
-    __slots__ = ("by_places", "moving", "used")
+    __slots__ = ("by_places", "changing", "first", "moving", "used")
 
-    def __init__(self) -> None:
+    def __init__(self, request: Request) -> None:
         # The number of the last use.
         self.used = 0
         self.moving: frozenset[int] = frozenset()
-        self.by_places: dict[tuple[tuple[int, ...], ...], Form] = {}
+        self.changing: frozenset[int] = frozenset()
+        self.first = _constants(request)
+        self.by_places: dict[tuple[Any, ...], Form] = {}
 
-    def key(self, request: Request) -> tuple[tuple[int, ...], ...]:
-        """Where the windows that do not move begin."""
+    def key(self, request: Request) -> tuple[Any, ...]:
+        """Where the windows that do not move begin, and the constants that do not change."""
         fixed = [number for number in request.windows if number not in self.moving]
-        return tuple([tuple([start for start, _ in request.nodes[n].arg]) for n in fixed])
+        places = [tuple([start for start, _ in request.nodes[n].arg]) for n in fixed]
+        constants = [request.nodes[n].arg for n in request.constants if n not in self.changing]
+        return (*places, *constants)
+
+    def open(self, request: Request) -> None:
+        """Let the constants change that differ from those of the first graph."""
+        now = zip(request.constants, _constants(request), self.first, strict=True)
+        different = {number for number, value, first in now if value != first}
+        if len(self.changing | different) <= _MOST_NUMBERS and not different <= self.changing:
+            self.changing |= different
+            self.by_places.clear()
 
 
-_Key = tuple[Config, str, tuple[Any, ...], tuple[int, ...]]
+def _constants(request: Request) -> tuple[float, ...]:
+    return tuple([request.nodes[number].arg for number in request.constants])
+
+
+_Key = tuple[Config, str, bool, tuple[Any, ...], tuple[int, ...]]
 # By the switches, the default device, and what the requests share. A key is long, and its hash is
 # computed anew each time: so a use is a number in the entry, and not a place in an order.
 _kept: dict[_Key, _Forms] = {}
@@ -139,18 +162,20 @@ _uses = itertools.count(1)
 _lock = threading.Lock()
 
 
-def form_of(request: Request, keep: Sequence[int]) -> Form:
+def form_of(request: Request, keep: Sequence[int], *, may_open: bool = True) -> Form:
     """The form of `request`; of what its plan stores anyway, the nodes with the numbers `keep` are
-    kept if that is a way to compute them.
+    kept if that is a way to compute them. Constants that change are variables if they `may_open`.
     """
-    key = config.current(), Device.DEFAULT, request.form(), tuple(keep)
+    key = config.current(), Device.DEFAULT, may_open, request.form(), tuple(keep)
     forms = _kept.get(key)
     if forms is None:
-        forms = _keep(key)
+        forms = _keep(key, request)
     forms.used = next(_uses)
     found = forms.by_places.get(forms.key(request))
     if found is None or not found.is_current:
-        found, moving = _make(request, keep)
+        if may_open:
+            forms.open(request)
+        found, moving = _make(request, keep, forms.changing)
         if moving != forms.moving or len(forms.by_places) >= _MOST_PLACES:
             forms.moving = moving
             forms.by_places.clear()
@@ -158,14 +183,14 @@ def form_of(request: Request, keep: Sequence[int]) -> Form:
     return found
 
 
-def _keep(key: _Key) -> _Forms:
+def _keep(key: _Key, request: Request) -> _Forms:
     """Room for the forms of a new key. Where there are more than KEEP_KERNELS forms, a quarter
     goes, those that were used longest ago.
     """
     with _lock:
         if len(_kept) % _COUNT_EVERY == 0 or len(_kept) >= config.KEEP_KERNELS:
             _forget(max(config.KEEP_KERNELS, 1))
-        return _kept.setdefault(key, _Forms())
+        return _kept.setdefault(key, _Forms(request))
 
 
 def _forget(most: int) -> None:
@@ -179,8 +204,12 @@ def _forget(most: int) -> None:
         del _kept[key]
 
 
-def _make(request: Request, keep: Sequence[int]) -> tuple[Form, frozenset[int]]:
-    """The form of `request`, and which of its windows have variables for their places."""
+def _make(
+    request: Request, keep: Sequence[int], changing: Collection[int]
+) -> tuple[Form, frozenset[int]]:
+    """The form of `request`, with variables for the constants `changing`, and which of its windows
+    have variables for their places.
+    """
     now = _with_memory(request)
     sources = [now[number] for number in request.roots]
     below = toposort(sources)
@@ -188,7 +217,7 @@ def _make(request: Request, keep: Sequence[int]) -> tuple[Form, frozenset[int]]:
     requested = [_request(node, overwritten) for node in sources]
     parts = [node for node in now if node.op is Ops.PART]
     sink = UOp.sink(*dict.fromkeys([*requested, *_remembered(requested, parts)]))
-    graph = opened(normalise(sink))
+    graph = opened(normalise(sink, {now[number] for number in changing}))
     place_of = {node: place for place, node in enumerate(graph.nodes)}
     plan = plan_for(graph, sorted({place_of[now[n]] for n in keep if now[n] in place_of}))
     results = [*sink.src, *[graph.nodes[place] for place in plan.kept]]
@@ -207,6 +236,7 @@ def _make(request: Request, keep: Sequence[int]) -> tuple[Form, frozenset[int]]:
         inputs=tuple([number_of[leaf] for leaf in graph.leaves]),
         draws=tuple([number_of[draw] for draw in graph.draws]),
         windows=tuple([(number_of[graph.nodes[w.position]], w.axis) for w in graph.windows]),
+        numbers=tuple([number_of[graph.nodes[place]] for place in graph.numbers]),
         targets=tuple(dict.fromkeys(request.target_of(assign) for assign in request.assigns)),
         order=tuple([number_of.get(node) for node in graph.nodes]),
         values=tuple(at),

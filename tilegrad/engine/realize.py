@@ -28,8 +28,8 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
-    "Others", "base_of", "exclusive", "expose", "index", "late_readers", "lend", "pending", "read",
-    "readers_of", "realize", "realized", "users_of", "view_of",
+    "Others", "base_of", "exclusive", "expose", "index", "late_readers", "lend", "on_memory",
+    "pending", "read", "readers_of", "realize", "realized", "users_of", "view_of",
 ]  # fmt: skip
 
 _known = Known()
@@ -105,6 +105,12 @@ def realize(
     return [result for result in results if result is not None]
 
 
+def on_memory(node: UOp) -> UOp:
+    """`node` over the memory of all that was computed below it."""
+    below = toposort([node], stop=_known.__contains__)
+    return node.substitute({part: _known[part] for part in below if part in _known})
+
+
 def exclusive() -> AbstractContextManager[Any]:
     """While it is entered, no other thread runs a graph or overwrites memory."""
     return _lock
@@ -154,11 +160,16 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
     request = Request(_known.get)
     request.want(todo)
     wanted = [*todo, *_late(request, todo, others)]
-    if request.held:
-        held = [node for node in others.held(request) if node not in wanted]
-        request.want(held)
-        wanted += held
-    form = form_of(request, _needed_beside(request, others))
+    held = [node for node in others.held(request) if node not in wanted]
+    request.want(held)
+    wanted += held
+    record = current_recording()
+    form = form_of(
+        request,
+        _needed_beside(request, others),
+        # A capture runs its launches with the numbers that it saw: its kernels may know them.
+        may_open=not config.NOOPT and (record is None or record.known is None),
+    )
     nodes = request.nodes
     values = {variable.arg[0]: value for variable, value in variables.items()}
     values.update(form.draws_and_places(request))
@@ -229,6 +240,8 @@ def _late(request: Request, todo: Sequence[UOp], others: Others) -> list[UOp]:
         memory = {request.nodes[request.target_of(assign)] for assign in request.assigns}
         roots = dict.fromkeys(others.standing_on(memory, request))
         late = _readers(request, roots, {*todo, *found})
+        # In the order of the graph: whichever tensors happen to be older, it is one signature.
+        late.sort(key=lambda node: request.numbers.get(node, len(request.numbers)))
         found |= dict.fromkeys(late)
         request.want(late)
     return list(found)

@@ -12,6 +12,7 @@ from struct import Struct
 from typing import Any
 
 from tilegrad.base.trace import counters
+from tilegrad.engine.numbers import may_change
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, alive
 
@@ -38,11 +39,12 @@ class Request:
         roots: the numbers of what is wanted.
         assigns: the numbers of assignments, and `versions` those of memory that they leave.
         windows: the numbers of windows of memory whose places are integers.
-        held: the nodes that some tensor holds, or held.
+        constants: the numbers of constants whose values may be variables of the launches.
     """
 
     __slots__ = (
-        "_arguments", "_form", "_stored", "_views", "assigns", "held", "nodes", "numbers", "roots",
+        "_arguments", "_form", "_stored", "_views", "assigns", "constants", "nodes",
+        "numbers", "roots",
         "sources", "versions", "windows",
     )  # fmt: skip
 
@@ -55,7 +57,7 @@ class Request:
         self.assigns: list[int] = []
         self.versions: list[int] = []
         self.windows: list[int] = []
-        self.held: list[UOp] = []
+        self.constants: list[int] = []
         self._arguments: dict[Any, int] = {}
         self._form: list[Any] = []
         self._views: set[int] = set()
@@ -69,8 +71,8 @@ class Request:
         counters.visits += len(self.nodes) - known
 
     def form(self) -> tuple[Any, ...]:
-        """What equal graphs over other memory share: of windows of memory all but the places, and
-        of random draws all but the numbers drawn.
+        """What equal graphs over other memory share: of windows of memory all but the places, of
+        random draws all but the numbers drawn, and of most float constants all but the values.
         """
         return (*self._form, *self.roots)
 
@@ -90,7 +92,6 @@ class Request:
 
     def _walk(self, root: UOp) -> None:
         numbers, nodes, all_sources, form = self.numbers, self.nodes, self.sources, self._form
-        held = self.held
         stack = [root]
         while stack:
             node = stack.pop()
@@ -113,8 +114,6 @@ class Request:
                 continue
             number = numbers[node] = len(nodes)
             nodes.append(node)
-            if node.holders is not None:
-                held.append(node)
             sources = tuple([numbers[source] for source in node.src])
             all_sources.append(sources)
             op, arg = node.op, node.arg
@@ -132,6 +131,9 @@ class Request:
             if sources[0] in self._views:
                 self._views.add(number)
         elif op is Ops.CONST:
+            if may_change(node):
+                self.constants.append(number)
+                return None
             return _FLOAT_BITS.pack(arg) if node.dtype.is_float else arg
         elif op is Ops.BUFFER:
             self._views.add(number)

@@ -9,6 +9,7 @@ after    SHRINK(BUFFER, ((_place0, _place0 + 32),)), and _place0 is 64 in this l
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ __all__ = [
 ]  # fmt: skip
 
 _PREFIX = "_place"
+_NUMBERED = re.compile(r"_(place|number)(\d+)")
 _ORDER = (Ops.RESHAPE, Ops.PERMUTE, Ops.DETACH)
 # More would be more parameters than a kernel should have.
 _MOST = 64
@@ -48,9 +50,11 @@ def place_name(number: int) -> str:
 
 
 def place_number(name: str) -> int | None:
-    """The number of the window whose place a variable of this name is."""
-    digits = name.removeprefix(_PREFIX)
-    return int(digits) if digits != name and digits.isdigit() else None
+    """The number of the window whose place a variable of this name is; of a number that changes
+    from launch to launch, its own.
+    """
+    found = _NUMBERED.fullmatch(name)
+    return None if found is None else int(found[2])
 
 
 def find_windows(nodes: Sequence[UOp]) -> list[Window]:

@@ -33,7 +33,7 @@ from tilegrad.ir.copies import direct_copies
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
-from tilegrad.ir.windows import place_name, place_number
+from tilegrad.ir.windows import place_number
 from tilegrad.schedule.finish import finish, renumbered
 from tilegrad.schedule.fuse import Fusion, fuse
 from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
@@ -416,8 +416,8 @@ def _may_meet(read: UOp, written: UOp) -> bool:
 
 
 def _with_own_places(ast: UOp) -> tuple[UOp, tuple[str, ...]]:
-    """A kernel with the places of its windows numbered from 0, and their names in the graph:
-    kernels that look through windows of one kind are one.
+    """A kernel with the places of its windows, and the numbers that change, numbered from 0, and
+    their names in the graph: kernels that look through windows of one kind are one.
     """
     found = [
         node
@@ -427,7 +427,7 @@ def _with_own_places(ast: UOp) -> tuple[UOp, tuple[str, ...]]:
     if not found:
         return ast, ()
     own = {
-        node: node.replace(arg=(place_name(number), *node.arg[1:]))
+        node: node.replace(arg=(node.arg[0].rstrip("0123456789") + str(number), *node.arg[1:]))
         for number, node in enumerate(found)
     }
     return ast.substitute(own), tuple([node.arg[0] for node in found])

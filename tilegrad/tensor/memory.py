@@ -10,17 +10,19 @@ import weakref
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from tilegrad.base.config import config
 from tilegrad.base.dtype import DType
 from tilegrad.device.registry import Device
 from tilegrad.engine import memory as store
 from tilegrad.engine import realize as engine
 from tilegrad.engine.request import Request
-from tilegrad.engine.users import above
+from tilegrad.engine.run import current_recording
+from tilegrad.engine.users import above, users
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
-from tilegrad.ir.uop import UOp, sint
+from tilegrad.ir.uop import UOp, sint, toposort
 from tilegrad.runtime.buffer import address_of
-from tilegrad.tensor.aliases import hold
+from tilegrad.tensor.aliases import hold, same_storage
 from tilegrad.tensor.core import compute
 from tilegrad.tensor.graphs import forgotten, graphs
 from tilegrad.tensor.living import (
@@ -32,10 +34,12 @@ from tilegrad.tensor.living import (
     young,
 )  # fmt: skip
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, are_plain, simple
+from tilegrad.tensor.tracing import is_transforming
 
 __all__ = [
-    "base_of", "bound", "empty", "expose", "fixed", "follow", "from_host", "has_assignment",
-    "is_in_order", "is_row_major", "is_shared", "is_sole", "is_stored", "is_superseded",
+    "base_of", "become_memory", "bound", "empty", "expose", "fixed", "follow", "from_host",
+    "has_assignment", "is_in_order", "is_row_major", "is_shared", "is_sole", "is_stored",
+    "is_superseded",
     "is_view", "is_whole", "is_written", "lend", "looks_at", "over", "owned", "owners",
     "place_of", "put_off", "read", "run", "settle", "share", "sizes_in", "stored_below",
     "supersede", "unwritten", "version_of", "writes_before",
@@ -49,6 +53,16 @@ _superseded: weakref.WeakSet[UOp] = weakref.WeakSet()
 _waiting: weakref.WeakKeyDictionary[UOp, Variables] = weakref.WeakKeyDictionary()
 # An ASSIGN is its target once that was written; AFTER is memory once a part of it was.
 _WRITTEN = (Ops.ASSIGN, Ops.AFTER)
+# Through these a tensor that is not memory looks at a value without a copy.
+_FREE = frozenset({
+    Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.DETACH, Ops.FLIP, Ops.PAD
+})  # fmt: skip
+# Memory, and what is remembered as it runs.
+_NEVER_KEPT = frozenset({
+    Ops.BUFFER, Ops.CONST, Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.LOOP, Ops.PART, Ops.BIND
+})  # fmt: skip
+# A run keeps no more bytes than these of what nobody asked for.
+_MOST_KEPT = 1 << 29
 
 
 def _largest(shape: Sequence[sint]) -> tuple[int, ...]:
@@ -193,6 +207,38 @@ _ONE_TO_ONE = frozenset({
 
 
 def run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> list[UOp]:
+    """As `_run`; parameters below that are not memory yet are computed in a run of their own,
+    before: then the first step of a training program is the same graph as the second.
+    """
+    waiting = [
+        tensor
+        for tensor in young()
+        if tensor._is_leaf and tensor._requires_grad and not tensor._variables
+        if not is_stored(tensor.uop) and not tensor.uop.is_constant
+    ]
+    if waiting and keeps():
+        below = toposort(roots, stop=lambda node: node.stored is not None)
+        asked = {id(tensor) for tensor in but}
+        first = [each for each in waiting if each.uop in below and id(each) not in asked]
+        wanted = [stored_below(tensor.uop, tensor.device) for tensor in first]
+        for tensor, root, stored in zip(first, wanted, _run(wanted, {}, first) if first else ()):
+            if is_written(tensor.uop):
+                follow(tensor)
+            else:
+                become_memory(tensor, root, stored)
+    return _run(roots, variables, but)
+
+
+def keeps() -> bool:
+    """Whether runs store what nobody asked for: not those of a capture, whose results alone count,
+    not the plain plan, and not what a transformed function asks for.
+    """
+    record = current_recording()
+    is_captured = record is not None and record.known is not None
+    return not (is_captured or config.NOOPT or is_transforming())
+
+
+def _run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> list[UOp]:
     """Compute `roots` now; each result is [a view of] a buffer that holds its value.
 
     Live tensors that still need what is overwritten get its old value. Those whose memory is
@@ -201,8 +247,34 @@ def run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> li
     values = _values(roots, dict(variables))
     others = _Others(values)
     results = engine.realize(roots, values, others)
-    others.look_again({id(tensor) for tensor in but})
+    excluded = {id(tensor) for tensor in but}
+    others.look_again(excluded)
+    others.stand_on_memory(roots, excluded)
     return results
+
+
+def become_memory(tensor: Any, root: UOp, stored: UOp) -> None:
+    """Let `tensor`, which is [a view of] the value `root`, be the same of the memory `stored` that
+    holds it now.
+    """
+    node, base = tensor.uop, base_of(stored)
+    # A constant graph was wrapped to say its device: then it is not below the node.
+    result = stored if root is node or node.is_constant else node.substitute({root: stored})
+    reference = owners.get(base)
+    owner = None if reference is None else reference()
+    if reference is not None and (owner is None or not same_storage(owner, tensor)):
+        tensor._is_shared = True
+    elif owner is None:
+        owners[base] = weakref.ref(tensor)
+    tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
+    # A value that was looked at can still be differentiated, and so can what is made of it.
+    if tensor._requires_grad and not tensor._is_leaf:
+        is_a_leafs = root is not node and settle(root, stored)
+        if is_a_leafs:
+            tensor._is_shared = False
+        elif stored.op is Ops.BUFFER or (stored.op is Ops.RESHAPE and stored.src[0] is base):
+            graphs[base] = root
+    hold(tensor, result, is_computed=root is node or node.is_constant)
 
 
 class _Others(engine.Others):
@@ -213,17 +285,61 @@ class _Others(engine.Others):
         # What a tensor that looks at memory about to be overwritten needs.
         self.lookers: dict[int, tuple[Any, UOp]] = {}
         self.request: Request | None = None
+        # What the run keeps though nobody asked for it.
+        self.kept: list[UOp] = []
+
+    def held(self, request: Request) -> Iterable[UOp]:
+        """The values on the way that somebody holds, or will need."""
+        if not keeps():
+            return ()
+        self._index_young(request, {id(tensor.grad) for tensor in with_gradient})
+        left = _MOST_KEPT
+        wanted = {_below_views(request.nodes[number]) for number in request.roots}
+        kept: dict[UOp, None] = {}
+        for node in list(request.nodes):
+            if node.holders is None and node.users is None:
+                continue
+            root = _below_views(node)
+            if root in kept or root.op in _NEVER_KEPT or root.is_constant or is_stored(root):
+                continue
+            if root in wanted or _is_cheap(root, kept) or not self._is_needed(node, request):
+                continue
+            size = _elements(_largest(root.shape)) * root.dtype.itemsize
+            if size <= left:
+                left -= size
+                kept[root] = None
+        self.kept = list(kept)
+        return kept
+
+    def _is_needed(self, node: UOp, request: Request) -> bool:
+        """Whether a tensor alive is `node`, or is to be computed from it and not by this run."""
+        if any(_agree(tensor._variables, self.values) for tensor in holders_of(node)):
+            return True
+        seen: set[UOp] = set()
+        stack = [node]
+        while stack:
+            for user in users(stack.pop()):
+                if user in seen or user in request.numbers or engine.realized(user) is not None:
+                    continue
+                if any(_agree(tensor._variables, self.values) for tensor in holders_of(user)):
+                    return True
+                seen.add(user)
+                stack.append(user)
+        return False
+
+    def _index_young(self, request: Request, but: Collection[int] = ()) -> None:
+        """Put the graphs of young tensors into the index, but for what `request` computes: mostly
+        that is memory after the run.
+        """
+        for tensor in young():
+            if tensor.uop not in request.numbers and id(tensor) not in but:
+                engine.index(tensor.uop)
+                grown_up(tensor)
 
     def standing_on(self, memory: Collection[UOp], request: Request) -> Iterable[UOp]:
         self.request = request
-        found: dict[int, Any] = {}
-        for tensor in young():
-            if tensor.uop in request.numbers:
-                # Mostly it is memory after the run: it stays young.
-                found[id(tensor)] = tensor
-            else:
-                engine.index(tensor.uop)
-                grown_up(tensor)
+        self._index_young(request)
+        found: dict[int, Any] = {id(tensor): tensor for tensor in young()}
         for node in engine.users_of(memory):
             found |= {id(tensor): tensor for tensor in holders_of(node)}
         needed: list[UOp] = []
@@ -241,6 +357,27 @@ class _Others(engine.Others):
         """
         grads = [tensor.grad for tensor in with_gradient if tensor.grad is not None]
         return [grad.uop for grad in grads if not is_stored(grad.uop) and not grad.uop.is_constant]
+
+    def stand_on_memory(self, roots: Iterable[UOp], excluded: Collection[int]) -> None:
+        """After the run: of what it kept, tensors have the memory instead of the graph below."""
+        if not self.kept:
+            return
+        values = [*self.kept, *[root for root in roots if root.op not in _NEVER_KEPT]]
+        memory = {value: kept for value in values if (kept := engine.realized(value))}
+        found = {id(tensor): tensor for tensor in young()}
+        for node in above(memory, lambda node: False):
+            found |= {id(tensor): tensor for tensor in holders_of(node)}
+        for number, tensor in found.items():
+            node = tensor.uop
+            if node.op is Ops.BUFFER or number in excluded:
+                continue
+            root = _below_views(node)
+            if root in memory:
+                become_memory(tensor, root, memory[root])
+            elif not tensor._requires_grad and engine.realized(node) is None:
+                fresh = engine.on_memory(node)
+                if fresh is not node:
+                    tensor.uop = fresh
 
     def look_again(self, excluded: Collection[int]) -> None:
         """After the run: who looked at memory that was overwritten looks at the copy of what it
@@ -262,6 +399,23 @@ class _Others(engine.Others):
         for number, tensor in found.items():
             if tensor.uop.op is not Ops.BUFFER and number not in excluded:
                 follow(tensor)
+
+
+def _below_views(node: UOp) -> UOp:
+    """What `node` is a view of that has each of its elements, and no more."""
+    while node.op in _FREE:
+        node = node.src[0]
+    return node
+
+
+def _is_cheap(node: UOp, kept: Collection[UOp]) -> bool:
+    """Whether one operation makes `node` of values that are kept, and of numbers and memory."""
+    if not node.op.is_alu and node.op is not Ops.CAST:
+        return False
+    sources = [_below_views(source) for source in node.src]
+    return any(source in kept for source in sources) and all(
+        source in kept or source.op in (Ops.CONST, Ops.BUFFER) for source in sources
+    )
 
 
 def _is_view_op(node: UOp) -> bool:

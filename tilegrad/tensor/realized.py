@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import opcode
 import sys
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, Self
@@ -21,7 +20,6 @@ from tilegrad.tensor.aliases import Away, can_view, hold, look, same_storage, sh
 from tilegrad.tensor.attention import Attention
 from tilegrad.tensor.core import Core, as_dtype, compute, describe
 from tilegrad.tensor.device import canonical
-from tilegrad.tensor.graphs import graphs
 from tilegrad.tensor.memory import owners
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, multiply, show_shape
 from tilegrad.tensor.tracing import closed, is_open, is_transforming, needs_value
@@ -339,24 +337,7 @@ def _realize(tensors: Sequence[Realized]) -> None:
                 fix=f"move it first: .to({Device.DEFAULT!r})",
             )
     for tensor, root, stored in zip(pending, roots, memory.run(roots, variables, pending)):
-        node, base = tensor.uop, memory.base_of(stored)
-        # A constant graph was wrapped to say its device: then it is not below the node.
-        result = stored if root is node or node.is_constant else node.substitute({root: stored})
-        if memory.is_written(node):
+        if memory.is_written(tensor.uop):
             memory.follow(tensor)
-            continue
-        reference = owners.get(base)
-        owner = None if reference is None else reference()
-        if reference is not None and (owner is None or not same_storage(owner, tensor)):
-            tensor._is_shared = True
-        elif owner is None:
-            owners[base] = weakref.ref(tensor)
-        tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
-        # A value that was looked at can still be differentiated, and so can what is made of it.
-        if tensor._requires_grad and not tensor._is_leaf:
-            is_a_leafs = root is not node and memory.settle(root, stored)
-            if is_a_leafs:
-                tensor._is_shared = False
-            elif stored.op is Ops.BUFFER or (stored.op is Ops.RESHAPE and stored.src[0] is base):
-                graphs[base] = root
-        hold(tensor, result, is_computed=root is node or node.is_constant)
+        else:
+            memory.become_memory(tensor, root, stored)

@@ -10,7 +10,9 @@ from typing import Any, ClassVar, TypedDict
 
 from tilegrad.base.dtype import dtypes, promote, sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError
+from tilegrad.engine.run import current_recording
 from tilegrad.nn.optim.saved import Saved
+from tilegrad.tensor import memory
 from tilegrad.tensor.assignment import all_or_nothing
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
@@ -130,6 +132,9 @@ class Optimizer:
                 (own if _is_trainable(tensor) else self.buffers).append(tensor)
         for tensor in own:
             tensor.requires_grad = True
+            if tensor.uop.is_constant and tensor._has_elements():
+                # Ones and zeros get memory, so that the first step's graph is the second's.
+                tensor.uop = memory.owned(tensor.uop, tensor.device)
             state = self._first_state(tensor, group)
             for attribute, _ in self._slots:
                 getattr(self, attribute).append(state.get(attribute))
@@ -144,6 +149,7 @@ class Optimizer:
             group, "lr", Tensor([rate], device=device, dtype=dtype, requires_grad=False)
         )
         self.param_groups.append(group)
+        self._is_settled = False
         self._counts.append(
             {
                 name: Tensor.full_like(group["lr"], value, requires_grad=False)
@@ -367,12 +373,33 @@ class Optimizer:
                 fix="call backward() on a loss that depends on them, after zero_grad()",
                 line=here(),
             )
+        if not self._is_settled:
+            self._settle()
         with all_or_nothing():
             written = self._advance()
             for place in moving:
                 written += self._written(place)
             Tensor.realize(*written, *self.buffers)
         return loss
+
+    def _settle(self) -> None:
+        """Let parameters and state be memory before the graph of the first step is made, so that it
+        is the graph of all steps; a capture must see who writes what it reads.
+        """
+        if current_recording() is not None:
+            return
+        self._is_settled = True
+        rates = [group["lr"] for group in self.param_groups]
+        counts = [count for each in self._counts for count in each.values()]
+        states = [state for name, _ in self._slots for state in getattr(self, name)]
+        found = [*self.params, *rates, *counts, *states]
+        tensors = [each for each in found if isinstance(each, Tensor) and each._has_elements()]
+        for tensor in tensors:
+            if tensor.uop.is_constant:
+                # All zeros of a shape are one node; what is written to must be one tensor's own.
+                tensor.uop = memory.owned(tensor.uop, tensor.device)
+        if tensors:
+            Tensor.realize(*tensors)
 
     def _written(self, place: int) -> list[Tensor]:
         """Assign to parameter number `place` and its state. The new value itself stays in here: a

@@ -1,0 +1,393 @@
+"""Ordinary programs: loops as PyTorch users write them, without `jit`, beside PyTorch.
+
+    python bench/eager.py                the programs, each in a process of its own
+    python bench/eager.py power k-means  those programs
+    python bench/eager.py --steps 40     shorter loops
+
+Each process begins with an empty cache. Both libraries run the same steps in turns, and what a step
+logs is compared at every step. *steady* is PyTorch's time over tilegrad's in the median of the last
+third of the steps, *whole* that of all steps, first calls and compiles included; *plans* and
+*kernels* are how many graphs were scheduled and how many kernels compiled, and *late* those in the
+last third.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+STEPS = 100
+_PATIENCE_S = 600.0
+Log = Sequence[float]
+Program = Callable[[Any, int], Iterator[Log]]
+PROGRAMS: dict[str, Program] = {}
+
+
+class Tilegrad:
+    """What programs call that the two libraries spell in two ways."""
+
+    def __init__(self) -> None:
+        from tilegrad import Tensor
+
+        self.Tensor = Tensor
+        self.cat, self.stack = Tensor.cat, Tensor.stack
+
+    def tensor(self, values: Any, *, grad: bool = False) -> Any:
+        return self.Tensor(values, requires_grad=True) if grad else self.Tensor(values)
+
+    def update(self, tensor: Any, value: Any) -> None:
+        """Give a parameter its next value, in place."""
+        tensor.assign(value)
+
+    def where(self, condition: Any, yes: Any, no: Any) -> Any:
+        return condition.where(yes, no)
+
+    def cross_entropy(self, logits: Any, labels: Any) -> Any:
+        return logits.cross_entropy(labels)
+
+    def conv2d(self, x: Any, weight: Any) -> Any:
+        return x.conv2d(weight, padding=1)
+
+    def max_pool(self, x: Any) -> Any:
+        return x.max_pool2d((2, 2))
+
+
+class PyTorch:
+    """As `Tilegrad`."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.torch = torch
+
+    def tensor(self, values: Any, *, grad: bool = False) -> Any:
+        return self.torch.tensor(values, requires_grad=grad)
+
+    def cat(self, *parts: Any, dim: int = 0) -> Any:
+        return self.torch.cat(parts, dim)
+
+    def stack(self, *parts: Any, dim: int = 0) -> Any:
+        return self.torch.stack(parts, dim)
+
+    def update(self, tensor: Any, value: Any) -> None:
+        with self.torch.no_grad():
+            tensor.copy_(value.detach())
+
+    def where(self, condition: Any, yes: Any, no: Any) -> Any:
+        return self.torch.where(condition, yes, no)
+
+    def cross_entropy(self, logits: Any, labels: Any) -> Any:
+        return self.torch.nn.functional.cross_entropy(logits, labels.long())
+
+    def conv2d(self, x: Any, weight: Any) -> Any:
+        return self.torch.nn.functional.conv2d(x, weight, padding=1)
+
+    def max_pool(self, x: Any) -> Any:
+        return self.torch.nn.functional.max_pool2d(x, 2)
+
+
+def program(name: str) -> Callable[[Program], Program]:
+    def add(function: Program) -> Program:
+        PROGRAMS[name] = function
+        return function
+
+    return add
+
+
+def _normal(seed: int, *shape: int, scale: float = 1.0) -> Any:
+    return (np.random.default_rng(seed).normal(size=shape) * scale).astype(np.float32)
+
+
+@program("mlp")
+def mlp(lib: Any, steps: int) -> Iterator[Log]:
+    """A classifier whose parameters are updated by hand."""
+    weights = [_normal(1, 64, 128, scale=0.1), _normal(2, 128, 10, scale=0.1)]
+    w1, w2 = (lib.tensor(each, grad=True) for each in weights)
+    labels = np.arange(32, dtype=np.int32) % 10
+    for step in range(steps):
+        x, y = lib.tensor(_normal(step, 32, 64)), lib.tensor(labels)
+        loss = lib.cross_entropy((x @ w1).relu() @ w2, y)
+        loss.backward()
+        for each in (w1, w2):
+            lib.update(each, each - 0.1 * each.grad)
+            each.grad = None
+        yield [loss.item()]
+
+
+@program("graph")
+def graph(lib: Any, steps: int) -> Iterator[Log]:
+    """Graph convolution, whose weights are new tensors at each step."""
+    links = (_normal(3, 100, 100) > 1).astype(np.float32)
+    links = links / np.maximum(links.sum(1, keepdims=True), 1)
+    a, x = lib.tensor(links), lib.tensor(_normal(4, 100, 16))
+    goal = lib.tensor(_normal(5, 100, 4))
+    w1, w2 = lib.tensor(_normal(6, 16, 32, scale=0.2)), lib.tensor(_normal(7, 32, 4, scale=0.2))
+    for _ in range(steps):
+        hidden = (a @ x @ w1).relu()
+        out = a @ hidden @ w2
+        error = out - goal
+        loss = (error * error).mean()
+        flow = error * (2.0 / 400)
+        back = a.T @ flow
+        g2 = hidden.T @ back
+        inner = (back @ w2.T) * (hidden > 0)
+        g1 = (a @ x).T @ inner
+        w1, w2 = w1 - 0.5 * g1, w2 - 0.5 * g2
+        yield [loss.item()]
+
+
+@program("coordinates")
+def coordinates(lib: Any, steps: int) -> Iterator[Log]:
+    """A network of sines over coordinates, with Adam written by hand."""
+    x = lib.tensor(np.linspace(-1, 1, 256, dtype=np.float32).reshape(256, 1))
+    goal = (x * 7).sin()
+    params = [
+        lib.tensor(each, grad=True)
+        for each in (
+            _normal(8, 1, 32, scale=3.0),
+            _normal(9, 32, 32, scale=0.3),
+            _normal(10, 32, 1),
+        )
+    ]
+    moments = [(lib.tensor(np.zeros(p.shape, np.float32)),) * 2 for p in params]
+    for step in range(1, steps + 1):
+        loss = ((((x @ params[0]).sin() @ params[1]).sin() @ params[2] - goal) ** 2).mean()
+        loss.backward()
+        for place, p in enumerate(params):
+            g = p.grad.detach()
+            m, v = moments[place]
+            m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+            moments[place] = m, v
+            root = (v / (1 - 0.99**step)).sqrt() + 1e-8
+            lib.update(p, p - 0.01 * (m / (1 - 0.9**step)) / root)
+            p.grad = None
+        yield [loss.item()]
+
+
+@program("power")
+def power(lib: Any, steps: int) -> Iterator[Log]:
+    """Power iteration that prints the eigenvalue."""
+    matrix = _normal(11, 100, 100)
+    a, v = lib.tensor(matrix @ matrix.T), lib.tensor(np.ones(100, np.float32))
+    for _ in range(steps):
+        v = a @ v
+        norm = (v * v).sum().sqrt()
+        v = v / norm
+        yield [norm.item()]
+
+
+@program("k-means")
+def k_means(lib: Any, steps: int) -> Iterator[Log]:
+    points = np.random.default_rng(12).normal(size=(500, 4)).astype(np.float32)
+    x = lib.tensor(points)
+    centres = lib.tensor(points[:8].copy())
+    names = lib.tensor(np.arange(8, dtype=np.int32))
+    for _ in range(steps):
+        distances = ((x.reshape(500, 1, 4) - centres.reshape(1, 8, 4)) ** 2).sum(2)
+        member = (distances.argmin(1).reshape(500, 1) == names).float()
+        counts = member.sum(0).reshape(8, 1)
+        centres = (member.T @ x + centres * 0.01) / (counts + 0.01)
+        inertia = (distances * member).sum()
+        yield [inertia.item()]
+
+
+@program("bodies")
+def bodies(lib: Any, steps: int) -> Iterator[Log]:
+    """Twelve bodies that log their energy."""
+    position, speed = lib.tensor(_normal(13, 12, 3)), lib.tensor(_normal(14, 12, 3, scale=0.1))
+    mass = lib.tensor(np.full((12, 1), 0.1, np.float32))
+    for _ in range(steps):
+        apart = position.reshape(1, 12, 3) - position.reshape(12, 1, 3)
+        square = (apart * apart).sum(2) + 0.1
+        pull = (apart * (square.rsqrt() / square).reshape(12, 12, 1) * mass).sum(1)
+        speed = speed + 0.01 * pull
+        position = position + 0.01 * speed
+        moving = (0.5 * mass * speed * speed).sum()
+        bound = -0.5 * (mass * mass.T * square.rsqrt()).sum()
+        yield [(moving + bound).item()]
+
+
+@program("decoder")
+def decoder(lib: Any, steps: int) -> Iterator[Log]:
+    """A decoder whose keys and values grow by one at each step."""
+    wq, wk, wv, wo = (lib.tensor(_normal(15 + n, 32, 32, scale=0.2)) for n in range(4))
+    x = lib.tensor(_normal(19, 1, 32))
+    keys = values = None
+    for _ in range(steps):
+        q, k, v = x @ wq, x @ wk, x @ wv
+        keys = k if keys is None else lib.cat(keys, k, dim=0)
+        values = v if values is None else lib.cat(values, v, dim=0)
+        x = (((q @ keys.T) * 0.18).softmax(-1) @ values @ wo + x).tanh()
+        yield [x.sum().item()]
+
+
+@program("batches")
+def batches(lib: Any, steps: int) -> Iterator[Log]:
+    """Batches of every size."""
+    random = np.random.default_rng(20)
+    w = lib.tensor(_normal(21, 32, 8, scale=0.2))
+    for _ in range(steps):
+        x = lib.tensor(random.normal(size=(int(random.integers(1, 200)), 32)).astype(np.float32))
+        yield [(x @ w).relu().mean().item()]
+
+
+@program("statistics")
+def statistics(lib: Any, steps: int) -> Iterator[Log]:
+    """Running statistics in place."""
+    mean, square = lib.tensor(np.zeros(64, np.float32)), lib.tensor(np.ones(64, np.float32))
+    for step in range(steps):
+        x = lib.tensor(_normal(step, 128, 64))
+        mean *= 0.9
+        mean += 0.1 * x.mean(0)
+        square *= 0.9
+        square += 0.1 * (x * x).mean(0)
+        z = (x - mean) / (square + 1e-5).sqrt()
+        yield [z.abs().mean().item()]
+
+
+@program("masks")
+def masks(lib: Any, steps: int) -> Iterator[Log]:
+    """Masks with a moving threshold."""
+    x = lib.tensor(_normal(22, 200, 50))
+    for step in range(steps):
+        limit = math.sin(0.1 * step) + 0.013
+        kept = lib.where(x > limit, x, x * 0.1)
+        yield [kept.clip(-limit - 2.5, 2.5 + 0.01 * step).sum().item()]
+
+
+@program("conv-net")
+def conv_net(lib: Any, steps: int) -> Iterator[Log]:
+    """A convolutional network, one image at a time."""
+    w1, w2 = (
+        lib.tensor(_normal(23, 16, 3, 3, 3, scale=0.2)),
+        lib.tensor(_normal(24, 32, 16, 3, 3, scale=0.1)),
+    )
+    head = lib.tensor(_normal(25, 32 * 64, 10, scale=0.02))
+    for step in range(steps):
+        x = lib.tensor(_normal(step, 1, 3, 32, 32))
+        x = lib.max_pool(lib.conv2d(x, w1).relu())
+        x = lib.max_pool(lib.conv2d(x, w2).relu())
+        yield (x.reshape(1, -1) @ head).softmax(-1).reshape(-1).tolist()
+
+
+@program("block")
+def block(lib: Any, steps: int) -> Iterator[Log]:
+    """A transformer block over states that go through it again and again."""
+    x = lib.tensor(_normal(26, 32, 64))
+    wqkv, wo = (
+        lib.tensor(_normal(27, 64, 192, scale=0.1)),
+        lib.tensor(_normal(28, 64, 64, scale=0.1)),
+    )
+    up, down = (
+        lib.tensor(_normal(29, 64, 256, scale=0.1)),
+        lib.tensor(_normal(30, 256, 64, scale=0.1)),
+    )
+
+    def normed(x: Any) -> Any:
+        centred = x - x.mean(-1, keepdim=True)
+        return centred / ((centred * centred).mean(-1, keepdim=True) + 1e-5).sqrt()
+
+    for _ in range(steps):
+        qkv = (normed(x) @ wqkv).reshape(32, 3, 4, 16).permute(1, 2, 0, 3)
+        q, k, v = qkv[0], qkv[1], qkv[2]
+        weights = (q @ k.transpose(-1, -2) * 0.25).softmax(-1)
+        x = x + (weights @ v).transpose(0, 1).reshape(32, 64) @ wo
+        x = x + (normed(x) @ up).relu() @ down
+        x = normed(x)
+        yield [x.abs().mean().item(), x.max().item()]
+
+
+def run_program(name: str, steps: int) -> dict[str, float]:
+    """Both libraries in turns, in this process."""
+    from tilegrad.base.trace import counters
+
+    loops = [PROGRAMS[name](lib, steps) for lib in (Tilegrad(), PyTorch())]
+    times: list[list[float]] = [[], []]
+    late = (0, 0)
+    for step in range(steps):
+        if step == steps - steps // 3:
+            late = counters.schedules, counters.compiles
+        logs = []
+        for loop, taken in zip(loops, times, strict=True):
+            start = time.perf_counter()
+            logs.append(next(loop))
+            taken.append(time.perf_counter() - start)
+        np.testing.assert_allclose(
+            logs[0], logs[1], rtol=2e-3, atol=1e-4, err_msg=f"{name}: step {step}"
+        )
+    ours, theirs = (float(np.median(each[-(steps // 3) :])) for each in times)
+    return {
+        "ours_ms": ours * 1e3,
+        "theirs_ms": theirs * 1e3,
+        "steady": theirs / ours,
+        "whole": sum(times[1]) / sum(times[0]),
+        "plans": counters.schedules,
+        "kernels": counters.compiles,
+        "late_plans": counters.schedules - late[0],
+        "late_kernels": counters.compiles - late[1],
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.exp(sum(math.log(value) for value in values) / len(values)) if values else 0.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("programs", nargs="*")
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.inside:
+        print(json.dumps(run_program(given.programs[0], given.steps)))
+        return 0
+    rows: dict[str, dict[str, float]] = {}
+    failed = 0
+    print(
+        f"{'program':12} {'ours ms':>9} {'torch ms':>9} {'steady':>8} {'whole':>8}"
+        "  plans kernels (late)"
+    )
+    for name in given.programs or PROGRAMS:
+        with tempfile.TemporaryDirectory() as cache:
+            command = [sys.executable, __file__, name, "--inside", "--steps", str(given.steps)]
+            try:
+                done = subprocess.run(
+                    command,
+                    env={**os.environ, "TILEGRAD_CACHE": cache},
+                    capture_output=True,
+                    text=True,
+                    timeout=_PATIENCE_S,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                print(f"{name:12} more than {_PATIENCE_S:.0f} s")
+                failed += 1
+                continue
+        if done.returncode:
+            print(f"{name:12} failed: {done.stderr.strip().splitlines()[-1]}")
+            failed += 1
+            continue
+        row = rows[name] = json.loads(done.stdout.strip().splitlines()[-1])
+        print(
+            f"{name:12} {row['ours_ms']:9.3f} {row['theirs_ms']:9.3f} {row['steady']:8.4f} "
+            f"{row['whole']:8.4f}  {row['plans']:5.0f} {row['kernels']:5.0f} "
+            f"({row['late_plans']:.0f}, {row['late_kernels']:.0f})",
+            flush=True,
+        )
+    steady, whole = (_mean([row[key] for row in rows.values()]) for key in ("steady", "whole"))
+    print(f"geometric mean {steady:.4f} steady, {whole:.4f} whole, of {len(rows)} programs")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

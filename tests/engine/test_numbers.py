@@ -1,0 +1,135 @@
+"""A Python number that changes from step to step is a variable of the launch: however many values
+it takes, few graphs are planned, and every value is computed as written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.tensor.helpers import close, numbers
+from tilegrad import Context, Tensor, dtypes, jit
+from tilegrad.base.trace import counters
+
+_ARRAY = numbers(5, 7)
+
+
+def _plans(step: Callable[[int], None], steps: int = 12) -> int:
+    before = counters.schedules
+    for number in range(steps):
+        step(number)
+    return counters.schedules - before
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (lambda x, c: x * c, lambda a, c: a * c),
+        (lambda x, c: x / c, lambda a, c: a / c),
+        (lambda x, c: c - x, lambda a, c: c - a),
+        (lambda x, c: x.clip(-c, c + 1), lambda a, c: a.clip(-c, c + 1)),
+        (lambda x, c: (x > c).where(x, c), lambda a, c: np.where(a > c, a, c)),
+        (lambda x, c: (x + c).sum(1), lambda a, c: (a + c).sum(1)),
+        (lambda x, c: Tensor.full((7,), c) * x, lambda a, c: np.full(7, c, np.float32) * a),
+    ],
+    ids=["times", "divided", "from", "clip", "where", "sum", "full"],
+)
+def test_at_most_three_plans_serve_all_values(
+    ours: Callable[[Tensor, float], Tensor], theirs: Callable[[np.ndarray, np.float32], np.ndarray]
+) -> None:
+    x = Tensor(_ARRAY).realize()
+
+    def step(number: int) -> None:
+        value = 0.13 + 0.37 * number
+        close(ours(x, value), theirs(_ARRAY, np.float32(value)))
+
+    assert _plans(step) <= 3
+
+
+def test_a_learning_rate_and_powers_change_together() -> None:
+    x = Tensor(_ARRAY).realize()
+
+    def step(number: int) -> None:
+        first, second = 1 - 0.9 ** (number + 1), 1 - 0.99 ** (number + 1)
+        rate = 0.013 / (1 + number)
+        expected = _ARRAY - rate * (_ARRAY / first) / (np.sqrt(_ARRAY**2 / second) + 1e-3)
+        close(x - rate * (x / first) / ((x * x / second).sqrt() + 1e-3), expected, 1e-4)
+
+    assert _plans(step) <= 3
+
+
+def test_a_number_that_was_read_changes() -> None:
+    x = Tensor(_ARRAY).realize()
+    scale, expected = 0.7, np.float32(0.7)
+
+    def step(number: int) -> None:
+        nonlocal scale, expected
+        scale = float((x * scale).abs().mean().item()) + 0.3
+        expected = np.float32(np.abs(_ARRAY * expected).mean() + np.float32(0.3))
+        assert scale == pytest.approx(float(expected), rel=1e-4)
+
+    assert _plans(step) <= 3
+
+
+def test_numbers_that_do_not_change_stay_in_the_kernel() -> None:
+    x = Tensor(_ARRAY).realize()
+    for _ in range(3):
+        close(x * 0.3 + 0.7, _ARRAY * np.float32(0.3) + np.float32(0.7))
+    before = counters.schedules
+    close(x * 0.3 + 0.7, _ARRAY * np.float32(0.3) + np.float32(0.7))
+    assert counters.schedules == before
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.0, -1.0, 2.0, math.inf, -math.inf, math.nan, 1e-42])
+def test_numbers_that_rules_ask_for_mean_themselves_after_others(value: float) -> None:
+    x = Tensor(_ARRAY).realize()
+    for before in (0.3, 0.7, 1.1):
+        (x * before).realize()
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal((x * value).numpy(), _ARRAY * np.float32(value))
+
+
+def test_two_numbers_that_meet_are_two_again() -> None:
+    x = Tensor(_ARRAY).realize()
+    for first, second in ((0.3, 0.7), (0.4, 0.9), (0.6, 0.6), (0.9, 0.4), (0.7, 0.7), (0.3, 0.7)):
+        close(x * first + second, _ARRAY * np.float32(first) + np.float32(second))
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.float64, dtypes.int32])
+def test_numbers_of_other_dtypes_keep_their_value(dtype: object) -> None:
+    x = Tensor([1.0, 2.0, 3.0]).cast(dtype).realize()  # type: ignore[arg-type]
+    for number in (3, 5, 7, 11):
+        assert (x * number).tolist() == [number, 2 * number, 3 * number]
+
+
+def test_a_gradient_has_the_number_of_its_step() -> None:
+    w = Tensor(_ARRAY, requires_grad=True)
+    for number in range(5):
+        value = 0.2 + number
+        w.grad = None
+        ((w * value) ** 2).sum().backward()
+        assert w.grad is not None
+        close(w.grad, 2 * np.float32(value) ** 2 * _ARRAY, 1e-4)
+
+
+def test_the_plain_plan_has_its_numbers() -> None:
+    x = Tensor(_ARRAY).realize()
+    with Context(NOOPT=1):
+        for number in range(4):
+            close(x * (0.3 + number), _ARRAY * np.float32(0.3 + number))
+
+
+def test_a_capture_has_the_numbers_that_it_saw() -> None:
+    x = Tensor(_ARRAY).realize()
+    for number in range(4):
+        (x * (0.21 + number)).realize()
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        return (x * 0.91).realize()
+
+    for shift in range(4):
+        close(step(x + shift), (_ARRAY + shift) * np.float32(0.91))
