@@ -132,7 +132,9 @@ def test_a_training_step_walks_its_graph_a_few_times(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(plans, "normalise", None)
         kept, before = len(forms._kept), counters.visits
         step()
-        assert counters.visits - before < 3 * nodes
+        # The request, the loss that waits and is put into the index of users, and what stands on
+        # the parameters; whatever other tensors live.
+        assert counters.visits - before < 4 * nodes
         assert len(forms._kept) == kept
 
 

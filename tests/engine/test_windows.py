@@ -167,3 +167,32 @@ def test_places_that_are_written_to_stay_numbers() -> None:
     written = UOp(Ops.ASSIGN, dtypes.float32, (window, read))
     assert [each.start for each in find_windows(list(UOp.sink(read).toposort()))] == [20]
     assert find_windows(list(UOp.sink(written).toposort())) == []
+
+
+def test_written_windows_at_moving_places_share_a_plan() -> None:
+    x, array = Tensor(np.zeros((40, 8), np.float32)).realize(), np.zeros((40, 8), np.float32)
+    plans_before = counters.schedules
+    for place in [*range(0, 40, 3), 1, 38]:
+        values = np.arange(8, dtype=np.float32) + place
+        x[place] = Tensor(values)
+        array[place] = values
+        assert x.sum().item() == array.sum()
+    assert counters.schedules - plans_before <= 3
+    np.testing.assert_array_equal(x.numpy(), array)
+
+
+def test_a_window_that_meets_another_of_its_memory_keeps_its_place() -> None:
+    """What is read and what is written may overlap: that is asked of numbers."""
+    x, array = Tensor(np.arange(64.0, dtype=np.float32)).realize(), np.arange(64.0)
+    for place, other in ((0, 3), (8, 10), (10, 8), (5, 5), (20, 23), (31, 30)):
+        x[place : place + 4] = x[other : other + 4].flip(0) + 1
+        array[place : place + 4] = array[other : other + 4][::-1].copy() + 1
+        np.testing.assert_array_equal(x.numpy(), array)
+
+
+def test_a_window_that_is_read_where_it_is_written_moves() -> None:
+    x, array = Tensor(np.arange(64.0, dtype=np.float32)).realize(), np.arange(64.0)
+    for place in (0, 8, 3, 60, 17, 42):
+        x[place : place + 4] = x[place : place + 4].flip(0) * 2
+        array[place : place + 4] = array[place : place + 4][::-1].copy() * 2
+        np.testing.assert_array_equal(x.numpy(), array)

@@ -10,6 +10,7 @@ after    SHRINK(BUFFER, ((_place0, _place0 + 32),)), and _place0 is 64 in this l
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -58,11 +59,12 @@ def place_number(name: str) -> int | None:
 
 
 def find_windows(nodes: Sequence[UOp]) -> list[Window]:
-    """The windows of memory that are read; none where these are very many. What is written to stays
-    as it is: which parts of it others meet is asked of numbers.
+    """The windows of memory that are read, or written where nothing else of that memory is touched;
+    none where these are very many. Otherwise what is written to stays as it is: which parts of it
+    others meet is asked of numbers.
     """
     found: list[Window] = []
-    targets = {_written_by(node) for node in nodes if node.op is Ops.ASSIGN}
+    targets = _met_elsewhere(nodes)
     for position, node in enumerate(nodes):
         if node.op is not Ops.SHRINK or not all(
             isinstance(end, int) for w in node.arg for end in w
@@ -87,6 +89,25 @@ def open_windows(nodes: Sequence[UOp], windows: Sequence[Window]) -> UOp:
     return nodes[-1].substitute(
         {node: node.replace(arg=tuple(found)) for node, found in bounds.items()}
     )
+
+
+def _met_elsewhere(nodes: Sequence[UOp]) -> set[UOp]:
+    """The memory that is written to and of which more is touched than one window."""
+    counts = Counter(_written_by(node) for node in nodes if node.op is Ops.ASSIGN)
+    if not counts:
+        return set()
+    found = {base for base, count in counts.items() if count > 1}
+    window: dict[UOp, UOp] = {}
+    for node in nodes:
+        if node.op in _ORDER or node.op is Ops.AFTER:
+            continue
+        for source in node.src:
+            base = _base_of(source)
+            if base in counts and (
+                node.op is not Ops.SHRINK or window.setdefault(base, node) is not node
+            ):
+                found.add(base)
+    return found
 
 
 def _written_by(assign: UOp) -> UOp:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import weakref
 from operator import attrgetter
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Self
 
 from tilegrad.base.dtype import DType, dtypes, promote
@@ -23,7 +24,15 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.aliases import Alias
 from tilegrad.tensor.device import canonical
-from tilegrad.tensor.living import enter, hold, live, with_gradient, with_variables
+from tilegrad.tensor.living import (
+    by_identity,
+    forget,
+    hold,
+    hold_also,
+    live,
+    with_gradient,
+    with_variables,
+)  # fmt: skip
 from tilegrad.tensor.sizes import (
     NO_VARIABLES,
     Variables,
@@ -160,7 +169,13 @@ class Core:
         self._is_leaf = leaf
         self._is_shared = False
         self._alias = None
-        enter(self, uop)
+        # As `living.enter`, without its frame: every tensor that is made comes by.
+        number = id(self)
+        reference = by_identity[number] = weakref.ref(self, MethodType(forget, number))
+        if uop.holders is None:
+            uop.holders = reference
+        else:
+            hold_also(uop, reference)
 
     def _hold(self, node: UOp) -> None:
         self._node = node

@@ -18,14 +18,16 @@ from typing import Any
 from tilegrad.ir.uop import UOp
 
 __all__ = [
-    "Some", "enter", "grown_up", "hold", "holders_of", "live", "with_gradient", "with_variables",
-    "young",
+    "Some", "by_identity", "enter", "forget", "grown_up", "hold", "hold_also", "holders_of", "live",
+    "with_gradient", "with_variables", "young",
 ]  # fmt: skip
 
 # Tensors by identity: a tensor compares element by element, so it is no key itself.
 _young: dict[int, weakref.ref[Any]] = {}
 _old: dict[int, weakref.ref[Any]] = {}
 _lock = threading.Lock()
+# For the one who makes tensors.
+by_identity, forget = _young, _young.pop
 
 
 class Some:
@@ -73,7 +75,7 @@ def enter(tensor: Any, node: UOp) -> None:
     if node.holders is None:
         node.holders = reference
     else:
-        _hold_also(node, reference)
+        hold_also(node, reference)
 
 
 def hold(tensor: Any, node: UOp) -> None:
@@ -89,7 +91,8 @@ def grown_up(tensor: Any) -> None:
         _old[number] = weakref.ref(tensor, MethodType(_old.pop, number))
 
 
-def _hold_also(node: UOp, reference: weakref.ref[Any]) -> None:
+def hold_also(node: UOp, reference: weakref.ref[Any]) -> None:
+    """Add to the tensors that hold `node`, of which there was one before."""
     with _lock:
         found = node.holders
         if not isinstance(found, list):
@@ -106,6 +109,9 @@ def holders_of(node: UOp) -> list[Any]:
     found = node.holders
     if found is None:
         return []
-    references = list(found) if isinstance(found, list) else [found]
+    if not isinstance(found, list):
+        tensor = found()
+        return [tensor] if tensor is not None and tensor.uop is node else []
+    references = list(found)
     tensors = {id(tensor): tensor for each in references if (tensor := each()) is not None}
     return [tensor for tensor in tensors.values() if tensor.uop is node]

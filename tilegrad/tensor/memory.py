@@ -292,17 +292,20 @@ class _Others(engine.Others):
         """The values on the way that somebody holds, or will need."""
         if not keeps():
             return ()
-        self._index_young(request, {id(tensor.grad) for tensor in with_gradient})
+        self._index_young(request, [id(tensor.grad) for tensor in with_gradient])
+        needed = self._needed(request)
+        if not needed:
+            return ()
         left = _MOST_KEPT
         wanted = {_below_views(request.nodes[number]) for number in request.roots}
         kept: dict[UOp, None] = {}
-        for node in list(request.nodes):
-            if node.holders is None and node.users is None:
+        for node in request.nodes:
+            if node not in needed:
                 continue
             root = _below_views(node)
             if root in kept or root.op in _NEVER_KEPT or root.is_constant or is_stored(root):
                 continue
-            if root in wanted or _is_cheap(root, kept) or not self._is_needed(node, request):
+            if root in wanted or _is_cheap(root, kept):
                 continue
             size = _elements(_largest(root.shape)) * root.dtype.itemsize
             if size <= left:
@@ -311,21 +314,40 @@ class _Others(engine.Others):
         self.kept = list(kept)
         return kept
 
-    def _is_needed(self, node: UOp, request: Request) -> bool:
-        """Whether a tensor alive is `node`, or is to be computed from it and not by this run."""
-        if any(_agree(tensor._variables, self.values) for tensor in holders_of(node)):
-            return True
-        seen: set[UOp] = set()
-        stack = [node]
+    def _needed(self, request: Request) -> set[UOp]:
+        """The nodes of `request` that a tensor alive is, or is to be computed from and not by this
+        run.
+        """
+        outside: dict[UOp, None] = {}
+        stack = [node for node in request.nodes if node.users]
         while stack:
             for user in users(stack.pop()):
-                if user in seen or user in request.numbers or engine.realized(user) is not None:
-                    continue
-                if any(_agree(tensor._variables, self.values) for tensor in holders_of(user)):
-                    return True
-                seen.add(user)
-                stack.append(user)
-        return False
+                if user not in outside and user not in request.numbers:
+                    if engine.realized(user) is None:
+                        outside[user] = None
+                        stack.append(user)
+        roots = {request.nodes[number] for number in request.roots}
+        found = {
+            node
+            for node in request.nodes
+            if (holder := node.holders) is not None
+            if (holder.__class__ is list or holder() is not None) and node.op not in _NEVER_KEPT
+            if node not in roots and self._holds(node)
+        }
+        stack = [node for node in outside if self._holds(node)]
+        seen = set(stack)
+        while stack:
+            for source in stack.pop().src:
+                if source in request.numbers:
+                    found.add(source)
+                elif source in outside and source not in seen:
+                    seen.add(source)
+                    stack.append(source)
+        return found
+
+    def _holds(self, node: UOp) -> bool:
+        """Whether a tensor alive is `node`, of the values of variables that the run has."""
+        return any(_agree(tensor._variables, self.values) for tensor in holders_of(node))
 
     def _index_young(self, request: Request, but: Collection[int] = ()) -> None:
         """Put the graphs of young tensors into the index, but for what `request` computes: mostly
@@ -377,7 +399,7 @@ class _Others(engine.Others):
             elif not tensor._requires_grad and engine.realized(node) is None:
                 fresh = engine.on_memory(node)
                 if fresh is not node:
-                    tensor.uop = fresh
+                    hold(tensor, fresh, is_computed=False)
 
     def look_again(self, excluded: Collection[int]) -> None:
         """After the run: who looked at memory that was overwritten looks at the copy of what it

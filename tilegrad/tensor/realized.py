@@ -16,7 +16,7 @@ from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import files, host, memory
-from tilegrad.tensor.aliases import Away, can_view, hold, look, same_storage, shared
+from tilegrad.tensor.aliases import Away, can_view, look, shared
 from tilegrad.tensor.attention import Attention
 from tilegrad.tensor.core import Core, as_dtype, compute, describe
 from tilegrad.tensor.device import canonical
