@@ -61,6 +61,10 @@ _FREE = frozenset({
 _NEVER_KEPT = frozenset({
     Ops.BUFFER, Ops.CONST, Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.LOOP, Ops.PART, Ops.BIND
 })  # fmt: skip
+# How many runs stand between a kept value and memory that has no graph, by the value.
+_generation: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
+# So many of them, and no more, hold the memory of earlier states.
+_MOST_GENERATIONS = 4
 # A run keeps no more bytes than these of what nobody asked for.
 _MOST_KEPT = 1 << 29
 
@@ -287,6 +291,7 @@ class _Others(engine.Others):
         self.request: Request | None = None
         # What the run keeps though nobody asked for it.
         self.kept: list[UOp] = []
+        self.request_numbers: Collection[UOp] | None = None
 
     def held(self, request: Request) -> Iterable[UOp]:
         """The values on the way that somebody holds, or will need."""
@@ -312,6 +317,7 @@ class _Others(engine.Others):
                 left -= size
                 kept[root] = None
         self.kept = list(kept)
+        self.request_numbers = request.numbers
         return kept
 
     def _needed(self, request: Request) -> set[UOp]:
@@ -381,11 +387,18 @@ class _Others(engine.Others):
         return [grad.uop for grad in grads if not is_stored(grad.uop) and not grad.uop.is_constant]
 
     def stand_on_memory(self, roots: Iterable[UOp], excluded: Collection[int]) -> None:
-        """After the run: of what it kept, tensors have the memory instead of the graph below."""
-        if not self.kept:
+        """After the run: of what it kept, tensors have the memory instead of the graph below. But
+        for the first few runs that follow one another they keep their graphs, so that a gradient
+        can still be asked for.
+        """
+        if not self.kept or self.request_numbers is None:
             return
         values = [*self.kept, *[root for root in roots if root.op not in _NEVER_KEPT]]
         memory = {value: kept for value in values if (kept := engine.realized(value))}
+        last = max([_generation.get(node, 0) for node in self.request_numbers], default=0)
+        if last + 1 < _MOST_GENERATIONS:
+            _generation.update(dict.fromkeys(memory, last + 1))
+            return
         found = {id(tensor): tensor for tensor in young()}
         for node in above(memory, lambda node: False):
             found |= {id(tensor): tensor for tensor in holders_of(node)}
