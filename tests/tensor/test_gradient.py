@@ -124,22 +124,22 @@ def test_misuse_raises() -> None:
 
 
 def test_training_is_a_switch_of_the_block_and_the_thread() -> None:
-    assert Tensor.training is False
-    with Tensor.train():
-        assert Tensor.training is True
-        with Tensor.train(False):
-            assert Tensor.training is False
-        assert Tensor.training is True
+    assert Tensor.training is True
+    with Tensor.train(False):
+        assert Tensor.training is False
+        with Tensor.train():
+            assert Tensor.training is True
+        assert Tensor.training is False
 
-    @Tensor.train()
+    @Tensor.train(False)
     def step() -> bool:
         return Tensor.training
 
-    assert step() is True
-    assert Tensor.training is False
-    Tensor.training = True
+    assert step() is False
     assert Tensor.training is True
     Tensor.training = False
+    assert Tensor.training is False
+    Tensor.training = True
 
 
 def test_gradients_of_integers_are_refused_where_the_loss_is_one() -> None:
