@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.capture.helpers import full
@@ -498,3 +500,42 @@ def test_one_variable_with_two_values_is_refused() -> None:
     with pytest.raises(ShapeError, match="two values"):
         function(full(1, 2), one, two)
     assert function(full(1, 2), two, two).tolist() == [5, 5]
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[1:3], lambda x: x.T, lambda x: x.reshape(16), lambda x: (x[0], x),
+        lambda x: {"a": x.permute(1, 0)[2:]}, lambda x: x.diagonal(),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("computes", [False, True])
+def test_views_stay_views_of_what_was_given(view: Any, computes: bool) -> None:
+    """What is assigned to the argument later is seen in the result, captured or not."""
+    function = jit(lambda x: (view(x), x + 1 if computes else None))
+    for n in range(6):
+        given = np.arange(16, dtype=np.float32).reshape(4, 4)
+        x = Tensor(given.copy()).realize()
+        found, _ = function(x)
+        x[1] = 100.0 + n
+        given[1] = 100.0 + n
+        expected = view(given) if not isinstance(view(x), dict) else {"a": given.T[2:]}
+        for one, other in (
+            [(found["a"], expected["a"])]
+            if isinstance(found, dict)
+            else list(zip(found, expected, strict=True))
+            if isinstance(found, tuple)
+            else [(found, expected)]
+        ):
+            np.testing.assert_array_equal(one.numpy(), other)
+    assert function.captures == (1 if computes else 0)
+
+
+def test_a_view_of_state_is_a_view() -> None:
+    state = full(0, 4, 4)
+    function = jit(lambda x: (state[0:2], x + 1))
+    for n in range(6):
+        view, _ = function(full(1, 2))
+        state[0] = float(n)
+        assert view.tolist()[0] == [float(n)] * 4
+    assert function.captures == 1

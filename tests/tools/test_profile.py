@@ -81,3 +81,15 @@ def test_the_table_ends_where_asked() -> None:
 def test_no_runs_are_refused() -> None:
     with pytest.raises(ConfigError, match="runs must be at least 1, not 0"):
         profile(lambda: None, runs=0)
+
+
+def test_what_a_captured_function_leaves_to_be_computed_is_profiled() -> None:
+    """It has kernels though it realizes nothing: its result, and a tensor that it assigns to."""
+    x, state = Tensor.rand(32).realize(), Tensor.zeros(32).contiguous().realize()
+    assert len(profile(jit(lambda: (x * 2).sum()))) >= 1
+
+    @jit
+    def step() -> None:
+        state.assign(state + x)
+
+    assert len(profile(step)) >= 1

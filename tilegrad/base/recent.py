@@ -10,6 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from tilegrad.base.forks import held_at_fork
+
 __all__ = ["Recent"]
 
 K = TypeVar("K", bound=Hashable)
@@ -26,7 +28,7 @@ class Recent(Generic[K, V]):
     def __init__(self, most: Callable[[], int]):
         self._most = most
         self._entries: OrderedDict[K, V] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = held_at_fork(threading.Lock(), 78)
 
     def get(self, key: K) -> V | None:
         """The entry, which is then the one used last, or None."""

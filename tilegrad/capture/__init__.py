@@ -4,7 +4,8 @@ A function runs once under watch. What it launched is kept and run again in one 
 as everything that shaped it is as it was.
 
     jit                           the function that is captured, and when it is again
-    record, reads, chains,        the watched run: what it was given, read, launched and changed
+    record, watch, frames,        the watched run: what it was given, read, launched and changed
+    reads, calls, pure,
     places, objects
     build, slots, step, results   from the run to a capture, over numbered memory
     guards, checker               what the capture rests on, compiled to one flat check

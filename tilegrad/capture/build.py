@@ -115,7 +115,11 @@ class Builder:
             if check.test in ("call", "symbol"):
                 continue
             if check.place.is_argument:
-                if not check.holds(*self.arguments):
+                if check.holds(*self.arguments):
+                    continue
+                if check.place.is_attribute:
+                    self._changed(check)
+                else:
                     raise CaptureError(
                         f"jit: {self.run.name} changes its argument {check.place.label}",
                         remedy="return the new value instead, or assign to tensors in place",
@@ -129,8 +133,11 @@ class Builder:
 
     def _changed(self, check: Check) -> None:
         place = check.place
-        value = place.peek()
+        value = place.peek(*self.arguments)
         if check.test == "tensor" and isinstance(value, Tensor):
+            if place.is_argument:
+                # The object is held since it was assigned to, and that place is among the written.
+                return
             while isinstance(place.holder, Place) and isinstance(place.holder.peek(), tuple):
                 place = place.holder
             self.targets[place.identity] = place

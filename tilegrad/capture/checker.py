@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from tilegrad.capture.guards import Check, Guards, same
+from tilegrad.capture.guards import Check, Guards, same, without
 from tilegrad.capture.places import KEYWORDS, POSITIONAL, Place
 from tilegrad.ir.uop import UOp
 
@@ -33,7 +33,7 @@ class _Writer:
     def __init__(self, guards: Guards):
         self.guards = guards
         self.lines: list[str] = []
-        self.names: dict[str, Any] = {"same": same, "UOp": UOp}
+        self.names: dict[str, Any] = {"same": same, "UOp": UOp, "without": without}
         self.held: dict[int, str] = {}
         self.values: dict[Hashable, str] = {}
         self.inputs: dict[int, str] = {}
@@ -83,6 +83,13 @@ class _Writer:
             wrong = f"len(a) != {count} or len(k) != {len(names)}"
             self.fail(" or ".join([wrong, *[f"{name!r} not in k" for name in names]]), number)
             return
+        if check.test == "absent":
+            place = check.place
+            if place.is_item and type(place.holder) is dict:
+                self.fail(f"{self.const(place.key)} in {self.const(place.holder)}", number)
+            else:
+                self.fail(f"{self.const(check)}.holds(a, k) is False", number)
+            return
         value = self.value(check.place)
         if check.test == "same":
             held = self.const(expected)
@@ -95,6 +102,18 @@ class _Writer:
             kind, size = expected
             wrong = f"{value}.__class__ is not {self.const(kind)}"
             self.fail(wrong if size is None else f"{wrong} or len({value}) != {size}", number)
+        elif check.test == "without":
+            names = self.const(expected)
+            kind = type(check.place.peek()) if not check.place.is_argument else None
+            if kind is not None and kind.__getattribute__ is object.__getattribute__:
+                self.fail(f"not {names}.isdisjoint({value}.__dict__)", number)
+            else:
+                self.fail(f"not without({value}, {names})", number)
+        elif check.test == "calls":
+            args, result = self.const(expected[0]), self.const(expected[1])
+            self.fail(f"not same({value}(*{args}), {result})", number)
+        elif check.test == "members":
+            self.fail(f"{value} != {self.const(expected)}", number)
         elif check.test == "keys":
             self.fail(f"list({value}) != {self.const(expected)}", number)
         elif check.test == "symbol":

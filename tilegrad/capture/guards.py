@@ -15,18 +15,21 @@ import math
 import types
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import CaptureError
-from tilegrad.capture.objects import is_own_code
+from tilegrad.capture.objects import instance_dict, own_values
 from tilegrad.capture.places import ABSENT, KEYWORDS, POSITIONAL, Place
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Check", "Guards", "describe", "is_plain", "is_value", "same", "snapshot"]
+__all__ = [
+    "Check", "Guards", "describe", "is_array", "is_plain", "is_value", "same", "snapshot",
+    "without",
+]  # fmt: skip
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis), DType)
 _LARGEST_ARRAY = 1 << 16
@@ -36,7 +39,9 @@ _NOTHING: Mapping[str, Any] = {}
 @dataclass(eq=False)
 class Check:
     """What must hold at a place. `test` is "same", "is", "some" (not None), "class" (and size),
-    "keys", "tensor" or "symbol".
+    "keys", "members" (of a set), "absent" (nothing stands there), "without" (an object that has
+    none of some attributes itself), "calls" (a function with a cache gives the same again),
+    "tensor" or "symbol".
     """
 
     place: Place
@@ -46,8 +51,15 @@ class Check:
     def holds(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NOTHING) -> bool:
         """Whether it holds now."""
         value = self.place.peek(args, kwargs)
-        if value is ABSENT:
-            return False
+        if self.test == "absent" or value is ABSENT:
+            return self.test == "absent" and value is ABSENT
+        if self.test == "without":
+            return without(value, self.expected)
+        if self.test == "calls":
+            args, result = self.expected
+            return same(value(*args), result)
+        if self.test == "members":
+            return bool(value == self.expected)
         if self.test == "same":
             return same(value, self.expected)
         if self.test == "class":
@@ -69,6 +81,14 @@ class Check:
             return f"{label} is not None"
         if self.test == "tensor":
             return f"{label} is a tensor"
+        if self.test == "absent":
+            return f"there is no {label}"
+        if self.test == "without":
+            return f"{label} itself has no {', '.join(sorted(expected))}"
+        if self.test == "calls":
+            return f"{label} gives {describe(expected[1])}"
+        if self.test == "members":
+            return f"{label} has the same members"
         if self.test == "keys":
             return f"{label} has the keys {describe(expected)}"
         return f"{label} is {describe(expected)}"
@@ -88,6 +108,12 @@ def _nothing(*args: Any) -> bool:
     return False
 
 
+def without(value: Any, names: set[str]) -> bool:
+    """Whether an object has none of `names` itself, whatever its class has."""
+    own = instance_dict(value)
+    return own is None or names.isdisjoint(own)
+
+
 def same(value: Any, expected: Any) -> bool:
     """Whether two plain values are one: of one type, and equal; nan is itself, -0.0 is not 0.0."""
     if value is expected:
@@ -103,7 +129,7 @@ def same(value: Any, expected: Any) -> bool:
         return len(value) == len(expected) and all(map(same, value, expected))
     if isinstance(expected, dict):
         return list(value) == list(expected) and all(map(same, value.values(), expected.values()))
-    if _is_array(expected):
+    if is_array(expected):
         if value.dtype != expected.dtype or value.shape != expected.shape:
             return False
         return bool(value.tobytes() == expected.tobytes())
@@ -115,15 +141,13 @@ def is_plain(value: Any) -> bool:
     return isinstance(value, (*_PLAIN, enum.Enum)) or _is_array_scalar(value)
 
 
-def _is_array(value: Any) -> bool:
+def is_array(value: Any) -> bool:
     return hasattr(type(value), "__array_interface__") and hasattr(value, "tobytes")
 
 
 def _is_array_scalar(value: Any) -> bool:
-    return (
-        _is_array(value)
-        and getattr(value, "shape", None) == ()
-        and type(value).__module__ == "numpy"
+    return type(value).__module__ == "numpy" and any(
+        kind.__name__ == "generic" for kind in type(value).__mro__
     )
 
 
@@ -163,15 +187,18 @@ class Guards:
     def __init__(
         self,
         is_input: Callable[[Tensor], bool],
-        on_reached: Callable[[Any, bool], object] = _nothing,
+        on_object: Callable[[Place, Any], object] = _nothing,
+        on_container: Callable[[Place, Any, bool], object] = _nothing,
     ):
         self.checks: list[Check] = []
         self.tensors: list[Tensor] = []
         self.places: list[list[Place]] = []
         self.symbols: list[UOp] = []
         self.refusal: CaptureError | None = None
-        self._is_input = is_input
-        self._on_reached: Callable[[Any, bool], object] = on_reached
+        self.is_input = is_input
+        self._on_object: Callable[[Place, Any], object] = on_object
+        self._on_container: Callable[[Place, Any, bool], object] = on_container
+        self._lacks: dict[Hashable, set[str]] = {}
         self._numbers: dict[int, int] = {}
         self._known: dict[Hashable, None] = {}
         self._held: dict[Hashable, None] = {}
@@ -183,7 +210,7 @@ class Guards:
                 check.expected = None
         self.tensors, self.places, self.symbols = [], [], []
         self._numbers, self._known, self._held = {}, {}, {}
-        self._on_reached = self._is_input = _nothing
+        self._on_object = self._on_container = self.is_input = _nothing
 
     def number_of(self, tensor: Tensor) -> int | None:
         """Its number among the inputs."""
@@ -236,10 +263,29 @@ class Guards:
     def hold_object(self, place: Place, value: Any) -> None:
         """Guard who stands at `place`, whatever it holds."""
         identity = place.identity
-        if identity not in self._known and identity not in self._held:
+        if identity not in self._held:
             self._held[identity] = None
-            self.checks.append(Check(place, "is", value))
-            self._on_reached(value, False)
+            # A bound method is made anew each time it is looked up.
+            test = "same" if isinstance(value, types.MethodType) else "is"
+            self.checks.append(Check(place, test, value))
+
+    def add(self, check: Check) -> None:
+        """Add a check, unless there is one like it."""
+        fact = check.expected if check.test == "class" else None
+        identity = (check.place.identity, check.test, fact)
+        if identity not in self._held:
+            self._held[identity] = None
+            self.checks.append(check)
+
+    def without(self, holder: Any, name: str, label: str) -> None:
+        """Guard that an object has no attribute `name` itself."""
+        place = holder if isinstance(holder, Place) else Place([holder], True, 0, label)
+        identity = place.identity if isinstance(holder, Place) else id(holder)
+        names = self._lacks.get(identity)
+        if names is None:
+            names = self._lacks[identity] = set()
+            self.checks.append(Check(place, "without", names))
+        names.add(name)
 
     def _one(self, place: Place, value: Any) -> list[tuple[Place, Any]]:
         if isinstance(value, Tensor):
@@ -254,11 +300,11 @@ class Guards:
         try:
             self.checks.append(Check(place, "same", snapshot(value)))
             if not is_plain(value):
-                self._on_reached(value, True)
+                self._on_container(place, value, True)
             return []
         except LookupError:
             pass
-        if _is_array(value) or isinstance(value, (bytearray, memoryview)):
+        if is_array(value) or isinstance(value, (bytearray, memoryview)):
             self._array(place, value)
             return []
         if hasattr(type(value), "__next__"):
@@ -267,41 +313,37 @@ class Guards:
                 "take the next element outside, and pass it as an argument",
             )
             return []
-        inside = self._inside(place, value)
-        self._on_reached(value, self.checks[-1].test in ("class", "keys"))
-        return inside
+        return self._inside(place, value)
 
     def _inside(self, place: Place, value: Any) -> list[tuple[Place, Any]]:
         """Guard an object or a container; what is inside is left to do."""
         if isinstance(value, dict):
+            self._on_container(place, value, False)
             self.checks.append(Check(place, "class", (type(value), len(value))))
             self.checks.append(Check(place, "keys", list(value)))
             return [(place.item(key), part) for key, part in list(value.items())]
         if isinstance(value, (list, tuple, deque)):
+            self._on_container(place, value, False)
             self.checks.append(Check(place, "class", (type(value), len(value))))
             return [(place.item(number), part) for number, part in enumerate(value)]
-        if place.is_argument and is_dataclass(value) and not isinstance(value, type):
-            if type(value).__dataclass_params__.frozen:  # type: ignore[attr-defined]
-                self.checks.append(Check(place, "class", (type(value), None)))
-                return [
-                    (place.attribute(item.name), getattr(value, item.name))
-                    for item in fields(value)
-                ]
         if place.is_argument and isinstance(value, functools.partial):
             self.checks.append(Check(place, "class", (type(value), None)))
             return [
                 (place.attribute(name), getattr(value, name))
                 for name in ("func", "args", "keywords")
             ]
-        if is_own_code(value):
-            return []
-        # A bound method is made anew each time it is looked up.
-        test = "same" if isinstance(value, types.MethodType) else "is"
-        self.checks.append(Check(place, test, value))
+        self._on_object(place, value)
+        if place.is_argument and not callable(value):
+            # A record of tensors (a batch): they are given like arguments.
+            return [
+                (place.attribute(name), part)
+                for name, part in own_values(value)
+                if isinstance(part, Tensor)
+            ]
         return []
 
     def _add(self, place: Place, tensor: Tensor) -> None:
-        if not self._is_input(tensor):
+        if not self.is_input(tensor):
             return
         number = self._numbers.get(id(tensor))
         if number is None:
@@ -314,8 +356,9 @@ class Guards:
 
     def _array(self, place: Place, value: Any) -> None:
         """An array may change under our eyes: small ones are compared, large ones refused."""
-        nbytes = getattr(value, "nbytes", len(value))
-        if not place.is_argument and _is_array(value) and nbytes <= _LARGEST_ARRAY:
+        nbytes = value.nbytes if hasattr(type(value), "nbytes") else len(value)
+        is_number = is_array(value) and value.shape == ()
+        if is_number or (not place.is_argument and is_array(value) and nbytes <= _LARGEST_ARRAY):
             self.checks.append(Check(place, "same", value.copy()))
         elif place.is_argument:
             self._refuse(

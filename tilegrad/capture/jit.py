@@ -14,7 +14,9 @@ from __future__ import annotations
 import contextvars
 import functools
 import inspect
+import os
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast, overload
@@ -24,7 +26,7 @@ from tilegrad.base.errors import CaptureError
 from tilegrad.capture.build import Again, Builder
 from tilegrad.capture.entry import Entry, Mismatch
 from tilegrad.capture.explain import explain
-from tilegrad.capture.record import Hints, Run
+from tilegrad.capture.record import Hints, Run, tensors_in
 from tilegrad.device.registry import Device
 from tilegrad.tensor.random import is_training
 from tilegrad.tensor.tracing import is_transforming
@@ -37,6 +39,9 @@ R = TypeVar("R")
 _MOST_ENTRIES = 64
 _MOST_TRIES = 4
 _inside: contextvars.ContextVar[bool] = contextvars.ContextVar("tilegrad_inside_jit", default=False)
+
+
+_all: weakref.WeakSet[Jit[Any, Any]] = weakref.WeakSet()
 
 
 class Jit(Generic[P, R]):
@@ -63,6 +68,9 @@ class Jit(Generic[P, R]):
         self._entries: list[tuple[tuple[object, ...], Entry]] = []
         self._hints = Hints()
         self._calls = 0
+        # Why it is not captured at all: what it reads that no guard covers.
+        self._uncovered = ""
+        _all.add(self)
         functools.update_wrapper(self, function, updated=())
 
     @property
@@ -90,7 +98,9 @@ class Jit(Generic[P, R]):
                     given: R = entry.replay(found, switches)
                     return given
                 missed = missed or (entry, found)
-            return self._run(mode, args, kwargs, missed)
+            if not self._uncovered:
+                return self._run(mode, args, kwargs, missed)
+        return self._function(*args, **kwargs)
 
     def _mode_now(self, switches: Config) -> tuple[object, ...]:
         """What shapes every capture: switches, training or not, the default device."""
@@ -130,6 +140,19 @@ class Jit(Generic[P, R]):
     ) -> None:
         """Make a capture of the run, if it can be one."""
         hints = run.hints
+        if run.reads.reason:
+            hints.tries += 1
+            if config.DEBUG >= 1:
+                print(f"JIT does not capture {self._title}: it {run.reads.reason}")
+            if hints.tries >= _MOST_TRIES:
+                self._leave(run.reads.reason, run.reads.line)
+            return
+        if not run.record and any(run.known(each) is None for each in tensors_in(run.result)):
+            # Views of what it was given: there is nothing to replay, and they are made anew.
+            hints.tries += 1
+            if hints.tries >= _MOST_TRIES:
+                self._uncovered = "it launches no kernel and no copy: it gives views"
+            return
         try:
             builder = Builder(run, args, kwargs)
             entry = builder.build(is_reused=self._reuse_outputs)
@@ -151,6 +174,16 @@ class Jit(Generic[P, R]):
         del self._entries[_MOST_ENTRIES:]
         if config.DEBUG >= 1:
             print(f"JIT captured {len(entry.program.steps)} kernels with {run.given} inputs")
+
+    def _leave(self, reason: str, line: str) -> None:
+        """Run the function as it is from now on, and say why."""
+        self._uncovered = f"it {reason}\n  line: {line}"
+        warnings.warn(
+            f"jit: {self._title} runs anew at each call: it {reason}\n  line:   {line}\n"
+            "  remedy: pass the value as an argument, or read it outside; JIT=0 runs all as it is",
+            RuntimeWarning,
+            stacklevel=5,
+        )
 
     # methods
 
@@ -196,11 +229,27 @@ class Jit(Generic[P, R]):
             self._entries.clear()
             self._hints = Hints()
             self._calls = 0
+            self._uncovered = ""
 
     def explain(self) -> str:
         """What was captured: kernels, inputs, guards, draws and bytes, as text."""
         with self._lock:
-            return explain(self._title, [entry for _, entry in self._entries])
+            found = explain(self._title, [entry for _, entry in self._entries])
+        return f"{found}\nnot captured: {self._uncovered}" if self._uncovered else found
+
+
+def _after_fork() -> None:
+    """In a forked child, what another thread was about to capture or replay begins anew."""
+    for each in list(_all):
+        if each._lock.acquire(blocking=False):
+            each._lock.release()
+        else:
+            each._lock = threading.RLock()
+            each._entries, each._hints, each._calls = [], Hints(), 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:
@@ -225,6 +274,10 @@ def jit(function: Any = None, *, reuse_outputs: bool = False) -> Any:
     the function itself runs.
 
     With `reuse_outputs` the results of a call are overwritten by the next.
+
+    A function that reads what cannot be guarded (a clock, a generator of random numbers, a file, a
+    function in C that is not known to depend on its arguments alone) runs anew at each call, and
+    says so once, in a RuntimeWarning with the line.
 
     Raises CaptureError, from the second call on, if the function reads a value (`item`, `numpy`),
     draws Python's random numbers, or computes nothing at all.

@@ -2,64 +2,73 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import sysconfig
 import types
+from collections.abc import Hashable
 from typing import Any
 
-from tilegrad.base.dtype import DType
-from tilegrad.ir.uop import UOp
-from tilegrad.tensor.tensor import Tensor
+from tilegrad.capture.pure import is_pure_class
 
 __all__ = [
-    "content",
-    "has_attributes",
-    "is_library",
-    "is_looked_at",
-    "is_own_code",
-    "is_users",
-    "look_up",
-    "own_names",
-    "title",
-]
+    "CORE", "LIBRARY", "NUMPY", "OPAQUE", "TILEGRAD", "USER", "has_generic_attributes",
+    "instance_dict", "is_own_code", "is_python_class", "kind_of_class", "kind_of_file",
+    "look_up_class", "own_values", "title",
+]  # fmt: skip
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LAYERS = _PACKAGE + "nn" + os.sep
 _LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
-_files: dict[str, bool] = {}
-_MOST_FILES = 4096
-_NO_STATE = (
-    Tensor, UOp, DType, type(None), bool, int, float, complex, str, bytes, bytearray, range, slice,
-    list, tuple, dict, set, frozenset, types.FunctionType, types.BuiltinFunctionType,
-    types.MethodType, types.CodeType, types.FrameType, types.GeneratorType,
+_files: dict[str, str] = {}
+_IN_C = (
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
 )  # fmt: skip
 
 
-def is_looked_at(filename: str) -> bool:
-    """Whether code of this file is the user's, or a layer: not Python's, NumPy's, or our core's."""
+# Whose code a file holds. What is watched: the user's, that of tilegrad's layers, and that of
+# Python's library. Not the core's, which reads what it is given and nothing else; not that which
+# only writes (logging), or wraps what is watched (tqdm).
+USER, TILEGRAD, LIBRARY, CORE, NUMPY, OPAQUE = (
+    "user",
+    "layers",
+    "library",
+    "core",
+    "numpy",
+    "opaque",
+)
+_ONLY_WRITES = (
+    "logging", "importlib", "warnings.py", "traceback.py", "linecache.py", "tokenize.py",
+    # Its callbacks run wherever something dies.
+    "weakref.py", "_weakrefset.py",
+)  # fmt: skip
+
+
+def kind_of_file(filename: str) -> str:
+    """Whose code a file holds."""
     found = _files.get(filename)
     if found is None:
-        path = os.path.abspath(filename)
-        is_library = path.startswith(_LIBRARY) and "site-packages" not in path
-        is_core = path.startswith(_PACKAGE) and not path.startswith(_LAYERS)
-        is_array = f"{os.sep}numpy{os.sep}" in path
-        found = not (is_library or is_core or is_array or filename.startswith("<frozen"))
-        if len(_files) >= _MOST_FILES:
-            _files.clear()
-        _files[filename] = found
+        found = _files[filename] = _kind_of_file(filename)
     return found
 
 
-def is_library(filename: str) -> bool:
-    """Whether code of this file is Python's standard library."""
-    return filename.startswith(_LIBRARY) and "site-packages" not in filename
-
-
-def is_users(value: Any) -> bool:
-    """Whether the class of `value` is a user's."""
-    module = sys.modules.get(type(value).__module__)
-    return is_looked_at(getattr(module, "__file__", None) or "<frozen>") and has_attributes(value)
+def _kind_of_file(filename: str) -> str:
+    if filename.startswith("<frozen importlib"):
+        return OPAQUE
+    if filename.startswith("<frozen"):
+        return LIBRARY
+    path = os.path.abspath(filename)
+    if path.startswith(_PACKAGE):
+        return TILEGRAD if path.startswith(_LAYERS) else CORE
+    if f"{os.sep}numpy{os.sep}" in path:
+        return NUMPY
+    if f"{os.sep}tqdm{os.sep}" in path:
+        return OPAQUE
+    if path.startswith(_LIBRARY) and "-packages" not in path:
+        name = path[len(_LIBRARY) :].partition(os.sep)[0]
+        return OPAQUE if name in _ONLY_WRITES else LIBRARY
+    return USER
 
 
 def is_own_code(value: Any) -> bool:
@@ -71,63 +80,65 @@ def is_own_code(value: Any) -> bool:
     return False
 
 
-def has_attributes(value: Any) -> bool:
-    """Whether attributes of `value` are a user's state."""
-    if isinstance(value, _NO_STATE):
-        return False
-    if isinstance(value, types.ModuleType):
-        return is_looked_at(getattr(value, "__file__", None) or "<frozen>")
-    kind = value if isinstance(value, type) else type(value)
-    module = kind.__module__
-    if module in ("builtins", "numpy") or module.partition(".")[0] == "numpy":
-        return False
-    return not module.startswith("tilegrad.") or module.startswith("tilegrad.nn")
-
-
-def _dict_of(value: Any) -> dict[str, Any]:
+def instance_dict(value: Any) -> dict[str, Any] | None:
+    """The attributes that `value` itself has; None if it has no room for any."""
     try:
         found = object.__getattribute__(value, "__dict__")
     except AttributeError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None
+    return found if isinstance(found, dict) else None
 
 
-def own_names(value: Any) -> set[str]:
-    """The attributes that `value` itself has, not its class."""
-    if isinstance(value, type):
-        return {name for name in value.__dict__ if not name.startswith("__")}
-    names = set(_dict_of(value))
+def own_values(value: Any) -> list[tuple[str, Any]]:
+    """The attributes that `value` itself has, in its dict and its slots, with their names."""
+    found = list((instance_dict(value) or {}).items())
     for kind in type(value).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        names.update((slots,) if isinstance(slots, str) else slots)
-    return names - {"__dict__", "__weakref__"}
+        for name, raw in list(kind.__dict__.items()):
+            if isinstance(raw, types.MemberDescriptorType):
+                try:
+                    found.append((name, raw.__get__(value)))
+                except AttributeError:
+                    continue
+    return found
 
 
-def look_up(value: Any, name: str) -> tuple[Any, Any]:
-    """What `value.name` is before any descriptor runs, and who has it; None twice if nobody has."""
-    if isinstance(value, type):
-        for kind in value.__mro__:
-            if name in kind.__dict__:
-                return kind.__dict__[name], value
-        return None, None
-    own = _dict_of(value)
-    if name in own:
-        return own[name], value
-    for kind in type(value).__mro__:
-        if name in kind.__dict__:
-            return kind.__dict__[name], kind
+def look_up_class(kind: type, name: str) -> tuple[Any, Any]:
+    """What the class or one of its bases has under a name, and which one; None twice if none."""
+    for each in kind.__mro__:
+        if name in each.__dict__:
+            return each.__dict__[name], each
     return None, None
 
 
-def content(cell: Any) -> Any:
-    """What a closure's variable holds; the cell itself while it holds nothing."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return cell
+def is_python_class(kind: type) -> bool:
+    """Whether a class is written in Python: it has no method in C of its own."""
+    return _is_python_class(kind)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_python_class(kind: Hashable) -> bool:
+    assert isinstance(kind, type)
+    if not kind.__flags__ & 1 << 9:
+        return False
+    return not any(isinstance(each, _IN_C) for each in kind.__dict__.values())
+
+
+def has_generic_attributes(kind: type) -> bool:
+    """Whether attributes are looked up as `object` does, or by watched Python code."""
+    raw, owner = look_up_class(kind, "__getattribute__")
+    if raw is object.__getattribute__ or isinstance(raw, types.FunctionType):
+        return True
+    # A class in C may say so again; those are known to add nothing.
+    return owner is types.FunctionType or owner.__module__ == "numpy" or is_pure_class(owner)
+
+
+def kind_of_class(kind: type) -> str:
+    """Whose code a class is."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return kind_of_file(file) if isinstance(file, str) else USER
 
 
 def title(value: Any) -> str:
     """A name for `value` in messages."""
-    kind = value if isinstance(value, type) else type(value)
-    return getattr(value, "__name__", None) or kind.__name__
+    is_named = isinstance(value, (type, types.FunctionType, types.ModuleType, types.MethodType))
+    return str(value.__name__ if is_named else type(value).__name__)

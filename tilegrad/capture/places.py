@@ -56,6 +56,16 @@ class Place:
             place = place.holder
         return isinstance(place.holder, _Arguments)
 
+    @property
+    def is_attribute(self) -> bool:
+        """Whether it is an object's, directly or further up: its state, not a value given."""
+        place: Any = self
+        while isinstance(place, Place):
+            if not place.is_item:
+                return True
+            place = place.holder
+        return False
+
     def get(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NOTHING) -> Any:
         """What stands here now. Raises what the look-up raises."""
         holder = self.holder

@@ -1,430 +1,559 @@
-"""Which places the captured function reads, found while it runs.
+"""Which values older than the run its Python code has read, and the guards for them.
 
-Each Python function that runs is looked at when it is entered: its bytecode says which chains it
-reads (chains.py), its frame which objects they begin at. So `self.layers[0].weight` becomes the
-places (self, "layers"), (the list, 0) and (the layer, "weight"), each guarded by what stands there
-now. Functions of the standard library, of NumPy and of tilegrad's core are not looked at; layers
-and optimizers (tilegrad.nn) are, like a user's own.
+Whatever an instruction takes from an older object is guarded here, or makes the function uncovered:
+there is no third way. An object is older if it stands at a place that was read (a global, a
+closure's variable, an argument, an attribute or an item of an older object); all else was made by
+the run, of guarded values. Who an object is counts where its place is held; an argument may be
+another object of the same class, as long as what is read of it is the same.
 
-An object that is made while the function runs is nobody's state. Those with an `__init__` are known
-by it; containers count only where a chain leads to them.
+Containers are followed by place, not by who they are: `settings["scale"]` guards one item,
+whichever dict stands there.
 """
 
 from __future__ import annotations
 
-import gc
-import operator
+import enum
+import functools
 import types
 from collections import deque
-from collections.abc import Callable
-from types import CodeType, FrameType, FunctionType
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from tilegrad.capture.chains import ATTRIBUTE, EACH, ITEM, Chain, Chains, chains_of
-from tilegrad.capture.guards import Guards
+from tilegrad.base.dtype import DType
+from tilegrad.capture.guards import Check, Guards, is_array, is_plain, is_value
 from tilegrad.capture.objects import (
-    content,
-    has_attributes,
-    is_library,
-    is_looked_at,
-    is_users,
-    look_up,
-    own_names,
+    NUMPY,
+    OPAQUE,
+    has_generic_attributes,
+    instance_dict,
+    is_own_code,
+    is_python_class,
+    kind_of_class,
+    look_up_class,
     title,
 )
 from tilegrad.capture.places import Place
+from tilegrad.capture.pure import is_immutable
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.memory import bound
-from tilegrad.tensor.random import Generator
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Reads"]
 
-_CHANGERS = frozenset({
-    "add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "insert", "update",
-})  # fmt: skip
-_ARRAY_FACTS = frozenset({"dtype", "ndim", "shape", "size"})
-_CONTAINERS = (list, tuple, dict, set, frozenset, deque, types.SimpleNamespace)
-# Code that is made as a program runs must not pile up.
-_MOST_CODES = 4096
-_chains: dict[CodeType, Chains] = {}
+Key = tuple[int, bool, Any]
 
-
-def _is_core(names: dict[str, Any]) -> bool:
-    """Whether code with these globals is tilegrad's own: some of it is in no file."""
-    name = str(names.get("__name__"))
-    return name.startswith("tilegrad.") and not name.startswith("tilegrad.nn")
+_INERT = (Tensor, UOp, DType)
+_MAPPINGS = (dict, types.MappingProxyType)
+_SEQUENCES = (list, tuple, deque)
+_SETS = (set, frozenset)
+_CONTAINERS = (*_MAPPINGS, *_SEQUENCES, *_SETS)
+_FACTS = frozenset({"dtype", "itemsize", "nbytes", "ndim", "shape", "size", "strides"})
+_OLD = (type, types.ModuleType, types.FunctionType, enum.Enum)
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+_BOUND_IN_C = (types.BuiltinMethodType, types.MethodWrapperType)
+_LAZY = object()
 
 
 class Reads:
-    """A tracer (`sys.settrace`) that adds to `guards` what the function reads.
+    """What is known of older values.
 
     Attributes:
         written: places that are assigned to.
-        asked: variables whose bound value Python code has seen.
-        is_seeded: whether the random numbers were begun anew.
+        reason: what was read that no guard covers: the first such fact.
     """
 
     def __init__(self, guards: Callable[[Reads], Guards]):
-        self.guards = guards(self)
         self.written: dict[Any, Place] = {}
-        self.asked: set[UOp] = set()
-        self.is_seeded = False
-        self._reached: dict[int, Any] = {}
-        self._parted: dict[int, Any] = {}
-        self._made: dict[int, Any] = {}
-        self._reads_all = False
-        self._functions: dict[CodeType, list[FunctionType]] = {}
-        self._inner: set[CodeType] = set()
-        # By number, as a code object's hash takes in all its constants.
-        self._seen: dict[int, tuple[CodeType, bool]] = {}
-        self._unknown: set[str] = set()
-        self._hooks = {
-            UOp.unbind.__code__: self._on_unbind,
-            bound.__code__: self._on_bound,
-            Generator.restart.__code__: self._on_seed,
-        }
-
-    # what is reached
-
-    def reach(self, value: Any, is_parted: bool = False) -> None:
-        """Attributes of `value` count from here on, and the variables of a function's closure. With
-        `is_parted` it may be another object at each call, and is guarded part by part already.
-        """
-        if is_parted:
-            self._parted[id(value)] = value
-            return
-        if id(value) in self._reached:
-            return
-        self._reached[id(value)] = value
-        if isinstance(value, types.MethodType):
-            self.reach(value.__self__)
-            value = value.__func__
-        if isinstance(value, (staticmethod, classmethod)):
-            value = value.__func__
-        if isinstance(value, operator.attrgetter):
-            self._reads_all = True
-        if isinstance(value, FunctionType):
-            functions = self._functions.setdefault(value.__code__, [])
-            if value not in functions:
-                functions.append(value)
-                for cell in value.__closure__ or ():
-                    inner = content(cell)
-                    if isinstance(inner, (FunctionType, types.MethodType)):
-                        self.reach(inner)
-
-    def is_reached(self, value: Any) -> bool:
-        """Whether `value` is an object that was there before, or came in by a return."""
-        return id(value) in self._reached and id(value) not in self._made
-
-    # tracing
-
-    def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """The trace function: called at each entry of a Python function."""
-        code = frame.f_code
-        known = self._seen.get(id(code))
-        if known is None:
-            is_wanted = code in self._hooks or (
-                is_looked_at(code.co_filename) and not _is_core(frame.f_globals)
-            )
-            known = self._seen[id(code)] = (code, is_wanted)
-        if not known[1]:
-            if is_library(code.co_filename):
-                self._lend(frame)
-            return None
-        hook = self._hooks.get(code)
-        if hook is not None:
-            hook(frame)
-            return None
-        self._enter(frame)
-        frame.f_trace_lines = False
-        return self._on_return
-
-    def _on_return(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if event == "return" and id(arg) not in self._made and has_attributes(arg):
-            self.reach(arg)
-        return self._on_return
-
-    def _on_unbind(self, frame: FrameType) -> None:
-        caller = frame.f_back
-        if caller is not None and is_looked_at(caller.f_code.co_filename):
-            self.asked.update(frame.f_locals["self"].src[:1])
-
-    def _on_bound(self, frame: FrameType) -> None:
-        size, variables = frame.f_locals["size"], frame.f_locals["variables"]
-        if isinstance(size, UOp):
-            self.asked.update(node for node in size.toposort() if node in variables)
-
-    def _on_seed(self, frame: FrameType) -> None:
-        self.is_seeded = True
-
-    def _enter(self, frame: FrameType) -> None:
-        code = frame.f_code
-        if code.co_name == "__init__" and code.co_varnames:
-            made = frame.f_locals.get(code.co_varnames[0])
-            if id(made) not in self._reached:
-                self._made[id(made)] = made
-        elif code.co_argcount:
-            self._method(code, frame.f_locals.get(code.co_varnames[0]))
-        chains = _chains.get(code)
-        if chains is None:
-            if len(_chains) >= _MOST_CODES:
-                _chains.clear()
-            chains = _chains[code] = chains_of(code)
-        self._inner.update(part for part in code.co_consts if isinstance(part, CodeType))
-        look = _Frame(self, frame, chains)
-        for chain in chains.used:
-            look.values(chain)
-        for chain in chains.written:
-            look.target(chain)
-        if chains.is_reflective:
-            look.everything()
-        self._unknown |= chains.unknown | look.unknown
-
-    def _lend(self, frame: FrameType) -> None:
-        """A library's function may read all of a user's object that it is given."""
-        for name in frame.f_code.co_varnames[: frame.f_code.co_argcount]:
-            value = frame.f_locals.get(name)
-            if id(value) in self._reached and is_users(value):
-                self.all_of(value, title(value))
-
-    def all_of(self, value: Any, label: str) -> None:
-        """Guard all attributes that an object itself has."""
-        for name in own_names(value):
-            self.attribute(value, name, label)
-
-    def _method(self, code: CodeType, first: Any) -> None:
-        """Guard that the class still has this method: nothing names one that an operator calls."""
-        for kind in type(first).__mro__:
-            if has_attributes(kind):
-                for name, raw in list(kind.__dict__.items()):
-                    if isinstance(raw, FunctionType) and raw.__code__ is code:
-                        self.attribute(kind, name, title(kind))
-
-    def finish(self) -> None:
-        """Guard the attributes that were read of objects to which no chain leads."""
-        for value in list(self._reached.values()):
-            if has_attributes(value):
-                names = own_names(value)
-                for name in names if self._reads_all else names & self._unknown:
-                    self.attribute(value, name, title(value))
+        self.reason = ""
+        self._assigned: set[Key] = set()
+        # By the id of an older value: itself, and where it stands, or itself if it is held.
+        self._held: dict[int, Any] = {}
+        self._anchors: dict[int, list[Any]] = {}
+        self._labels: dict[int, str] = {}
+        # Containers that changed in ways that no guard says; those all of whose items are guarded.
+        self._altered: set[int] = set()
+        self._complete: set[int] = set()
+        self._deep: set[int] = set()
+        self.guards = guards(self)
 
     def release(self) -> None:
-        """Let go of every object that was seen, and of itself: its hooks refer to it."""
-        self._hooks, self.written = {}, {}
-        self._reached, self._parted, self._made, self._functions = {}, {}, {}, {}
+        """Let go of every object that was seen."""
+        self.written, self._held, self._anchors = {}, {}, {}
 
-    # places
+    def uncovered(self, fact: str) -> None:
+        """Note that something was read that no guard covers."""
+        self.reason = self.reason or fact
 
-    def guard(self, place: Place, value: Any, following: tuple[str, Any] | None) -> list[Any]:
-        """Guard what stands at a place, as far as the step after it asks for."""
-        if following is not None:
-            kind, key = following
-            if (
-                isinstance(value, (list, set, dict, deque))
-                and key in _CHANGERS
-                and kind == ATTRIBUTE
-            ):
-                return []
-            if kind == ITEM and isinstance(value, (list, dict)):
-                self.guards.hold_object(place, value)
-                return [value]
-            if key in _ARRAY_FACTS and hasattr(type(value), "__array_interface__"):
-                self.guards.hold_object(place, value)
-                self.guards.expand(
-                    Place(value, False, key, f"{place.label}.{key}"), getattr(value, key)
-                )
-                return []
-        self.guards.expand(place, value)
-        return [value]
-
-    def attribute(
-        self, value: Any, name: str, label: str, following: tuple[str, Any] | None = None
-    ) -> list[Any]:
-        """Guard the attribute `name` of an object in reach; what stands there."""
-        if isinstance(value, Tensor):
-            return self._gradient(value) if name == "grad" else []
-        if id(value) in self._parted:
-            found = getattr(value, name, None)
-            return [] if found is None else [found]
-        if id(value) in self._made or not has_attributes(value):
-            return []
-        raw, owner = look_up(value, name)
-        if owner is None:
-            return []
-        if hasattr(type(raw), "__get__") and owner is not value:
-            if not isinstance(raw, types.MemberDescriptorType):
-                # A method or a property: code, whose frame is looked at when it runs.
-                self.reach(raw)
-                if isinstance(raw, FunctionType):
-                    self.guards.expand(Place(owner, False, name, f"{title(owner)}.{name}"), raw)
-                return []
-            try:
-                raw = raw.__get__(value)
-            except AttributeError:
-                return []
-        if isinstance(raw, (staticmethod, classmethod, property)):
-            self.reach(raw)
-            return []
-        return self.guard(Place(value, False, name, f"{label}.{name}"), raw, following)
-
-    def _gradient(self, tensor: Tensor) -> list[Any]:
-        number = self.guards.number_of(tensor)
-        if number is None:
-            return []
-        self.guards.expand(self.guards.places[number][0].attribute("grad"), tensor.grad)
-        return [] if tensor.grad is None else [tensor.grad]
-
-    def item(
-        self, value: Any, key: Any, label: str, following: tuple[str, Any] | None
-    ) -> list[Any]:
-        """Guard one item of a container in reach."""
-        is_parted = id(value) in self._parted
-        is_ours = is_parted or id(value) in self._reached
-        if not is_ours or not isinstance(value, (list, tuple, dict)):
-            return []
-        try:
-            found = value[key]
-        except (LookupError, TypeError):
-            return []
-        if isinstance(key, slice):
-            return list(found)
-        if is_parted:
-            return [found]
-        return self.guard(Place(value, True, key, f"{label}[{key!r}]"), found, following)
-
-    def elements(self, value: Any) -> list[Any]:
-        """The elements of a container in reach, which are guarded with it."""
-        is_ours = id(value) in self._parted or id(value) in self._reached
-        if not is_ours or not isinstance(value, (list, tuple, dict)):
-            return []
-        return list(value.values() if isinstance(value, dict) else value)
-
-    def cell(self, code: CodeType, name: str, value: Any) -> Place | None:
-        """The variable `name` of a closure with code `code`, where it is older than this run."""
-        if code in self._inner:
-            return None
-        functions = self._functions.get(code)
-        if not functions:
-            functions = [each for each in gc.get_referrers(code) if isinstance(each, FunctionType)]
-            self._functions[code] = functions
-        for function in functions:
-            cell = (function.__closure__ or ())[code.co_freevars.index(name)]
-            if content(cell) is value:
-                return Place(cell, False, "cell_contents", name)
-        return None
-
-    def is_parted(self, value: Any) -> bool:
-        """Whether `value` is guarded part by part."""
-        return id(value) in self._parted
+    # older objects
 
     def is_old(self, value: Any) -> bool:
-        """Whether `value` may be state: nothing that was made in this run."""
-        if id(value) in self._made:
+        """Whether `value` was there before the run."""
+        return id(value) in self._anchors or isinstance(value, _OLD)
+
+    def reach(self, value: Any) -> None:
+        """Take `value`, which is held, as older than the run."""
+        self._keep(value, value, title(value))
+        if isinstance(value, types.MethodType):
+            self.reach(value.__self__)
+            self.reach(value.__func__)
+        elif isinstance(value, functools.partial):
+            self.reach(value.func)
+            for name in ("args", "keywords"):
+                part = getattr(value, name)
+                self._keep(part, Place(value, False, name, name), name)
+        elif isinstance(value, _BOUND_IN_C) and not isinstance(value.__self__, types.ModuleType):
+            self.reach(value.__self__)
+
+    def anchors(self, value: Any) -> list[Any]:
+        """Where `value` stands: places, or itself."""
+        return self._anchors.get(id(value)) or ([value] if isinstance(value, _OLD) else [])
+
+    def label(self, value: Any) -> str:
+        return self._labels.get(id(value)) or title(value)
+
+    def _keep(self, value: Any, anchor: Any, label: str) -> bool:
+        """Note where an older value stands; whether that is news."""
+        found = self._anchors.setdefault(id(value), [])
+        self._held[id(value)] = value
+        self._labels.setdefault(id(value), label)
+        if any(each is value for each in found):
             return False
-        is_ours = id(value) in self._parted or id(value) in self._reached
-        return is_ours or not isinstance(value, _CONTAINERS)
+        if isinstance(anchor, Place):
+            known = [each.identity for each in found]
+            if anchor.identity in known:
+                return False
+        elif found:
+            found.clear()
+        found.append(anchor)
+        return True
 
+    def load(self, place: Place, value: Any) -> None:
+        """A value was read at a place: guard it, or who it is; what a container holds is guarded
+        when it is read.
+        """
+        if isinstance(value, _INERT) or is_plain(value):
+            self.guards.expand(place, value)
+            if isinstance(value, enum.Enum):
+                self._keep(value, value, place.label)
+        elif isinstance(value, _CONTAINERS) or is_array(value):
+            self._keep(value, place, place.label)
+        else:
+            self.object(place, value)
 
-class _Frame:
-    """The chains of one function, followed from the values at its entry."""
-
-    def __init__(self, reads: Reads, frame: FrameType, chains: Chains):
-        self.reads = reads
-        self.code = frame.f_code
-        self.locals = frame.f_locals
-        self.globals = frame.f_globals
-        self.chains = chains
-        self.unknown: set[str] = set()
-        self._locals: dict[str, list[Any]] = {}
-        flags = bool(self.code.co_flags & 4) + bool(self.code.co_flags & 8)
-        count = self.code.co_argcount + self.code.co_kwonlyargcount + flags
-        self.parameters = frozenset(self.code.co_varnames[:count])
-
-    def values(self, chain: Chain) -> list[Any]:
-        """Guard every place on the chain; the objects that it may lead to."""
-        label = chain.name
-        steps = chain.steps
-        found = self.root(chain, steps[0] if steps else None)
-        for number, (kind, key) in enumerate(steps):
-            if not found:
-                self.unknown.update(name for step, name in steps[number:] if step == ATTRIBUTE)
-                return []
-            following = steps[number + 1] if number + 1 < len(steps) else None
-            values: list[Any] = []
-            for value in found:
-                values.extend(self.step(value, kind, key, label, following))
-            label += f".{key}" if kind == ATTRIBUTE else "[...]" if kind == EACH else f"[{key!r}]"
-            found = values
-        return found
-
-    def root(self, chain: Chain, following: tuple[str, Any] | None) -> list[Any]:
-        name = chain.name
-        place: Place | None = None
-        if chain.kind == "local":
-            return self.local(name)
-        if chain.kind == "global" and name in self.globals:
-            value = self.globals[name]
-            place = Place(self.globals, True, name, name)
-        elif chain.kind == "cell" and name in self.locals:
-            value = self.locals[name]
-            place = self.reads.cell(self.code, name, value)
-        return [] if place is None else self.reads.guard(place, value, following)
-
-    def local(self, name: str) -> list[Any]:
-        """What a local variable may be: a parameter's value, and what chains give it."""
-        known = self._locals.get(name)
-        if known is not None:
-            return known
-        found: list[Any] = []
-        self._locals[name] = []
-        if name in self.parameters and name in self.locals:
-            value = self.locals[name]
-            # What an iterator (a comprehension's argument) gives, no chain says.
-            is_followed = not isinstance(value, Tensor) and not hasattr(type(value), "__next__")
-            if is_followed and self.reads.is_old(value):
-                self.reads.reach(value, self.reads.is_parted(value))
-                found.append(value)
-        for alias in self.chains.aliases.get(name, ()):
-            if alias.kind != "unknown":
-                found.extend(self.values(alias))
-        self._locals[name] = found
-        return found
-
-    def step(
-        self, value: Any, kind: str, key: Any, label: str, following: tuple[str, Any] | None
-    ) -> list[Any]:
-        if kind == EACH:
-            return self.reads.elements(value)
-        if kind == ATTRIBUTE:
-            return self.reads.attribute(value, key, label, following)
-        return self.reads.item(value, key, label, following)
-
-    def target(self, chain: Chain) -> None:
-        """Note a place that is assigned to."""
-        reads = self.reads
-        if not chain.steps:
-            place = None
-            if chain.kind == "global":
-                place = Place(self.globals, True, chain.name, chain.name)
-            elif chain.name in self.locals:
-                place = reads.cell(self.code, chain.name, self.locals[chain.name])
-            if place is not None:
-                reads.written.setdefault(place.identity, place)
+    def object(self, place: Place, value: Any) -> None:
+        """Guard who stands at a place; of an argument, and what it holds, only the class."""
+        kind = type(value)
+        is_record = kind is types.SimpleNamespace or is_python_class(kind)
+        if place.is_argument and is_record and not isinstance(value, (type, BaseException)):
+            if self._keep(value, place, place.label):
+                self.guards.add(Check(place, "class", (kind, None)))
             return
-        kind, key = chain.steps[-1]
-        prefix = "".join(f".{key}" for kind, key in chain.steps[:-1] if kind == ATTRIBUTE)
-        for holder in self.values(Chain(chain.kind, chain.name, chain.steps[:-1])):
-            if isinstance(holder, Tensor) or not reads.is_old(holder):
-                continue
-            part = f".{key}" if kind == ATTRIBUTE else f"[{key!r}]"
-            place = Place(holder, kind != ATTRIBUTE, key, f"{chain.name}{prefix}{part}")
-            reads.written.setdefault(place.identity, place)
+        if not is_own_code(value):
+            self.guards.hold_object(place, value)
+        if isinstance(value, functools.partial) and place.is_argument:
+            self.guards.expand(place, value)
+        self.reach(value)
+        self._labels[id(value)] = place.label
 
-    def everything(self) -> None:
-        """Guard all attributes of what the function was given or names: it may read any of them."""
-        found = [(name, self.locals.get(name)) for name in self.parameters]
-        found += [(chain.name, value) for chain in self.chains.used for value in self.values(chain)]
-        for name, value in found:
-            if self.reads.is_old(value) and has_attributes(value):
-                self.reads.all_of(value, name)
+    def container(self, place: Place, value: Any, is_deep: bool) -> None:
+        """The guards have seen all of a container."""
+        self._keep(value, place, place.label)
+        self._complete.add(id(value))
+        if is_deep:
+            self._deep.add(id(value))
+
+    def identify(self, value: Any) -> None:
+        """Guard who `value` is, where only its place counted so far."""
+        for anchor in list(self.anchors(value)):
+            if isinstance(anchor, Place):
+                self.guards.hold_object(anchor, value)
+        if id(value) in self._anchors and not isinstance(value, _CONTAINERS):
+            self._keep(value, value, self.label(value))
+
+    def kind_of(self, value: Any) -> None:
+        """Guard the class of an older object."""
+        if isinstance(value, (*_INERT, *_OLD)) or is_plain(value):
+            return
+        for anchor in self.anchors(value):
+            if isinstance(anchor, Place):
+                self.guards.add(Check(anchor, "class", (type(value), None)))
+            elif is_python_class(type(value)):
+                place = Place(value, False, "__class__", f"type({self.label(value)})")
+                self.guards.hold_object(place, type(value))
+
+    # attributes
+
+    def attribute(self, value: Any, name: str) -> None:
+        """Guard what `value.name` is, or that there is none."""
+        if isinstance(value, _INERT):
+            if name == "grad" and isinstance(value, Tensor):
+                self._gradient(value)
+        elif isinstance(value, types.ModuleType):
+            self._of_module(value, name)
+        elif isinstance(value, type):
+            self._of_class(value, name)
+        elif isinstance(value, super):
+            above: Any = value
+            if above.__self_class__ is not None and above.__thisclass__ is not None:
+                self.above(above.__thisclass__, above.__self_class__, name)
+        elif not isinstance(value, types.MethodType):
+            self._of_instance(value, name)
+
+    def above(self, below: type, kind: type, name: str) -> None:
+        """Guard what the bases of `kind` after `below` have under a name."""
+        mro = kind.__mro__
+        for each in mro[mro.index(below) + 1 :] if below in mro else mro:
+            if name in each.__dict__:
+                self.class_attribute(each, name, each.__dict__[name], each)
+                return
+            self._absent_in(each, name)
+
+    def _gradient(self, tensor: Tensor) -> None:
+        number = self.guards.number_of(tensor)
+        is_given = tensor.grad is not None and not self.guards.is_input(tensor.grad)
+        if (
+            number is not None
+            and not is_given
+            and (id(tensor), False, "grad") not in self._assigned
+        ):
+            place = self.guards.places[number][0].attribute("grad")
+            self.guards.expand(place, tensor.grad)
+
+    def _of_module(self, module: types.ModuleType, name: str) -> None:
+        value = module.__dict__.get(name, _LAZY)
+        place = Place(module, False, name, f"{module.__name__}.{name}")
+        if (id(module), False, name) in self._assigned:
+            return
+        if value is not _LAZY:
+            self.load(place, value)
+        elif module.__name__.partition(".")[0] != "tilegrad":
+            self.guards.add(Check(Place(module.__dict__, True, name, place.label), "absent", None))
+
+    def _of_class(self, kind: type, name: str) -> None:
+        if not is_python_class(kind):
+            return
+        raw, owner = look_up_class(kind, name)
+        meta, meta_owner = look_up_class(type(kind), name)
+        if meta_owner is not None and (owner is None or _is_data(meta)):
+            self.class_attribute(type(kind), name, meta, meta_owner)
+        if owner is None:
+            self._absent_in_class(kind, name)
+        else:
+            self.class_attribute(kind, name, raw, owner)
+
+    def class_attribute(self, kind: type, name: str, raw: Any, owner: type) -> None:
+        """Guard what a class has under a name, without running code of a descriptor."""
+        if not is_python_class(owner) or (id(kind), False, name) in self._assigned:
+            return
+        label = f"{title(kind)}.{name}"
+        if isinstance(raw, types.FunctionType):
+            self.load(Place(kind, False, name, label), raw)
+        elif isinstance(raw, (staticmethod, classmethod)):
+            self._raw(owner, name, label, raw)
+            self.reach(raw.__func__)
+        elif isinstance(raw, (types.GetSetDescriptorType, types.MemberDescriptorType)):
+            return
+        elif hasattr(type(raw), "__get__"):
+            self._raw(owner, name, label, raw)
+            self.reach(raw)
+        elif not is_own_code(kind) or name != "__annotations__":
+            self.load(Place(kind, False, name, label), raw)
+
+    def _raw(self, owner: type, name: str, label: str, raw: Any) -> None:
+        if not is_own_code(owner):
+            self.guards.hold_object(
+                Place(Place(owner, False, "__dict__", title(owner)), True, name, label), raw
+            )
+
+    def _absent_in_class(self, kind: type, name: str) -> None:
+        for each in kind.__mro__:
+            self._absent_in(each, name)
+
+    def _absent_in(self, kind: type, name: str) -> None:
+        if is_python_class(kind) and not is_own_code(kind):
+            place = Place(kind, False, "__dict__", title(kind))
+            self.guards.add(Check(place.item(name), "absent", None))
+
+    def _of_instance(self, value: Any, name: str) -> None:
+        kind = type(value)
+        is_old = self.is_old(value)
+        if is_old and not has_generic_attributes(kind):
+            self.uncovered(
+                f"reads {self.label(value)}.{name}: a {kind.__name__} says what it likes"
+            )
+            return
+        raw, owner = look_up_class(kind, name)
+        if owner is not None:
+            self.class_attribute(kind, name, raw, owner)
+        if not is_old or (id(value), False, name) in self._assigned:
+            return
+        anchors = self.anchors(value)
+        if owner is not None and not is_own_code(kind):
+            self.kind_of(value)
+        places = [Place(each, False, name, f"{self.label(value)}.{name}") for each in anchors]
+        own = instance_dict(value)
+        if owner is not None and _is_data(raw):
+            for place in places:
+                self._described(place, value, name, raw)
+        elif own is not None and name in own:
+            if id(own) in self._altered:
+                self.uncovered(f"reads {self.label(value)}.{name} after its __dict__ was changed")
+            for place in places:
+                self.load(place, own[name])
+        elif own is not None and not isinstance(value, _FUNCTIONS):
+            for anchor in anchors:
+                self.guards.without(anchor, name, self.label(value))
+            if owner is None and is_python_class(kind):
+                self._absent_in_class(kind, name)
+
+    def _described(self, place: Place, value: Any, name: str, raw: Any) -> None:
+        """A slot, or something that the class computes: a property's code is watched itself."""
+        if isinstance(raw, types.MemberDescriptorType):
+            try:
+                found = raw.__get__(value)
+            except AttributeError:
+                self.guards.add(Check(place, "absent", None))
+                return
+            self.load(place, found)
+        elif name == "__dict__":
+            self.load(place, instance_dict(value))
+        elif name == "__class__":
+            self.kind_of(value)
+        elif is_array(value):
+            if name in _FACTS:
+                self.guards.expand(place, getattr(value, name))
+            else:
+                self.whole(value)
+        elif isinstance(raw, types.GetSetDescriptorType) and not isinstance(
+            value, (*_CONTAINERS, *_FUNCTIONS)
+        ):
+            if not is_immutable(value) and not is_plain(value):
+                self.uncovered(f"reads {place.label}, which C code computes")
+        elif isinstance(value, types.FunctionType):
+            self.load(place, getattr(value, name))
+        elif isinstance(value, tuple):
+            self.elements(value)
+
+    def all_of(self, value: Any) -> None:
+        """Guard all attributes that an object itself has."""
+        own = instance_dict(value)
+        if own is not None and self.is_old(value):
+            for anchor in self.anchors(value):
+                place = Place(anchor, False, "__dict__", f"{self.label(value)}.__dict__")
+                self.load(place, own)
+            self.elements(own)
+        for kind in type(value).__mro__:
+            slots = kind.__dict__.get("__slots__", ())
+            for name in (slots,) if isinstance(slots, str) else tuple(slots):
+                if name not in ("__dict__", "__weakref__"):
+                    self._of_instance(value, name)
+
+    def special(self, value: Any, *names: str) -> bool:
+        """Guard what a class says of itself under names that an operator asks for; whether it says
+        anything.
+        """
+        kind = type(value)
+        found = False
+        for name in names:
+            raw, owner = look_up_class(kind, name)
+            if owner is None:
+                self._absent_in_class(kind, name)
+            else:
+                self.class_attribute(kind, name, raw, owner)
+                found = found or owner is not object
+        return found
+
+    # items
+
+    def item(self, value: Any, key: Any) -> None:
+        """Guard what `value[key]` is, or that there is none."""
+        if isinstance(value, _INERT) or is_plain(value):
+            return
+        kind = type(value)
+        if kind not in (list, tuple, dict, types.MappingProxyType) or isinstance(key, slice):
+            return self.whole(value) if not isinstance(value, _CONTAINERS) else self.elements(value)
+        if id(value) in self._complete or (id(value), True, _name(key)) in self._assigned:
+            return
+        if id(value) in self._altered:
+            self.uncovered(f"reads {self.label(value)}, which it changed before")
+            return
+        for anchor in self.anchors(value):
+            if isinstance(anchor, Place):
+                self.guards.add(Check(anchor, "class", (kind, None)))
+            place = Place(anchor, True, key, f"{self.label(value)}[{key!r}]")
+            try:
+                found = value[key]
+            except IndexError:
+                self.length(value)
+            except KeyError:
+                self.guards.add(Check(place, "absent", None))
+            except TypeError:
+                return
+            else:
+                self.load(place, found)
+
+    def length(self, value: Any) -> None:
+        """Guard how many elements an older container has."""
+        if isinstance(value, _CONTAINERS):
+            if id(value) in self._complete:
+                return
+            if id(value) in self._altered:
+                self.uncovered(f"reads {self.label(value)}, which it changed before")
+            for anchor in self.anchors(value):
+                place = anchor if isinstance(anchor, Place) else self._fixed(value)
+                self.guards.add(Check(place, "class", (type(value), len(value))))
+        else:
+            self.whole(value)
+
+    def _fixed(self, value: Any) -> Place:
+        return Place([value], True, 0, self.label(value))
+
+    def elements(self, value: Any) -> None:
+        """Guard which elements an older container has; what containers in it hold is not read."""
+        if isinstance(value, types.MappingProxyType) and not self.is_old(value):
+            self.uncovered("reads the attributes of a class as a whole")
+        if not isinstance(value, _CONTAINERS):
+            self.whole(value)
+            return
+        if not self.is_old(value) or id(value) in self._complete:
+            return
+        if id(value) in self._altered:
+            self.uncovered(f"reads {self.label(value)}, which it changed before")
+            return
+        self._complete.add(id(value))
+        for anchor in self.anchors(value):
+            place = anchor if isinstance(anchor, Place) else self._fixed(value)
+            self._parts(place, value)
+
+    def _parts(self, place: Place, value: Any) -> None:
+        if is_value(value):
+            self._deep.add(id(value))
+            self.guards.expand(place, value)
+            return
+        self.guards.add(Check(place, "class", (type(value), len(value))))
+        if isinstance(value, _SETS):
+            self.guards.hold_object(place, value)
+            self.guards.add(Check(place, "members", frozenset(value)))
+            return
+        if isinstance(value, _MAPPINGS):
+            self.guards.add(Check(place, "keys", list(value)))
+            parts: Iterable[Any] = list(value.items())
+        else:
+            parts = list(enumerate(value))
+        for key, part in parts:
+            if (id(value), True, _name(key)) not in self._assigned:
+                self.load(place.item(key), part)
+
+    def whole(self, value: Any) -> None:
+        """Guard all that an operator or a function in C may take from `value`."""
+        stack, seen = [value], set()
+        while stack:
+            value = stack.pop()
+            if isinstance(value, _INERT) or is_plain(value) or id(value) in seen:
+                continue
+            seen.add(id(value))
+            if isinstance(value, _CONTAINERS):
+                if id(value) not in self._deep:
+                    self.elements(value)
+                    stack.extend(value.values() if isinstance(value, _MAPPINGS) else value)
+                    stack.extend(value if isinstance(value, _MAPPINGS) else ())
+            else:
+                self._whole_object(value)
+
+    def _whole_object(self, value: Any) -> None:
+        if not self.is_old(value) or is_immutable(value):
+            return
+        if is_array(value) or hasattr(type(value), "__next__") or type(value) in (
+            bytearray, memoryview
+        ):  # fmt: skip
+            for anchor in self.anchors(value):
+                place = anchor if isinstance(anchor, Place) else self._fixed(value)
+                self.guards.expand(place, value)
+        elif isinstance(value, types.SimpleNamespace):
+            self.all_of(value)
+        elif kind_of_class(type(value)) in (OPAQUE, NUMPY):
+            self.uncovered(f"reads {self.label(value)}, a {type(value).__name__}")
+        elif is_python_class(type(value)) or isinstance(value, (functools.partial, staticmethod)):
+            self.kind_of(value)
+        elif not (type(value).__module__ or "").startswith("tilegrad."):
+            self.uncovered(f"reads {self.label(value)}, a {type(value).__name__}")
+
+    def truth(self, value: Any) -> None:
+        """Guard whether `value` is true."""
+        if isinstance(value, _INERT) or is_plain(value) or is_immutable(value):
+            return
+        if isinstance(value, _CONTAINERS):
+            self.length(value)
+        elif not is_python_class(type(value)) or self.special(value, "__bool__", "__len__"):
+            self.whole(value)
+
+    def cached(self, function: Any, args: tuple[Any, ...], value: Any) -> None:
+        """A function with a cache has given `value`: it must give the same again."""
+        place = Place([function], True, 0, f"{title(function)}({', '.join(map(repr, args))})")
+        self.guards.checks.append(Check(place, "calls", (args, value)))
+        if not is_plain(value) and not isinstance(value, Tensor):
+            self.reach(value)
+
+    def shown(self, values: Iterable[Any]) -> None:
+        """Values are made text: arrays are so as NumPy's print options say."""
+        for value in values:
+            if is_array(value) and not is_plain(value):
+                self.uncovered("makes text of an array, as numpy's print options say")
+
+    # writes
+
+    def assign(self, value: Any, name: str) -> None:
+        """Note that an attribute is assigned to."""
+        if isinstance(value, Tensor):
+            self._assigned.add((id(value), False, name))
+        if isinstance(value, _INERT) or not self.is_old(value):
+            return
+        raw, owner = look_up_class(type(value), name)
+        if owner is not None and _is_data(raw) and not isinstance(raw, types.MemberDescriptorType):
+            return
+        self.identify(value)
+        place = Place(value, False, name, f"{self.label(value)}.{name}")
+        self._assigned.add((id(value), False, name))
+        self.written.setdefault(place.identity, place)
+
+    def assign_item(self, value: Any, key: Any) -> None:
+        """Note that an item is assigned to."""
+        if isinstance(value, _INERT) or not isinstance(value, (list, dict, deque)):
+            return
+        if not self.is_old(value):
+            return
+        is_known = type(value) is list or (isinstance(value, dict) and key in value)
+        if isinstance(key, slice) or (not is_known and id(value) not in self._complete):
+            self._altered.add(id(value))
+        for anchor in self.anchors(value):
+            place = Place(anchor, True, key, f"{self.label(value)}[{key!r}]")
+            if place.is_argument:
+                self.guards.expand(place, value[key] if is_known else None)
+                continue
+            self.written.setdefault(place.identity, place)
+        self._assigned.add((id(value), True, _name(key)))
+
+    def assign_place(self, holder: Any, place: Place) -> None:
+        """Note that a variable is assigned to."""
+        self._assigned.add((id(holder), place.is_item, _name(place.key)))
+        self.written.setdefault(place.identity, place)
+
+    def is_assigned(self, holder: Any, is_item: bool, key: Any) -> bool:
+        """Whether the run itself put there what stands there."""
+        return (id(holder), is_item, _name(key)) in self._assigned
+
+    def alter(self, value: Any) -> None:
+        """Note that an older container changes in ways that no guard says."""
+        if self.is_old(value) and id(value) not in self._complete:
+            self._altered.add(id(value))
+
+
+def _is_data(raw: Any) -> bool:
+    return hasattr(type(raw), "__set__") or hasattr(type(raw), "__delete__")
+
+
+def _name(key: Any) -> Any:
+    try:
+        hash(key)
+    except TypeError:
+        return id(key)
+    return (type(key), key)

@@ -18,14 +18,14 @@ from typing import Any
 from tilegrad.base.errors import CaptureError
 from tilegrad.base.origin import call_site, method_names
 from tilegrad.capture.entry import aliases_of, set_aside
-from tilegrad.capture.guards import Guards
 from tilegrad.capture.inputs import Staging, is_waiting, living, settle
 from tilegrad.capture.places import Place
-from tilegrad.capture.reads import Reads
+from tilegrad.capture.watch import Watch
 from tilegrad.engine.memory import buffer_of, buffers, is_overwritten
 from tilegrad.engine.realize import realized
 from tilegrad.engine.run import Recording, recording
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, toposort
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor import memory
 from tilegrad.tensor.aliases import Alias, hold
@@ -54,6 +54,12 @@ class Before:
     def is_stored(self) -> bool:
         return self.memory is not None
 
+    @property
+    def is_used_by_graphs(self) -> bool:
+        """Whether who uses the node uses this tensor: equal constants are one node."""
+        tensor = self.reference()
+        return not self.uop.is_constant or (tensor is not None and bool(tensor._requires_grad))
+
 
 @dataclass
 class Hints:
@@ -63,6 +69,7 @@ class Hints:
         places: where tensors were that it read.
         changed: older tensors that have another value since.
         in_place: arguments, by number, that are views and are written to.
+        state: older tensors that it read, or that stood on memory that it used.
         versions: the versions of its state when it ended.
         fingerprint: the kernels it ran, in order.
         reason: why it was not kept, `tries` times in a row.
@@ -71,6 +78,7 @@ class Hints:
     places: list[Place] = field(default_factory=list)
     changed: list[weakref.ref[Tensor]] = field(default_factory=list)
     in_place: set[int] = field(default_factory=set)
+    state: list[weakref.ref[Tensor]] = field(default_factory=list)
     versions: weakref.WeakKeyDictionary[Buffer, int] = field(
         default_factory=weakref.WeakKeyDictionary
     )
@@ -130,7 +138,7 @@ class Run:
         self.before: dict[int, Before] = {}
         self.older: dict[int, Buffer] = {}
         self.record = Recording(None, is_closed=False)
-        self.reads = Reads(lambda reads: Guards(self._is_input, reads.reach))
+        self.reads = Watch(self._is_input)
         self.guards = self.reads.guards
         self.given = 0
         self.copied: set[int] = set()
@@ -209,12 +217,13 @@ class Run:
             value = place.peek()
             if isinstance(value, Tensor) and is_waiting(value):
                 waiting.append(value)
-        for tensor in living():
+        changed = [found for each in self.hints.changed if (found := each()) is not None]
+        state = [found for each in self.hints.state if (found := each()) is not None]
+        for tensor in [*changed, *state]:
             # Computed along with others: its node knows, the tensor does not.
             if not memory.is_stored(tensor.uop) and realized(tensor.uop) is not None:
                 waiting.append(tensor)
         settle(waiting)
-        changed = [found for each in self.hints.changed if (found := each()) is not None]
         settle([tensor for tensor in changed if is_waiting(tensor)])
         stored = [tensor for tensor in changed if memory.is_stored(tensor.uop)]
         for tensor in stored:
@@ -275,7 +284,6 @@ class Run:
             if collects:
                 gc.enable()
         self.drawn = (start, (generator.seed, generator.drawn))
-        self.reads.finish()
         if self.is_kept:
             self._check_surroundings(is_ours, noise)
 
@@ -288,7 +296,8 @@ class Run:
                 f"jit: {self.name} sets a trace function (sys.settrace) while it is captured",
                 remedy="start debuggers and coverage outside of it, or turn capturing off: JIT=0",
             )
-        if _random_state() != noise:
+        # Another thread may have drawn meanwhile; a draw of this one is a call that was seen.
+        if self.reads.reason and _random_state() != noise:
             raise CaptureError(
                 f"jit: {self.name} draws from the generator of Python or NumPy, which a replay "
                 "would not",
@@ -338,6 +347,7 @@ class Run:
                 buffer = buffer_of(memory.base_of(tensor.uop))
                 self.hints.versions[buffer] = buffer.watch()
         self.hints.changed = [weakref.ref(tensor) for tensor in self.changed]
+        self.hints.state = [self.before[key].reference for key in self._own()]
         self.hints.places = [
             place for places in self.guards.places for place in places if not place.is_argument
         ]
@@ -366,10 +376,31 @@ class Run:
             steps.append((key, places, brought))
         return steps
 
+    def _own(self) -> set[int]:
+        """The older tensors that the run may have changed: those that it has read, what they are
+        computed from, and what stands on memory that it used. Other threads change others.
+        """
+        read = [known.uop for tensor in self.guards.tensors if (known := self.known(tensor))]
+        nodes = set(toposort(read))
+        memories = {id(buffer) for launch in self.record for buffer in launch.buffers}
+        for node in nodes:
+            if node.op is Ops.BUFFER and not is_overwritten(node):
+                memories.add(id(buffer_of(node)))
+        own = {id(tensor) for tensor in self.guards.tensors if self.known(tensor)}
+        for key, known in self.before.items():
+            if known.memory is not None:
+                if id(known.memory) in memories:
+                    own.add(key)
+            elif known.uop in nodes and known.is_used_by_graphs:
+                own.add(key)
+        return own
+
     def _compare(self) -> None:
         """Find the older tensors that are not as they were."""
+        own = self._own()
         self.changed, self.overwritten, self.replaced, self.regraded = [], [], [], []
-        for known in self.before.values():
+        for key in own:
+            known = self.before[key]
             tensor = known.reference()
             if tensor is None:
                 continue

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tilegrad.base.dtype import DType
+from tilegrad.base.forks import held_at_fork
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer, LRUAllocator
 from tilegrad.runtime.protocol import Runtime
@@ -19,7 +20,7 @@ from tilegrad.target import Target
 
 __all__ = ["Backend"]
 
-_lock = threading.Lock()
+_lock = held_at_fork(threading.Lock(), 65)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from typing import Any
 
 from tilegrad.base.config import config
 from tilegrad.base.errors import DeviceError, TilegradError
+from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend
 from tilegrad.runtime.protocol import Runtime
 
@@ -47,7 +48,7 @@ class Devices:
     def __init__(self) -> None:
         self._factories: dict[str, Factory] = {}
         self._open: dict[str, Backend] = {}
-        self._lock = threading.RLock()
+        self._lock = held_at_fork(threading.RLock(), 60)
         self._default: tuple[str, str] | None = None
 
     @staticmethod

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tilegrad.base.config import Config, config
+from tilegrad.base.forks import held_at_fork
 from tilegrad.base.origin import Entry
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
@@ -159,7 +160,7 @@ _Key = tuple[Config, str, bool, tuple[Any, ...], tuple[int, ...]]
 # computed anew each time: so a use is a number in the entry, and not a place in an order.
 _kept: dict[_Key, _Forms] = {}
 _uses = itertools.count(1)
-_lock = threading.Lock()
+_lock = held_at_fork(threading.Lock(), 30)
 
 
 def form_of(request: Request, keep: Sequence[int], *, may_open: bool = True) -> Form:

@@ -7,6 +7,7 @@ value for ever, and what was computed from the old value is never taken for the 
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 
 from tilegrad.base.dtype import DType
@@ -30,7 +31,8 @@ __all__ = [
 
 _slots = itertools.count()
 _memory: dict[int, Buffer] = {}
-_stale: set[int] = set()
+# Slots of memory that holds another value by now, with the thread that wrote it.
+_stale: dict[int, int] = {}
 
 
 class _Reference(weakref.ref[UOp]):
@@ -58,13 +60,22 @@ def _forget(dead: weakref.ref[UOp]) -> None:
     slot = dead.slot  # type: ignore[attr-defined]
     _leaves.pop(slot, None)
     _memory.pop(slot, None)
-    _stale.discard(slot)
+    _stale.pop(slot, None)
 
 
 def buffer_of(node: UOp) -> Buffer:
     """The memory of a BUFFER node."""
     slot = node.arg.slot
     if slot in _stale:
+        if _stale[slot] != threading.get_ident():
+            raise TilegradError(
+                "realize: a value that is needed was overwritten by another thread",
+                memory=f"{node.arg.size} elements of {node.dtype.name} on {node.arg.device}",
+                rule="what two threads assign to, or one assigns to and another reads, they must "
+                "take in turns",
+                remedy="hold a lock from the use of the tensor to its realize(), or give each "
+                "thread a clone()",
+            )
         raise TilegradError(
             "realize: a value that is needed was overwritten in place after its use",
             memory=f"{node.arg.size} elements of {node.dtype.name} on {node.arg.device}",
@@ -101,7 +112,7 @@ def overwrite(node: UOp) -> UOp:
     more.
     """
     fresh = leaf(_memory[node.arg.slot])
-    _stale.add(node.arg.slot)
+    _stale[node.arg.slot] = threading.get_ident()
     return fresh
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from tilegrad.base import cache
 from tilegrad.base.config import config
 from tilegrad.base.errors import TilegradError, located
+from tilegrad.base.forks import held_at_fork
 from tilegrad.base.origin import Entry, method_names, user_lines
 from tilegrad.base.recent import Recent
 from tilegrad.base.trace import counters
@@ -77,7 +78,7 @@ class CompiledKernel:
 
 # Kernels live as long as a plan or a capture that has them, or as they are among those used last.
 _kernels: Recent[str, CompiledKernel] = Recent(lambda: config.KEEP_KERNELS)
-_lock = threading.Lock()
+_lock = held_at_fork(threading.Lock(), 40)
 # By name, the keys of the kernels of this process that have it, with their numbers.
 _named: Recent[str, dict[str, int]] = Recent(lambda: config.KEEP_KERNELS)
 

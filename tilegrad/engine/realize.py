@@ -16,6 +16,7 @@ from typing import Any
 
 from tilegrad.base.config import config
 from tilegrad.base.errors import ShapeError
+from tilegrad.base.forks import held_at_fork
 from tilegrad.engine import report
 from tilegrad.engine.forms import Form, form_of
 from tilegrad.engine.known import Known, readers
@@ -33,7 +34,7 @@ __all__ = [
 ]  # fmt: skip
 
 _known = Known()
-_lock = threading.RLock()
+_lock = held_at_fork(threading.RLock(), 10)
 # What memory is once it was written to, whole or in part.
 _WRITTEN = (Ops.ASSIGN, Ops.AFTER)
 _PAGE = 4096

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError, ShapeError, TilegradError, located
+from tilegrad.base.forks import held_at_fork
 from tilegrad.base.origin import Entry, method_names
 from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
@@ -92,7 +93,7 @@ _timer: contextvars.ContextVar[list[tuple[Launch, float]] | None] = contextvars.
 )
 # A capture holds its programs itself.
 _programs: Recent[tuple[str, str], Any] = Recent(lambda: config.KEEP_KERNELS)
-_lock = threading.Lock()
+_lock = held_at_fork(threading.Lock(), 50)
 
 
 def current_recording() -> Recording | None:

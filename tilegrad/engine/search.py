@@ -26,6 +26,7 @@ from pathlib import Path
 from tilegrad.base import cache
 from tilegrad.base.config import config
 from tilegrad.base.errors import DataError, OptError
+from tilegrad.base.forks import held_at_fork
 from tilegrad.base.trace import counters
 from tilegrad.device.backend import Backend
 from tilegrad.device.cpu_native import core_count, machine_bytes
@@ -62,7 +63,7 @@ _RUN_SECONDS, _RUN_TIMES = 5.0, 200.0
 _SEED = 20
 _HEADER = "# tilegrad findings: key, kernel, Opts, microseconds of the default and of these Opts\n"
 
-_lock = threading.RLock()
+_lock = held_at_fork(threading.RLock(), 20)
 _children: Children | None = None
 _files: dict[str, tuple[str, dict[str, Finding]]] = {}
 _warned: set[str] = set()

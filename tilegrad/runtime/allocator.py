@@ -20,6 +20,7 @@ from typing import Any
 
 from tilegrad.base.config import config
 from tilegrad.base.errors import InternalError, OutOfMemoryError
+from tilegrad.base.forks import held_at_fork
 from tilegrad.runtime.protocol import Runtime
 
 __all__ = ["LRUAllocator", "reaper", "size_class"]
@@ -48,7 +49,7 @@ class LRUAllocator:
         self.runtime = runtime
         self.used_bytes = 0
         self.kept_bytes = 0
-        self._lock = threading.RLock()
+        self._lock = held_at_fork(threading.RLock(), 70)
         self._returned: deque[tuple[int, Any]] = deque()
         # Freed blocks by serial number, oldest first, with the time when they were sorted in, and
         # the serial numbers of each size class.

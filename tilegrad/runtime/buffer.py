@@ -23,12 +23,13 @@ from typing import Any, ClassVar
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DeviceError, InternalError
+from tilegrad.base.forks import held_at_fork
 from tilegrad.base.trace import GlobalCounters
 from tilegrad.runtime.allocator import LRUAllocator, size_class
 
 __all__ = ["Buffer", "LRUAllocator", "address_of", "size_class"]
 
-_account_lock = threading.RLock()
+_account_lock = held_at_fork(threading.RLock(), 75)
 
 
 def _account(nbytes: int) -> None:

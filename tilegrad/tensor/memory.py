@@ -6,6 +6,7 @@ A tensor with a symbolic size has memory for the Variable's maximum, and is a wi
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -37,16 +38,30 @@ from tilegrad.tensor.sizes import NO_VARIABLES, Variables, are_plain, simple
 from tilegrad.tensor.tracing import is_transforming
 
 __all__ = [
-    "base_of", "become_memory", "bound", "empty", "expose", "fixed", "follow", "from_host",
-    "has_assignment", "is_in_order", "is_row_major", "is_shared", "is_sole", "is_stored",
-    "is_superseded",
+    "Owner", "base_of", "become_memory", "bound", "empty", "expose", "fixed", "follow",
+    "from_host", "has_assignment", "is_in_order", "is_row_major", "is_shared", "is_sole",
+    "is_stored", "is_superseded",
     "is_view", "is_whole", "is_written", "lend", "looks_at", "over", "owned", "owners",
     "place_of", "put_off", "read", "run", "settle", "share", "sizes_in", "stored_below",
     "supersede", "unwritten", "version_of", "writes_before",
 ]  # fmt: skip
 
-# Which tensor the memory of a leaf was computed for; another one of equal value only borrows it.
-owners: weakref.WeakKeyDictionary[UOp, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+
+class Owner(weakref.ref[Any]):
+    """A weak reference to a tensor, and the thread that it belongs to: what two threads lend each
+    other, one would write while the other reads.
+    """
+
+    __slots__ = ("thread",)
+
+    def __init__(self, tensor: Any):
+        # The reference itself is made by __new__.
+        self.thread = threading.get_ident()
+
+
+# Which tensor the memory of a leaf was computed for; another one of equal value, of the same
+# thread, only borrows it.
+owners: weakref.WeakKeyDictionary[UOp, Owner] = weakref.WeakKeyDictionary()
 # Versions of memory that an assignment, run or not, goes on from.
 _superseded: weakref.WeakSet[UOp] = weakref.WeakSet()
 # The values of variables in the graphs of assignments that wait to run, by their outcome.
@@ -266,10 +281,14 @@ def become_memory(tensor: Any, root: UOp, stored: UOp) -> None:
     result = stored if root is node or node.is_constant else node.substitute({root: stored})
     reference = owners.get(base)
     owner = None if reference is None else reference()
-    if reference is not None and (owner is None or not same_storage(owner, tensor)):
+    if reference is None:
+        owners[base] = Owner(tensor)
+    elif owner is not tensor and reference.thread != threading.get_ident():
+        tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
+        hold(tensor, _apart(tensor, result), is_computed=True)
+        return
+    elif owner is None or not same_storage(owner, tensor):
         tensor._is_shared = True
-    elif owner is None:
-        owners[base] = weakref.ref(tensor)
     tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
     # A value that was looked at can still be differentiated, and so can what is made of it.
     if tensor._requires_grad and not tensor._is_leaf:
@@ -279,6 +298,15 @@ def become_memory(tensor: Any, root: UOp, stored: UOp) -> None:
         elif stored.op is Ops.BUFFER or (stored.op is Ops.RESHAPE and stored.src[0] is base):
             graphs[base] = root
     hold(tensor, result, is_computed=root is node or node.is_constant)
+
+
+def _apart(tensor: Any, stored: UOp) -> UOp:
+    """Memory of its own for a tensor whose value another thread's has too."""
+    (own,) = run([owned(stored, tensor.device)], tensor._variables)
+    owners[base_of(own)] = Owner(tensor)
+    if tensor._requires_grad and not tensor._is_leaf and own.op is Ops.BUFFER:
+        graphs[own] = tensor.uop
+    return own
 
 
 class _Others(engine.Others):
@@ -510,7 +538,7 @@ def follow(tensor: Any) -> None:
     if old in owners and store.is_same(old, fresh):
         owners.setdefault(fresh, owners[old])
     elif node is version or not store.is_same(old, fresh):
-        owners.setdefault(fresh, weakref.ref(tensor))
+        owners.setdefault(fresh, Owner(tensor))
     tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
     hold(tensor, stored, is_computed=False)
     owner = owners.get(fresh)
@@ -538,7 +566,7 @@ def settle(root: UOp, stored: UOp) -> bool:
         if stored_below(node, tensor.device) is root:
             tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
             hold(tensor, node.substitute({root: stored}), is_computed=False)
-            owners[base] = weakref.ref(tensor)
+            owners[base] = Owner(tensor)
             found = True
     return found
 

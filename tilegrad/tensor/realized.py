@@ -12,6 +12,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
 from tilegrad.device.disk import is_file
 from tilegrad.device.registry import Device
+from tilegrad.engine.realize import exclusive
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -336,8 +337,10 @@ def _realize(tensors: Sequence[Realized]) -> None:
                 line=here(),
                 fix=f"move it first: .to({Device.DEFAULT!r})",
             )
-    for tensor, root, stored in zip(pending, roots, memory.run(roots, variables, pending)):
-        if memory.is_written(tensor.uop):
-            memory.follow(tensor)
-        else:
-            memory.become_memory(tensor, root, stored)
+    with exclusive():
+        # No other thread writes to what was computed before it is known whose it is.
+        for tensor, root, stored in zip(pending, roots, memory.run(roots, variables, pending)):
+            if memory.is_written(tensor.uop):
+                memory.follow(tensor)
+            else:
+                memory.become_memory(tensor, root, stored)

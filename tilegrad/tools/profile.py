@@ -16,6 +16,8 @@ from typing import Any
 
 from tilegrad.base.config import Context
 from tilegrad.base.errors import ConfigError, DeviceError
+from tilegrad.capture.inputs import is_waiting, living, settle
+from tilegrad.capture.record import tensors_in
 from tilegrad.device.calibrate import Ceilings, ceilings
 from tilegrad.engine.report import plain
 from tilegrad.engine.run import timed
@@ -60,16 +62,18 @@ class Row:
 def profile(function: Callable[[], Any], runs: int = 3) -> list[Row]:
     """Run `function` `runs` times, and once before to compile it; its kernels, the dearest first.
 
-    It should do the same at each run: a training step does, and trains.
+    It should do the same at each run: a training step does, and trains. What it leaves to be
+    computed, in its results and in the tensors that it assigns to, is computed too, as a captured
+    function does.
     """
     if runs < 1:
         raise ConfigError(f"profile: runs must be at least 1, not {runs}")
     rows: dict[tuple[str, str], Row] = {}
     with Context(JIT=0):
-        function()
+        _computed(function)
         for run in range(runs):
             with timed() as record:
-                function()
+                _computed(function)
             for launch, seconds in record:
                 kernel = launch.kernel
                 assert kernel is not None
@@ -83,6 +87,16 @@ def profile(function: Callable[[], Any], runs: int = 3) -> list[Row]:
                     row.mem += kernel.mem
     found = [row for row in rows.values() if row.launches]
     return sorted(found, key=lambda row: -row.seconds)
+
+
+def _computed(function: Callable[[], Any]) -> None:
+    """Call the function, and compute what it has made or changed."""
+    before = {id(tensor): tensor.uop for tensor in living()}
+    result = function()
+    changed = [
+        tensor for tensor in living() if before.get(id(tensor), tensor.uop) is not tensor.uop
+    ]
+    settle([each for each in [*tensors_in(result), *changed] if is_waiting(each)])
 
 
 def table(rows: Sequence[Row], most: int = 10) -> str:

@@ -1,0 +1,487 @@
+"""The tracer of a captured run: every instruction that reads something says so before it runs.
+
+The operands lie on the stack (frames.py), so who is read is known, not guessed: an instruction
+takes an attribute, an item, the elements or the truth of an object, or gives it to a function in C,
+which is on a list (calls.py). Instructions that only move values are skipped; one that is not known
+here makes the function uncovered.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import linecache
+import os
+import sys
+import types
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+from tilegrad.capture.calls import Calls
+from tilegrad.capture.frames import can_watch, cell_at, function_of, slots_of, stack_of
+from tilegrad.capture.guards import Check, Guards
+from tilegrad.capture.objects import LIBRARY, TILEGRAD, USER, kind_of_file, look_up_class
+from tilegrad.capture.places import Place
+from tilegrad.capture.reads import Reads
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.memory import bound
+from tilegrad.tensor.random import Generator
+
+__all__ = ["Watch"]
+
+_WATCHED = (USER, TILEGRAD, LIBRARY)
+
+# How many operands an instruction looks at, and the method that does; names stand for instructions
+# of Python 3.11 to 3.13.
+_QUIET = frozenset({
+    "BUILD_CONST_KEY_MAP", "BUILD_LIST", "BUILD_MAP", "BUILD_SET", "BUILD_SLICE", "BUILD_STRING",
+    "BUILD_TUPLE", "CACHE", "CHECK_EXC_MATCH", "COPY", "COPY_FREE_VARS", "DELETE_FAST", "END_FOR",
+    "END_SEND", "EXTENDED_ARG", "FOR_ITER", "INSTRUMENTED_RESUME",
+    "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_FORWARD", "LIST_APPEND",
+    "LIST_TO_TUPLE", "LOAD_ASSERTION_ERROR", "LOAD_BUILD_CLASS", "LOAD_CONST", "LOAD_FAST",
+    "LOAD_FAST_AND_CLEAR", "LOAD_FAST_CHECK", "LOAD_FAST_LOAD_FAST", "LOAD_LOCALS", "MAKE_CELL",
+    "MAKE_FUNCTION", "MAP_ADD", "NOP", "POP_EXCEPT",
+
+    "POP_TOP", "PRECALL", "PUSH_EXC_INFO", "PUSH_NULL",
+    "RAISE_VARARGS", "RERAISE", "RESUME", "RETURN_CONST", "RETURN_GENERATOR", "RETURN_VALUE",
+    "SEND", "SETUP_ANNOTATIONS", "SET_ADD", "SET_FUNCTION_ATTRIBUTE", "STORE_FAST",
+    "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "SWAP", "TO_BOOL_BOOL", "WITH_EXCEPT_START",
+    "YIELD_VALUE",
+})  # fmt: skip
+_TRUTH = frozenset({
+    "JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP", "POP_JUMP_BACKWARD_IF_FALSE",
+    "POP_JUMP_BACKWARD_IF_TRUE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_FORWARD_IF_TRUE",
+    "POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "TO_BOOL", "UNARY_NOT",
+})  # fmt: skip
+_WHOLE = {
+    "BINARY_OP": 2, "UNARY_INVERT": 1, "UNARY_NEGATIVE": 1, "UNARY_POSITIVE": 1, "FORMAT_VALUE": 2,
+    "FORMAT_SIMPLE": 1, "FORMAT_WITH_SPEC": 2, "CONVERT_VALUE": 1, "DICT_UPDATE": 1,
+    "DICT_MERGE": 1, "BINARY_SLICE": 3,
+}  # fmt: skip
+_KIND = frozenset({
+    "MATCH_MAPPING", "MATCH_SEQUENCE", "POP_JUMP_BACKWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE",
+    "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_IF_NONE",
+    "POP_JUMP_IF_NOT_NONE",
+})  # fmt: skip
+_ELEMENTS = frozenset({
+    "GET_ITER", "GET_YIELD_FROM_ITER", "LIST_EXTEND", "SET_UPDATE", "UNPACK_EX", "UNPACK_SEQUENCE",
+})  # fmt: skip
+
+Handler = Callable[["Watch", FrameType, dis.Instruction], None]
+# Code that is made as a program runs must not pile up.
+_MOST_CODES = 4096
+_programs: dict[int, tuple[CodeType, dict[int, tuple[Handler, dis.Instruction]]]] = {}
+
+
+class Watch:
+    """A tracer (`sys.settrace`) of one run.
+
+    Attributes:
+        reads: what was read, and its guards.
+        asked: variables whose bound value Python code has seen.
+        is_seeded: whether the random numbers were begun anew.
+        line: where what no guard covers was read.
+    """
+
+    def __init__(self, is_input: Callable[[Any], bool]):
+        self.reads = Reads(lambda reads: Guards(is_input, reads.object, reads.container))
+        self.guards = self.reads.guards
+        self.calls = Calls(self.reads)
+        self.asked: set[UOp] = set()
+        self.is_seeded = False
+        self.line = ""
+        self._inner: set[CodeType] = set()
+        self._cells: dict[int, Any] = {}
+        self._kinds: dict[int, tuple[CodeType, str]] = {}
+        self._hooks = {
+            UOp.unbind.__code__: self._on_unbind,
+            bound.__code__: self._on_bound,
+            Generator.restart.__code__: self._on_seed,
+        }
+        if not can_watch():
+            self.reads.uncovered("what it reads cannot be seen in this build of Python")
+
+    @property
+    def written(self) -> dict[Any, Place]:
+        return self.reads.written
+
+    @property
+    def reason(self) -> str:
+        return self.reads.reason
+
+    def reach(self, value: Any) -> None:
+        """The function itself is older than its run."""
+        self.reads.reach(value)
+
+    def is_reached(self, value: Any) -> bool:
+        """Whether `value` is older than the run; then who it is counts from here on."""
+        if not self.reads.is_old(value):
+            return False
+        self.reads.identify(value)
+        return True
+
+    def release(self) -> None:
+        """Let go of every object that was seen, and of itself: its hooks refer to it."""
+        self.reads.release()
+        self._hooks, self._cells = {}, {}
+
+    # tracing
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """The trace function: called at each entry of a Python function."""
+        code = frame.f_code
+        known = self._kinds.get(id(code))
+        if known is None:
+            kind = "hook" if code in self._hooks else kind_of_file(code.co_filename)
+            if str(frame.f_globals.get("__name__")).startswith("tilegrad.") and kind == USER:
+                # Code that the core has made, in no file.
+                kind = "core"
+            known = self._kinds[id(code)] = (code, kind)
+        if known[1] == "hook":
+            self._hooks[code](frame)
+        if known[1] not in _WATCHED:
+            return None
+        if known[1] == LIBRARY and (frame.f_back is None or frame.f_back.f_trace is None):
+            # The core's, or a logger's, own affair.
+            return None
+        frame.f_trace_lines = False
+        frame.f_trace_opcodes = True
+        if can_watch():
+            self._enter(frame, known[1])
+        self._note(frame)
+        return self._step
+
+    def _step(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """Called before each instruction."""
+        if event == "opcode":
+            code = frame.f_code
+            found = _programs.get(id(code))
+            if found is None:
+                if len(_programs) >= _MOST_CODES:
+                    _programs.clear()
+                found = _programs[id(code)] = (code, _program(code))
+            if self.calls.waiting:
+                self._given(frame)
+            entry = found[1].get(frame.f_lasti)
+            if entry is not None:
+                entry[0](self, frame, entry[1])
+                if self.reads.reason and not self.line:
+                    self.line = _line(frame)
+        return self._step
+
+    def _note(self, frame: FrameType) -> None:
+        if self.reads.reason and not self.line:
+            self.line = _line(frame)
+
+    def _given(self, frame: FrameType) -> None:
+        """Look at what a call gave, as far as someone waits for it."""
+        if self.calls.waiting[-1][0] is frame:
+            _, then = self.calls.waiting.pop()
+            top = self.stack(frame, 1)
+            if top:
+                then(top[0])
+
+    def stack(self, frame: FrameType, count: int) -> list[Any]:
+        return stack_of(frame, count, len(slots_of(frame.f_code)))
+
+    # entries of functions
+
+    def _enter(self, frame: FrameType, kind: str) -> None:
+        code = frame.f_code
+        function = function_of(frame)
+        is_old = code not in self._inner or id(function) in self.reads._anchors
+        self._inner.update(part for part in code.co_consts if isinstance(part, CodeType))
+        if not isinstance(function, types.FunctionType):
+            return
+        if is_old and kind == USER:
+            place = Place(function, False, "__code__", f"{function.__name__}.__code__")
+            self.guards.hold_object(place, code)
+            self._defaults(frame, function)
+        if code.co_argcount:
+            self._method(frame, code)
+
+    def _defaults(self, frame: FrameType, function: types.FunctionType) -> None:
+        """Guard the defaults of parameters that were not given."""
+        code, given = frame.f_code, frame.f_locals
+        defaults = function.__defaults__ or ()
+        names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+        for number, (name, default) in enumerate(zip(names, defaults, strict=True)):
+            if given.get(name, self) is default:
+                place = Place(function, False, "__defaults__", function.__name__)
+                self.reads.load(Place(place, True, number, name), default)
+        for name, default in (function.__kwdefaults__ or {}).items():
+            if given.get(name, self) is default:
+                place = Place(function, False, "__kwdefaults__", function.__name__)
+                self.reads.load(Place(place, True, name, name), default)
+
+    def _method(self, frame: FrameType, code: CodeType) -> None:
+        """Guard that the class still has this method: nothing names one that an operator calls."""
+        kind = type(frame.f_locals.get(code.co_varnames[0]))
+        raw, owner = look_up_class(kind, code.co_name)
+        if isinstance(raw, types.FunctionType) and raw.__code__ is code:
+            self.reads.class_attribute(kind, code.co_name, raw, owner)
+
+    def _on_unbind(self, frame: FrameType) -> None:
+        caller = frame.f_back
+        if caller is not None and kind_of_file(caller.f_code.co_filename) in (USER, TILEGRAD):
+            self.asked.update(frame.f_locals["self"].src[:1])
+
+    def _on_bound(self, frame: FrameType) -> None:
+        size, variables = frame.f_locals["size"], frame.f_locals["variables"]
+        if isinstance(size, UOp):
+            self.asked.update(node for node in size.toposort() if node in variables)
+
+    def _on_seed(self, frame: FrameType) -> None:
+        self.is_seeded = True
+
+    # variables
+
+    def load_name(self, frame: FrameType, step: dis.Instruction) -> None:
+        name = step.argval
+        if step.opname == "LOAD_NAME" and frame.f_locals is not frame.f_globals:
+            if name in frame.f_locals:
+                return
+        names = frame.f_globals
+        kind = kind_of_file(frame.f_code.co_filename)
+        place = Place(names, True, name, name)
+        if self.reads.is_assigned(names, True, name):
+            return
+        if name in names:
+            value = names[name]
+            is_fixed = kind == LIBRARY and isinstance(value, (type, types.ModuleType))
+            is_fixed = is_fixed or (kind == LIBRARY and callable(value))
+            if not is_fixed:
+                self.reads.load(place, value)
+        elif kind == USER:
+            self.guards.add(Check(place, "absent", None))
+            if not hasattr(builtins, name):
+                self.guards.add(Check(Place(builtins, False, name, name), "absent", None))
+
+    def store_name(self, frame: FrameType, step: dis.Instruction) -> None:
+        if step.opname == "STORE_NAME" and frame.f_locals is not frame.f_globals:
+            return
+        names = frame.f_globals
+        self.reads.assign_place(names, Place(names, True, step.argval, step.argval))
+
+    def _cell(self, frame: FrameType, step: dis.Instruction) -> Any:
+        """The cell of a closure's variable; None if the run has made it."""
+        name, code = step.argval, frame.f_code
+        names = slots_of(code)
+        slot = len(names) - len(code.co_freevars) + code.co_freevars.index(name) if (
+            name in code.co_freevars
+        ) else names.index(name)  # fmt: skip
+        cell = cell_at(frame, slot)
+        if not isinstance(cell, types.CellType):
+            return None
+        if name not in code.co_freevars:
+            self._cells[id(cell)] = cell
+        return None if id(cell) in self._cells else cell
+
+    def load_cell(self, frame: FrameType, step: dis.Instruction) -> None:
+        cell = self._cell(frame, step)
+        if cell is None or self.reads.is_assigned(cell, False, "cell_contents"):
+            return
+        place = Place(cell, False, "cell_contents", step.argval)
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            self.guards.add(Check(place, "absent", None))
+        else:
+            self.reads.load(place, value)
+
+    def load_closure(self, frame: FrameType, step: dis.Instruction) -> None:
+        self._cell(frame, step)
+
+    def store_cell(self, frame: FrameType, step: dis.Instruction) -> None:
+        cell = self._cell(frame, step)
+        if cell is not None:
+            place = Place(cell, False, "cell_contents", step.argval)
+            self.reads.assign_place(cell, place)
+
+    def imports(self, frame: FrameType, step: dis.Instruction) -> None:
+        name = step.argval
+        module = sys.modules.get(name)
+        if module is None:
+            self.reads.uncovered(f"imports {name}")
+        elif kind_of_file(frame.f_code.co_filename) == USER:
+            self.reads.load(Place(sys.modules, True, name, name), module)
+
+    # attributes and items
+
+    def load_attribute(self, frame: FrameType, step: dis.Instruction) -> None:
+        (value,) = self.stack(frame, 1)
+        self.reads.attribute(value, step.argval)
+        if step.argval == "__dict__" and isinstance(value, type):
+            self.calls.wait(frame, Place(value, False, "__dict__", f"{value.__name__}.__dict__"))
+
+    def load_above(self, frame: FrameType, step: dis.Instruction) -> None:
+        _, below, value = self.stack(frame, 3)
+        self.reads.above(below, value if isinstance(value, type) else type(value), step.argval)
+
+    def store_attribute(self, frame: FrameType, step: dis.Instruction) -> None:
+        value = self.stack(frame, 1)[0]
+        self.reads.assign(value, step.argval)
+
+    def delete(self, frame: FrameType, step: dis.Instruction) -> None:
+        count = 2 if step.opname == "DELETE_SUBSCR" else 1
+        stack = self.stack(frame, count)
+        is_name = step.opname in ("DELETE_GLOBAL", "DELETE_NAME", "DELETE_DEREF")
+        if (is_name and step.opname != "DELETE_NAME") or self.reads.is_old(stack[0]):
+            self.reads.uncovered("deletes what was there before, which a replay would not")
+
+    def load_item(self, frame: FrameType, step: dis.Instruction) -> None:
+        value, key = self.stack(frame, 2)
+        self.reads.whole(key)
+        self.reads.item(value, key)
+
+    def store_item(self, frame: FrameType, step: dis.Instruction) -> None:
+        value, key = self.stack(frame, 2)
+        self.reads.assign_item(value, key)
+
+    # operators
+
+    def whole(self, frame: FrameType, step: dis.Instruction) -> None:
+        values = self.stack(frame, _WHOLE[step.opname])
+        if step.opname == "BINARY_OP" and (step.arg or 0) >= 13:
+            if isinstance(values[0], (list, dict, set)):
+                self.reads.alter(values.pop(0))
+        if step.opname == "FORMAT_VALUE" and not (step.arg or 0) & 4:
+            values = values[1:]
+        if step.opname.startswith(("FORMAT", "CONVERT")):
+            self.reads.shown(values)
+        for value in values:
+            self.reads.whole(value)
+
+    def compare(self, frame: FrameType, step: dis.Instruction) -> None:
+        for value in self.stack(frame, 2):
+            self.reads.whole(value)
+            if isinstance(value, type) or not self.reads.is_old(value):
+                continue
+            if step.argval in ("==", "!=") and not isinstance(value, (list, tuple, dict, set)):
+                if not self.reads.special(value, "__eq__"):
+                    self.reads.identify(value)
+
+    def identity(self, frame: FrameType, step: dis.Instruction) -> None:
+        first, second = self.stack(frame, 2)
+        for value, other in ((first, second), (second, first)):
+            if other is None or isinstance(other, type):
+                self.reads.kind_of(value)
+            else:
+                self.reads.identify(value)
+
+    def contains(self, frame: FrameType, step: dis.Instruction) -> None:
+        key, value = self.stack(frame, 2)
+        self.reads.whole(key)
+        if type(value) is dict:
+            self.reads.item(value, key)
+        else:
+            self.reads.whole(value)
+
+    def truth(self, frame: FrameType, step: dis.Instruction) -> None:
+        self.reads.truth(self.stack(frame, 1)[0])
+
+    def elements(self, frame: FrameType, step: dis.Instruction) -> None:
+        self.reads.elements(self.stack(frame, 1)[0])
+
+    def length(self, frame: FrameType, step: dis.Instruction) -> None:
+        self.reads.length(self.stack(frame, 1)[0])
+
+    def match_class(self, frame: FrameType, step: dis.Instruction) -> None:
+        value, kind, names = self.stack(frame, 3)
+        self.reads.kind_of(value)
+        self.reads.attribute(kind, "__match_args__")
+        for name in (*getattr(kind, "__match_args__", ())[: step.arg], *names):
+            self.reads.attribute(value, name)
+
+    def match_keys(self, frame: FrameType, step: dis.Instruction) -> None:
+        value, keys = self.stack(frame, 2)
+        for key in keys:
+            self.reads.item(value, key)
+
+    def kind(self, frame: FrameType, step: dis.Instruction) -> None:
+        self.reads.kind_of(self.stack(frame, 1)[0])
+
+    def enter_block(self, frame: FrameType, step: dis.Instruction) -> None:
+        (value,) = self.stack(frame, 1)
+        for name in ("__enter__", "__exit__"):
+            self.calls.method(frame, value, name)
+
+    # calls
+
+    def keep_names(self, frame: FrameType, step: dis.Instruction) -> None:
+        self.calls.names = step.argval
+
+    def call(self, frame: FrameType, step: dis.Instruction) -> None:
+        count = step.arg or 0
+        values = self.stack(frame, count + 2)
+        if sys.version_info >= (3, 13):
+            values[0], values[1] = values[1], values[0]
+            method, first = (values[0], values[1]) if values[0] is not None else (None, values[1])
+            if method is not None:
+                method, first = first, method
+        else:
+            method, first = values[0], values[1]
+        args = values[2:]
+        if method is None:
+            self.calls.call(frame, first, args)
+        else:
+            self.calls.call(frame, method, [first, *args])
+        self.calls.names = ()
+
+    def call_spread(self, frame: FrameType, step: dis.Instruction) -> None:
+        has_names = bool((step.arg or 0) & 1)
+        values = self.stack(frame, 3 if has_names else 2)
+        function, args = values[0], values[1]
+        self.reads.elements(args)
+        spread = list(args) if isinstance(args, (list, tuple)) else [args]
+        if has_names:
+            self.reads.elements(values[2])
+            spread.extend(values[2].values() if isinstance(values[2], dict) else ())
+            self.calls.names = ("**",)
+        self.calls.call(frame, function, spread)
+        self.calls.names = ()
+
+    def unknown(self, frame: FrameType, step: dis.Instruction) -> None:
+        self.reads.uncovered(f"runs {step.opname}, which is not watched")
+
+
+_HANDLERS: dict[str, Handler] = {
+    "LOAD_GLOBAL": Watch.load_name, "LOAD_NAME": Watch.load_name,
+    "LOAD_FROM_DICT_OR_GLOBALS": Watch.load_name,
+    "STORE_GLOBAL": Watch.store_name, "STORE_NAME": Watch.store_name,
+    "LOAD_DEREF": Watch.load_cell, "LOAD_CLASSDEREF": Watch.load_cell,
+    "LOAD_FROM_DICT_OR_DEREF": Watch.load_cell, "LOAD_CLOSURE": Watch.load_closure,
+    "STORE_DEREF": Watch.store_cell,
+    "IMPORT_NAME": Watch.imports, "IMPORT_FROM": Watch.load_attribute,
+    "LOAD_ATTR": Watch.load_attribute, "LOAD_METHOD": Watch.load_attribute,
+    "STORE_ATTR": Watch.store_attribute, "DELETE_ATTR": Watch.delete,
+    "DELETE_SUBSCR": Watch.delete, "DELETE_GLOBAL": Watch.delete, "DELETE_DEREF": Watch.delete,
+    "BINARY_SUBSCR": Watch.load_item, "STORE_SUBSCR": Watch.store_item,
+    "COMPARE_OP": Watch.compare, "IS_OP": Watch.identity, "CONTAINS_OP": Watch.contains,
+    "GET_LEN": Watch.length, "MATCH_CLASS": Watch.match_class, "MATCH_KEYS": Watch.match_keys,
+    "KW_NAMES": Watch.keep_names, "LOAD_SUPER_ATTR": Watch.load_above,
+    "BEFORE_WITH": Watch.enter_block, "CALL": Watch.call, "CALL_KW": Watch.call,
+    "CALL_FUNCTION_EX": Watch.call_spread,
+    **dict.fromkeys(_TRUTH, Watch.truth), **dict.fromkeys(_WHOLE, Watch.whole),
+    **dict.fromkeys(_ELEMENTS, Watch.elements), **dict.fromkeys(_KIND, Watch.kind),
+}  # fmt: skip
+
+
+def _program(code: CodeType) -> dict[int, tuple[Handler, dis.Instruction]]:
+    """What to do before which instruction, by its offset."""
+    found: dict[int, tuple[Handler, dis.Instruction]] = {}
+    for step in dis.get_instructions(code):
+        if step.opname not in _QUIET and step.opname != "DELETE_NAME":
+            found[step.offset] = (_HANDLERS.get(step.opname, Watch.unknown), step)
+    return found
+
+
+def _line(frame: FrameType) -> str:
+    """The user's line that leads to `frame`."""
+    found: FrameType | None = frame
+    while found is not None and kind_of_file(found.f_code.co_filename) != USER:
+        found = found.f_back
+    found = found or frame
+    text = linecache.getline(found.f_code.co_filename, found.f_lineno).strip()
+    return f"{text}   {os.path.basename(found.f_code.co_filename)}:{found.f_lineno}".strip()
