@@ -104,8 +104,10 @@ class _Writer:
             self.fail(wrong if size is None else f"{wrong} or len({value}) != {size}", number)
         elif check.test == "without":
             names = self.const(expected)
-            kind = type(check.place.peek()) if not check.place.is_argument else None
-            if kind is not None and kind.__getattribute__ is object.__getattribute__:
+            standing: Any = None if check.place.is_argument else check.place.peek()
+            reads: Any = type(standing).__getattribute__
+            is_generic = reads is object.__getattribute__
+            if is_generic and standing is not None:
                 self.fail(f"not {names}.isdisjoint({value}.__dict__)", number)
             else:
                 self.fail(f"not without({value}, {names})", number)
