@@ -11,6 +11,7 @@ import scipy.special
 from tests.tensor.helpers import check, close, numbers
 from tilegrad import Tensor, dtypes
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
+from tilegrad.ir.op import Ops
 
 SHAPES = [
     ((4,), (4,)),
@@ -250,3 +251,14 @@ def test_a_query_that_sees_nothing_gets_zeros(kind: str) -> None:
     np.testing.assert_allclose(found[:, 1], values[:, 1], rtol=1e-6)
     found = np.asarray(grad.numpy())
     assert np.isfinite(found).all() and np.all(found[:, 0] == 0)
+
+
+def test_products_of_integers_add_up_in_their_own_lanes() -> None:
+    """In int32 as NumPy's `@` and `dot` do, where `sum` would have int64."""
+    a, b = Tensor([[1, 2], [3, 4]]), Tensor([[5, 6], [7, 8]])
+    images, weight = Tensor.ones(1, 2, 3, 3).int(), Tensor.ones(1, 2, 2, 2).int()
+    for made in (a @ b, a.dot(b[0]), images.conv2d(weight)):
+        sums = [node for node in made.uop.toposort() if node.op is Ops.REDUCE_AXIS]
+        assert made.dtype is dtypes.int32 and {node.dtype for node in sums} == {dtypes.int32}
+    assert (a @ b).tolist() == [[19, 22], [43, 50]]
+    assert images.conv2d(weight).tolist() == [[[[8, 8], [8, 8]]]]

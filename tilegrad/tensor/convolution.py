@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal, Self, overload
 
-from tilegrad.base.dtype import DType, dtypes, promote, sum_dtype
+from tilegrad.base.dtype import DType, dtypes, sum_dtype
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.core import Core, check_devices, check_tensors, describe
@@ -88,9 +88,9 @@ class Convolution(Linear):
         w = weight.reshape(1, groups, each, *[1] * count, inputs, *kernel)
         folded = tuple(range(3 + count, 4 + 2 * count))
         if dtype is not None:
-            x, w = x.cast(dtype), w.cast(dtype)
-        total = (x * w).sum(folded, dtype=dtype)
-        total = total.cast(promote(self.dtype, weight.dtype)) if dtype is None else total
+            total = (x.cast(dtype) * w.cast(dtype)).sum(folded, dtype=dtype)
+        else:
+            total = (x * w)._sum_of_products(folded)
         total = total.reshape(batch, outputs, *positions)
         return total if bias is None else total + bias.reshape(1, outputs, *[1] * count)
 

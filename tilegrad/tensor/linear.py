@@ -93,10 +93,7 @@ class Linear(Writing):
             # In a wider dtype the products are exact, too.
             left, right = left.cast(dtype), right.cast(dtype)
             return (left * right).sum(-1, dtype=dtype)
-        products = left * right
-        # Integers add up in their own dtype, not in the int64 of `sum`: that has half the lanes.
-        own = None if products.dtype.is_float else sum_dtype(products.dtype)
-        return products.sum(-1, dtype=own).cast(products.dtype)
+        return (left * right)._sum_of_products(-1)
 
     def __matmul__(self, other: Self) -> Self:
         return self._product("matmul", other, None)

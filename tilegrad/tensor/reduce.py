@@ -90,6 +90,13 @@ class Reduce(Activations):
         total = self.cast(self._product_dtype())._folded("prod", Ops.MUL, axis, keepdim)
         return total.cast(self.dtype) if self.dtype.is_float else total
 
+    def _sum_of_products(self, axis: Axes) -> Self:
+        """The sum over `axis` in this dtype. Integers are not widened to the int64 of `sum`, which
+        has half the lanes of int32 and no dot units.
+        """
+        own = None if self.dtype.is_float else sum_dtype(self.dtype)
+        return self.sum(axis, dtype=own).cast(self.dtype)
+
     def _product_dtype(self) -> DType:
         """The dtype in which many elements are multiplied."""
         return self._widest_float() if self.dtype.is_float else dtypes.int64
