@@ -27,6 +27,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --strict tests/typing/user_script.py
 	$(BIN)/lint-imports
 
 # docs/nightly.md says how it went.

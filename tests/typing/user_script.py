@@ -93,7 +93,7 @@ def moved(x: Tensor) -> list[Tensor]:
     y = x.reshape(2, -1).permute(1, 0).flip(0).unsqueeze(0).expand(3, -1, -1)
     z = Tensor.cat([y, y], dim=0)
     w = Tensor.stack([x, x], dim=1)
-    first, second = x.split(2, dim=0)
+    first, second = x.split(32, dim=0)
     halves = list(x.chunk(2, dim=0))
     padded = x.pad((1, 1, 0, 0), value=0.0)
     return [

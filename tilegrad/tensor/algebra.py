@@ -204,7 +204,9 @@ class Algebra(Arranging):
 
     @takes_dim
     @composed
-    def vector_norm(self, ord: float = 2, axis: Axes = None, keepdim: bool = False) -> Self:
+    def vector_norm(
+        self, ord: float = 2, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None
+    ) -> Self:
         """The norm of vectors along `axis`, by default of all elements: as `norm`, and 0 (how many
         are not zero), -inf (the smallest magnitude).
 

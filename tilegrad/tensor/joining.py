@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar, overload
 
 from tilegrad.base.dtype import dtypes, promote
 from tilegrad.base.errors import DTypeError, ShapeError
@@ -37,6 +37,7 @@ from tilegrad.tensor.sizes import (
 
 __all__ = ["Joining"]
 
+Joined = TypeVar("Joined")
 Bounds = tuple[sint, sint]
 
 # Parts that one kernel joins at most, and parts of a group where there are more.
@@ -210,8 +211,14 @@ class Joining(Movement):
 
     # several tensors, one tensor
 
+    @overload
+    def cat(self, *others: Self, dim: int = 0) -> Self: ...
+
+    @overload
+    def cat(self: Joining | Sequence[Joined], rest: int = 0, /, *, dim: int = 0) -> Joined: ...
+
     @composed
-    def cat(self, *others: Any, dim: int = 0) -> Self:
+    def cat(self, *others: Any, dim: int = 0) -> Any:
         """This tensor and `others` one after the other along axis `dim`, in the dtype in which they
         meet. Called on the class it also takes one list of them, and `dim` after it.
 
@@ -279,7 +286,13 @@ class Joining(Movement):
         second = UOp(Ops.PAD, other.dtype, (other.uop,), around(ours, 0))
         return self._joined(compute(Ops.WHERE, self.dtype, (inside, first, second)), other)
 
-    def stack(self, *others: Any, dim: int = 0) -> Self:
+    @overload
+    def stack(self, *others: Self, dim: int = 0) -> Self: ...
+
+    @overload
+    def stack(self: Joining | Sequence[Joined], rest: int = 0, /, *, dim: int = 0) -> Joined: ...
+
+    def stack(self, *others: Any, dim: int = 0) -> Any:
         """This tensor and `others`, of one shape, along a new axis `dim`. Called on the class it
         also takes one list of them, and `dim` after it.
 

@@ -62,7 +62,12 @@ class Reduce(Activations):
 
     @takes_dim
     def sum(
-        self, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None
+        self,
+        axis: Axes = None,
+        keepdim: bool = False,
+        dtype: DType | str | None = None,
+        *,
+        dim: Axes = None,
     ) -> Self:
         """The sum over `axis`; `dtype` is that of the result, in which it is also accumulated. Of
         integers and bool it is int64.
@@ -78,7 +83,12 @@ class Reduce(Activations):
 
     @takes_dim
     def prod(
-        self, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None
+        self,
+        axis: Axes = None,
+        keepdim: bool = False,
+        dtype: DType | str | None = None,
+        *,
+        dim: Axes = None,
     ) -> Self:
         """The product over `axis`, in dtypes as `sum`.
 
@@ -107,7 +117,7 @@ class Reduce(Activations):
         return dtypes.float64 if is_known else dtypes.float32
 
     @takes_dim
-    def max(self, axis: Axes = None, keepdim: bool = False) -> Self:
+    def max(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """The largest value over `axis`; NaN if there is one.
 
         Raises ShapeError if there is no value.
@@ -120,7 +130,7 @@ class Reduce(Activations):
         return self._instead_of_pair(f"max({axis})", made) if type(axis) is int else made
 
     @takes_dim
-    def min(self, axis: Axes = None, keepdim: bool = False) -> Self:
+    def min(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """The smallest value over `axis`; NaN if there is one.
 
         Raises ShapeError if there is no value.
@@ -142,7 +152,7 @@ class Reduce(Activations):
             )
 
     @takes_dim
-    def any(self, axis: Axes = None, keepdim: bool = False) -> Self:
+    def any(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """Whether any value is not zero.
 
         >>> Tensor([[True, False], [False, False]]).any(1).tolist()
@@ -152,7 +162,7 @@ class Reduce(Activations):
 
     @takes_dim
     @composed
-    def all(self, axis: Axes = None, keepdim: bool = False) -> Self:
+    def all(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """Whether all values are not zero.
 
         >>> Tensor([[True, False], [True, True]]).all(1).tolist()
@@ -175,7 +185,7 @@ class Reduce(Activations):
 
     @takes_dim
     @composed
-    def mean(self, axis: Axes = None, keepdim: bool = False) -> Self:
+    def mean(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """The mean over `axis`, as a float.
 
         >>> Tensor([[1.0, 3.0], [5.0, 7.0]]).mean(0).tolist()
@@ -197,6 +207,8 @@ class Reduce(Activations):
         keepdim: bool = False,
         correction: int = 1,
         unbiased: bool | None = None,
+        *,
+        dim: Axes = None,
     ) -> Self:
         """The variance over `axis`: squared distances from the mean, divided by their number less
         `correction`. `unbiased` is PyTorch's older name of a correction of 1, or of 0 if false.
@@ -214,6 +226,8 @@ class Reduce(Activations):
         keepdim: bool = False,
         correction: int = 1,
         unbiased: bool | None = None,
+        *,
+        dim: Axes = None,
     ) -> tuple[Self, Self]:
         """The variance and the mean over `axis`, with arguments as `var`.
 
@@ -270,6 +284,8 @@ class Reduce(Activations):
         keepdim: bool = False,
         correction: int = 1,
         unbiased: bool | None = None,
+        *,
+        dim: Axes = None,
     ) -> Self:
         """The square root of `var`, with the same arguments.
 
@@ -286,6 +302,8 @@ class Reduce(Activations):
         keepdim: bool = False,
         correction: int = 1,
         unbiased: bool | None = None,
+        *,
+        dim: Axes = None,
     ) -> tuple[Self, Self]:
         """The standard deviation and the mean over `axis`, with arguments as `var`.
 
@@ -300,7 +318,9 @@ class Reduce(Activations):
 
     @takes_dim
     @composed
-    def norm(self, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False) -> Self:
+    def norm(
+        self, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None
+    ) -> Self:
         """The p-norm over `axis`: 2 or "fro" is Euclid's, 1 the sum of magnitudes, inf the largest,
         -inf the smallest, and 0 counts what is not zero.
 
@@ -334,7 +354,9 @@ class Reduce(Activations):
 
     @takes_dim
     @composed
-    def argmax(self, axis: int | None = None, keepdim: bool = False) -> Self:
+    def argmax(
+        self, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None
+    ) -> Self:
         """The index of the largest value along `axis` (of the flat tensor, if None) as int32, of
         more than 2**31 - 1 elements as int64: the first of several, or of a NaN.
 
@@ -358,7 +380,9 @@ class Reduce(Activations):
         return from_end.max(place, keepdim).neg().add(self._size_number(size))
 
     @takes_dim
-    def argmin(self, axis: int | None = None, keepdim: bool = False) -> Self:
+    def argmin(
+        self, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None
+    ) -> Self:
         """The index of the smallest value along `axis`, as `argmax`.
 
         >>> Tensor([3, 1, 2]).argmin().item()
@@ -395,7 +419,7 @@ class Reduce(Activations):
     # normalisations
 
     @takes_dim
-    def logsumexp(self, axis: Axes = None, keepdim: bool = False) -> Self:
+    def logsumexp(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """log(sum(exp(self))) over `axis`, without overflow; -inf over no elements.
 
         >>> Tensor([0.0, 1000.0]).logsumexp().item()
@@ -426,7 +450,9 @@ class Reduce(Activations):
         )
 
     @takes_dim
-    def softmin(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
+    def softmin(
+        self, axis: int = -1, dtype: DType | str | None = None, *, dim: int | None = None
+    ) -> Self:
         """The softmax of the negated values: the smallest has the largest share.
 
         >>> Tensor([0.0, 0.0]).softmin().tolist()
@@ -436,7 +462,9 @@ class Reduce(Activations):
         return x._in_float(lambda x: (-x).softmax(axis))
 
     @takes_dim
-    def softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
+    def softmax(
+        self, axis: int = -1, dtype: DType | str | None = None, *, dim: int | None = None
+    ) -> Self:
         """exp(self) over its sum along `axis`, without overflow; half types are computed in
         float32.
 
@@ -454,7 +482,9 @@ class Reduce(Activations):
         return x._in_float(function)
 
     @takes_dim
-    def log_softmax(self, axis: int = -1, dtype: DType | str | None = None) -> Self:
+    def log_softmax(
+        self, axis: int = -1, dtype: DType | str | None = None, *, dim: int | None = None
+    ) -> Self:
         """The logarithm of `softmax`, accurate where that is nearly 0.
 
         >>> Tensor([0.0, 1000.0]).log_softmax().tolist()
@@ -479,7 +509,7 @@ class Reduce(Activations):
         return self / self.norm(p, dim, keepdim=True).maximum(eps)
 
     @takes_dim
-    def layernorm(self, axis: Axes = -1, eps: float = 1e-5) -> Self:
+    def layernorm(self, axis: Axes = -1, eps: float = 1e-5, *, dim: Axes = None) -> Self:
         """Shifted and scaled to mean 0 and variance 1 over `axis`.
 
         >>> Tensor([[1.0, 3.0]]).layernorm(eps=0.0).tolist()

@@ -25,7 +25,7 @@ class Scan(Reduce):
     __slots__ = ()
 
     @takes_dim
-    def cumsum(self, axis: int = 0, dtype: Any = None) -> Self:
+    def cumsum(self, axis: int = 0, dtype: Any = None, *, dim: int | None = None) -> Self:
         """The sums of all prefixes along `axis`, in dtypes as `sum`; with `dtype` those of the
         values in it.
 
@@ -40,7 +40,7 @@ class Scan(Reduce):
         return total.cast(self.dtype) if self.dtype.is_float else total
 
     @takes_dim
-    def cumprod(self, axis: int = 0, dtype: Any = None) -> Self:
+    def cumprod(self, axis: int = 0, dtype: Any = None, *, dim: int | None = None) -> Self:
         """The products of all prefixes along `axis`, in dtypes as `prod`; with `dtype` those of the
         values in it.
 
@@ -56,7 +56,7 @@ class Scan(Reduce):
         return total.cast(self.dtype) if self.dtype.is_float else total
 
     @takes_dim
-    def cummax(self, axis: int = 0) -> Self:
+    def cummax(self, axis: int = 0, *, dim: int | None = None) -> Self:
         """The largest value of all prefixes along `axis`.
 
         >>> Tensor([1, 3, 2]).cummax(0).tolist()
@@ -65,7 +65,7 @@ class Scan(Reduce):
         return self._instead_of_pair(f"cummax({axis})", self._scanned("cummax", axis, Ops.MAX))
 
     @takes_dim
-    def cummin(self, axis: int = 0) -> Self:
+    def cummin(self, axis: int = 0, *, dim: int | None = None) -> Self:
         """The smallest value of all prefixes along `axis`.
 
         >>> Tensor([2, 1, 3]).cummin(0).tolist()
@@ -86,7 +86,7 @@ class Scan(Reduce):
 
     @takes_dim
     @composed
-    def logcumsumexp(self, axis: int = 0) -> Self:
+    def logcumsumexp(self, axis: int = 0, *, dim: int | None = None) -> Self:
         """log of the running sums of exp(self) along `axis`, without overflow.
 
         >>> Tensor([0.0, 1000.0]).logcumsumexp(0).tolist()

@@ -43,7 +43,7 @@ class Statistics(Transcendents):
     # extremes and sums under PyTorch's names
 
     @takes_dim
-    def amax(self, axis: Axes = None, keepdim: bool = False) -> Self:
+    def amax(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """As `max`.
 
         >>> Tensor([[1, 5], [7, 2]]).amax(1).tolist()
@@ -52,7 +52,7 @@ class Statistics(Transcendents):
         return self.max(axis, keepdim)
 
     @takes_dim
-    def amin(self, axis: Axes = None, keepdim: bool = False) -> Self:
+    def amin(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """As `min`.
 
         >>> Tensor([[1, 5], [7, 2]]).amin(1).tolist()
@@ -61,7 +61,9 @@ class Statistics(Transcendents):
         return self.min(axis, keepdim)
 
     @takes_dim
-    def aminmax(self, axis: Axes = None, keepdim: bool = False) -> tuple[Self, Self]:
+    def aminmax(
+        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None
+    ) -> tuple[Self, Self]:
         """The smallest and the largest value over `axis`.
 
         >>> [part.item() for part in Tensor([3, 1, 2]).aminmax()]
@@ -70,7 +72,7 @@ class Statistics(Transcendents):
         return self.min(axis, keepdim), self.max(axis, keepdim)
 
     @takes_dim
-    def nansum(self, axis: Axes = None, keepdim: bool = False) -> Self:
+    def nansum(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """The sum of what is not NaN.
 
         >>> Tensor([1.0, float("nan")]).nansum().item()
@@ -79,7 +81,7 @@ class Statistics(Transcendents):
         return self.isnan().where(0, self).sum(axis, keepdim)
 
     @takes_dim
-    def nanmean(self, axis: Axes = None, keepdim: bool = False) -> Self:
+    def nanmean(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """The mean of what is not NaN; NaN if there is nothing else.
 
         >>> Tensor([1.0, float("nan"), 2.0]).nanmean().item()
@@ -90,7 +92,7 @@ class Statistics(Transcendents):
         return total
 
     @takes_dim
-    def count_nonzero(self, axis: Axes = None, keepdim: bool = False) -> Self:
+    def count_nonzero(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """How many values are not zero, as int64.
 
         >>> Tensor([0, 3, 0, 5]).count_nonzero().item()

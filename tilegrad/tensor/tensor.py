@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tilegrad.base.errors import ShapeError, TilegradError
 from tilegrad.grad.backward import below, gradients
@@ -116,6 +116,11 @@ class Tensor(Interchange, metaclass=_Kind):
     """
 
     __slots__ = ()
+
+    if TYPE_CHECKING:
+        # Symbolic sizes are nodes; they stand for the integers that they are bound to.
+        @property
+        def shape(self) -> tuple[int, ...]: ...
 
     def __repr__(self) -> str:
         values = values_of(self)
