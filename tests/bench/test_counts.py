@@ -66,7 +66,7 @@ def scheduled(ast: UOp) -> pipeline.CompiledKernel:
     names = sorted({node.arg[0] for node in ast.toposort() if node.op is Ops.DEFINE_VAR})
     one = (1, 1, 1)
     kernel = pipeline.CompiledKernel(str(ast.key), "k", "k", "k", one, one, tuple(names), ops, mem)
-    return pipeline._remember(kernel, b"")
+    return pipeline._remember(kernel)
 
 
 @pytest.fixture(autouse=True)
