@@ -95,5 +95,8 @@ def test_casts(library: ctypes.CDLL, label: str, kind: Any) -> None:
     x = np.random.default_rng(9).standard_cauchy(SIZE).astype(np.float32) * 100
     x[:6] = [np.inf, -np.inf, np.nan, -0.0, 464, -465]
     found = call(library, f"{label}_{kind.name}", x, bits).view(theirs).astype(np.float64)
+    if kind.name == "fp8e4m3":
+        # It has no infinity: what is beyond its largest number is that.
+        x = np.clip(x, -448, 448)
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(found, x.astype(theirs).astype(np.float64))

@@ -11,6 +11,7 @@ import pytest
 from tests.schedule import plans
 from tilegrad import Device, Tensor
 from tilegrad.base.dtype import Pointer, dtypes
+from tilegrad.base.errors import OptError
 from tilegrad.engine.pipeline import compile_kernel
 from tilegrad.engine.stages import to_program
 from tilegrad.ir.op import Axis, Ops
@@ -371,3 +372,11 @@ def test_picked_elements_are_packed(is_turned: bool) -> None:
     (nest,) = [n for n in shaped.toposort() if n.op is Ops.END and n.src[0].op is Ops.STORE]
     written = [part for part in nest.src[0].ranges if part.arg[1] is Axis.UPCAST]
     assert int(np.prod([part.vmax + 1 for part in written])) <= 16
+
+
+def test_what_fills_a_copy_is_copied_by_no_other() -> None:
+    """It is read along the axes of that copy, which are no loops of the kernel."""
+    ast = kernel_of((Tensor(SEED.standard_normal((3, 128), np.float32)).realize() + 1).sum())
+    row = Opt(UNROLL, 0, 128)
+    with pytest.raises(OptError, match="fill another copy"):
+        apply_opts(ast, [row, Opt(STAGE, 0, 1), Opt(STAGE, -1, 1)], WIDE)

@@ -211,7 +211,7 @@ def test_what_meets_itself_elsewhere() -> None:
     for step in range(12):
         value = value.maximum(value.roll(1 << step))
     schedule = plan(value)
-    assert {edge.reason for edge in schedule.edges} == {Reason.TOO_LARGE}
+    assert {edge.reason for edge in schedule.edges} <= {Reason.TOO_LARGE, Reason.SHARED}
     asts = [item.ast for item in kernels(schedule) if item.ast is not None]
     loads = [sum(node.op is Ops.LOAD for node in ast.toposort()) for ast in asts]
     assert len(loads) < 12

@@ -463,7 +463,12 @@ class ShapeTracker:
         return len(self.views) == 1 and self.views[0].contiguous
 
     def _moved(self, view: View) -> ShapeTracker:
-        return ShapeTracker((*self.views[:-1], view)).simplify()
+        """With another last view; the others are as simple as they get."""
+        views = list(self.views[:-1])
+        while views and (merged := views[-1].merge(view)) is not None:
+            view = merged
+            views.pop()
+        return ShapeTracker((*views, view))
 
     def permute(self, axes: Sequence[int]) -> ShapeTracker:
         """Axis i of the result is axis `axes[i]`."""
@@ -490,7 +495,7 @@ class ShapeTracker:
         view = self.views[-1].reshape(shape)
         if view is not None:
             return self._moved(view)
-        return ShapeTracker((*self.views, View.create(tuple(shape)))).simplify()
+        return ShapeTracker((*self.views, View.create(tuple(shape))))
 
     def __add__(self, other: ShapeTracker) -> ShapeTracker:
         """`other`, whose positions are the elements of this one."""

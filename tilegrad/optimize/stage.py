@@ -53,6 +53,8 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
             "combines, -3, -4 for what that is cast from",
         )
     loops = loop_order(ast)
+    if not load.ranges <= set(loops):
+        raise OptError(f"stage: operand {operand} is read to fill another copy", opt=opt)
     around = loops[: loops.index(axis) + 1] if axis is not None else []
     outer = [part for part in around if part.arg[1] not in _WRITTEN]
     inner = [part for part in loops if part in load.ranges and part not in outer]

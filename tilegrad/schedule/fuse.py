@@ -294,7 +294,7 @@ def _costs(nodes: list[UOp], closed: Set[UOp], tops: Set[UOp] = frozenset()) -> 
         below = (
             0
             if node.op in (Ops.REDUCE_AXIS, Ops.PREFIX_AXIS) or node.op in FORCED
-            else sum(costs.get(source, 0) for source in node.src)
+            else sum(costs.get(source, 0) for source in _taken(node))
         )
         own = flops_of(node)
         if node.op in (Ops.ADD, Ops.WHERE) and not node.is_constant:
@@ -305,6 +305,19 @@ def _costs(nodes: list[UOp], closed: Set[UOp], tops: Set[UOp] = frozenset()) -> 
         is_light = node.is_constant or node.dtype is dtypes.bool or node.op is Ops.CAST
         costs[node] = min(below + (0 if is_light and own <= 1 else own), 1 << 20)
     return costs
+
+
+def _taken(node: UOp) -> tuple[UOp, ...]:
+    """The sources of which an element is computed; `(0 < x).where(x, x.max(0))`, a rectifier, is
+    the maximum alone.
+    """
+    if node.op is Ops.WHERE and node.src[2].op is Ops.MAX:
+        gate, value, limited = node.src
+        below, zero = limited.src
+        below = below.src[0] if below.op is Ops.DETACH else below
+        if below is value and gate.op is Ops.CMPLT and gate.src == (zero, value):
+            return (value,)
+    return node.src
 
 
 def _is_padded(node: UOp) -> bool:

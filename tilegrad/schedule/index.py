@@ -65,14 +65,14 @@ def ravel(index: Index, shape: tuple[Any, ...]) -> UOp:
     return simplify(position)
 
 
-def _tracked(node: UOp) -> tuple[UOp, ShapeTracker] | None:
+def _tracked(node: UOp, is_stored: Callable[[UOp], bool]) -> tuple[UOp, ShapeTracker] | None:
     """The memory that a maximal chain of movement ops views, and the chain as one tracker; None
-    over computed values.
+    over computed values, among them what is padded and stored as the chain is too long.
 
     Memory of a symbolic shape has the strides of its largest sizes, so such chains go op by op.
     """
     chain: list[UOp] = []
-    while node.op.is_movement:
+    while node.op.is_movement and not (node.op is Ops.PAD and is_stored(node)):
         chain.append(node)
         node = node.src[0]
     if node.op not in (Ops.BUFFER, Ops.AFTER) or any(
@@ -143,6 +143,14 @@ class KernelBuilder:
         known = self._memo.get(request)
         return self._run(request, self._steps(*request)) if known is None else known
 
+    def take_in(self, node: UOp) -> None:
+        """Compute `node`, which is stored no longer, wherever it was read: `size`, `reads` and
+        `running` become as if it always was; what was built of it does not change.
+        """
+        del self.reads[node]
+        for request in [each for each in self._memo if each[0] is node]:
+            self._run(request, self._steps(*request))
+
     def _run(self, request: tuple[UOp, Index, UOp], steps: Steps) -> UOp:
         """Drive `steps`, and those of every value that it asks for, without recursion."""
         running = [(request, steps)]
@@ -166,7 +174,11 @@ class KernelBuilder:
         op = node.op
         if op in (Ops.CONST, Ops.DEFINE_VAR):
             return node
-        if op.is_movement and not self.is_stored(node) and (found := _tracked(node)) is not None:
+        if (
+            op.is_movement
+            and not self.is_stored(node)
+            and (found := _tracked(node, self.is_stored)) is not None
+        ):
             leaf, tracker = found
             self.reads.setdefault(leaf, []).append(index)
             position, inside = tracker.to_indexed_uops(index)

@@ -5,7 +5,6 @@ operations, with too many parameters, or reading them at too many places.
 from __future__ import annotations
 
 from collections.abc import Set
-from math import inf
 
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -15,8 +14,9 @@ from tilegrad.schedule.reason import Reason
 __all__ = ["base_of", "cut_large"]
 
 _DEPTH = 200
-# Rows that are picked of picked rows: each index is a condition for all that lies below.
-_PICK = 25
+# Steps that count for more. Rows that are picked of picked rows: each index is a condition for all
+# that lies below. What is padded has a condition, too.
+_STEP = {Ops.GATHER: 25, Ops.PAD: 20}
 _LEAVES = 48
 # Of what several kernels compute anew: x = x - x.mean() forty times would be forty kernels of which
 # each takes all steps.
@@ -28,6 +28,10 @@ _PLACES = 128
 _OPERATIONS = 2000
 # A reduction's loops count for many.
 _REDUCTION = 50
+# Operations are counted in blocks of this many.
+_BLOCK = 25
+# A value that several kernels need is stored from this share of a kernel on.
+_AGAIN = 1 / 8
 # How far beyond that a kernel may grow where all that could be stored is larger than its sources.
 _WORTH_WAITING = 4
 
@@ -43,6 +47,18 @@ def cut_large(nodes: list[UOp], stored: dict[UOp, Reason], shared: Set[UOp]) -> 
     """`stored`, and values that must be too, lest a kernel become too large to compile. Values that
     are `shared` are computed again in each of several kernels, and values made of them, too.
     """
+    found = _cut(nodes, stored, shared, frozenset())
+    if len(found) == len(stored):
+        return found
+    # Where a kernel ends, what it computed on the way may be needed beyond: a gradient goes back
+    # over all steps. Each kernel would compute that again, so some of it is stored after all.
+    return _cut(nodes, stored, shared, _needed_again(nodes, found))
+
+
+def _cut(
+    nodes: list[UOp], stored: dict[UOp, Reason], shared: Set[UOp], again: Set[UOp]
+) -> dict[UOp, Reason]:
+    """As `cut_large`; of the values `again`, those are stored that take long to compute."""
     found = dict(stored)
     depth: dict[UOp, int] = {}
     # What is read, and a number for the movements on the way: where.
@@ -50,39 +66,94 @@ def cut_large(nodes: list[UOp], stored: dict[UOp, Reason], shared: Set[UOp]) -> 
     # What is larger than all it is made of, such as the products before their sum: stored, it would
     # take more memory than all else.
     spread: set[UOp] = set()
-    # How many operations come before a node, and before the first that it is computed by. Between
-    # the two lies its subtree, as sources stand right before their user unless they are shared.
-    # Memory and constants take none, wherever they stand.
-    place: dict[UOp, int] = {}
-    first: dict[UOp, float] = {}
-    count = 0
+    work = _Work()
     for node in nodes:
         if node.op is Ops.SINK:
             continue
-        own = _REDUCTION if node.op is Ops.REDUCE_AXIS else int(node.op.is_alu)
-        near = [first[part] for part in node.src if count - place[part] <= _OPERATIONS]
-        first[node] = min(near, default=inf)
-        if own and not node.is_constant:
-            first[node] = min(first[node], count)
-        count += own
-        place[node] = count
         known = _reads_of(node, reads)
-        level = (_PICK if node.op is Ops.GATHER else 1) + max(
-            (depth[source] for source in node.src), default=0
-        )
-        excess = max(level / _DEPTH, _crowding(known), (count - first[node]) / _OPERATIONS)
+        level = _STEP.get(node.op, 1) + max((depth[source] for source in node.src), default=0)
+        excess = max(level / _DEPTH, _crowding(known), work.add(node) / _OPERATIONS)
         if _is_spread(node, spread):
             spread.add(node)
         most = _WORTH_WAITING if node in spread else 1
         is_step = node.op.is_alu or node.op is Ops.GATHER
-        if is_step and node not in found and not node.is_constant:
-            if excess > most:
+        if node not in found:
+            if (is_step or node.op is Ops.PAD) and excess > most:
                 found[node] = Reason.TOO_LARGE
-            elif node in shared and _leaves_of(known) > _SHARED_LEAVES:
+            elif node.is_constant:
+                # An index, perhaps, that is computed wherever it is needed.
+                pass
+            elif is_step and (
+                (node in again and excess > _AGAIN * most)
+                or (node in shared and _leaves_of(known) > _SHARED_LEAVES)
+            ):
                 found[node] = Reason.SHARED
         if node in found or node.op is Ops.BUFFER:
-            known, level, first[node] = frozenset({(node, 0)}), 0, inf
+            known, level = frozenset({(node, 0)}), 0
+            work.store(node)
         depth[node], reads[node] = level, known
+    return found
+
+
+class _Work:
+    """How many operations a value takes that is computed from what is stored.
+
+    Operations come in blocks of equally many, and a value knows the blocks that it needs: a value
+    that is needed twice is computed once.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: dict[UOp, frozenset[int]] = {}
+        self._current = 0
+        self._filled = 0
+
+    def add(self, node: UOp) -> int:
+        """The operations of `node`, about."""
+        needs: frozenset[int] = frozenset()
+        for source in node.src:
+            below = self._blocks[source]
+            if not needs:
+                needs = below
+            elif below is not needs and not below <= needs:
+                needs = needs | below
+        own = _REDUCTION if node.op is Ops.REDUCE_AXIS else int(node.op.is_alu)
+        if own and not node.is_constant:
+            last = self._current + (self._filled + own - 1) // _BLOCK
+            if last not in needs:
+                needs = needs.union(range(self._current, last + 1))
+            self._filled += own
+            self._current, self._filled = (
+                self._current + self._filled // _BLOCK,
+                self._filled % _BLOCK,
+            )
+        self._blocks[node] = needs
+        return len(needs) * _BLOCK
+
+    def store(self, node: UOp) -> None:
+        self._blocks[node] = frozenset()
+        # Equal steps from here on have equal blocks, so that their kernels are equal.
+        self._current += self._filled > 0
+        self._filled = 0
+
+
+def _needed_again(nodes: list[UOp], stored: dict[UOp, Reason]) -> set[UOp]:
+    """Values that are not stored and that several kernels need, by more than one way."""
+    kernels: dict[UOp, frozenset[UOp]] = {}
+    users: dict[UOp, int] = {}
+    found = set()
+    for node in reversed(nodes):
+        mine = kernels.get(node, frozenset())
+        if node in stored:
+            mine = frozenset({node})
+        elif len(mine) > 1 and users[node] > 1:
+            found.add(node)
+        for source in node.src if node.op is not Ops.SINK else ():
+            users[source] = users.get(source, 0) + 1
+            known = kernels.get(source, mine)
+            # Two are enough to know that there are several.
+            if len(known) < 2 and known is not mine:
+                known = known | mine
+            kernels[source] = known if len(known) < 3 else frozenset(list(known)[:2])
     return found
 
 

@@ -66,7 +66,7 @@ class Fusion:
 
 class Trace(NamedTuple):
     """A kernel as it would be built: for what it reads and where, the ranges of its result, the
-    result, and the numbers that stand for what it reads.
+    result (before values moved in), and the numbers that stand for what it reads.
     """
 
     builder: KernelBuilder
@@ -134,12 +134,18 @@ def _moved_back(
             continue
         (kernel,) = kernels
         verdict = _can_join(value, kernel, fusion, target, traces)
+        goes_on = not isinstance(verdict, Reason)
         if isinstance(verdict, Reason) and value not in later:
             verdict = _keep(value, kernel, fusion, target, traces, meeting, is_long) or verdict
         if isinstance(verdict, Reason):
             fusion.refused[value] = (verdict, 2 * nbytes(value), flops_of(value) * elements(kernel))
             continue
-        del fusion.stored[value], traces[kernel]
+        del fusion.stored[value]
+        if goes_on:
+            # Tracing the kernel anew for each value would take the square of its size.
+            traces[kernel].builder.take_in(value)
+        else:
+            del traces[kernel]
         fusion.joined[value] = kernel
         fusion.outer.setdefault(kernel, []).append(verdict)
     return fusion
