@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, element_of, prod
+from tilegrad.ir.uop import UOp, element_of, prod, toposort
 
 __all__ = ["estimate"]
 
@@ -63,10 +63,10 @@ def _arithmetic(nodes: dict[UOp, None]) -> set[UOp]:
 
 
 def _is_of_index(node: UOp) -> bool:
-    if node.dtype.scalar is dtypes.index or node.op is Ops.CONST:
-        return True
-    return (
-        node.dtype.scalar is dtypes.bool
-        and bool(node.src)
-        and all(_is_of_index(source) for source in node.src)
-    )
+    """Whether all that a condition compares are indices and constants."""
+    below = toposort([node], stop=_is_index)
+    return all(_is_index(each) or (each.dtype.scalar is dtypes.bool and each.src) for each in below)
+
+
+def _is_index(node: UOp) -> bool:
+    return node.dtype.scalar is dtypes.index or node.op is Ops.CONST

@@ -33,23 +33,26 @@ def _factors(flow: UOp, known: Set[UOp]) -> list[UOp]:
     """
     found: dict[UOp, None] = {}
 
-    def visit(node: UOp, is_summed: bool, is_factor: bool) -> None:
+    waiting = [(flow, False, False)]
+    seen: set[tuple[UOp, bool, bool]] = set()
+    while waiting:
+        each = waiting.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        node, is_summed, is_factor = each
         if node in known:
             found[node] = None
         elif node.op.is_movement or node.op is Ops.CAST:
-            visit(node.src[0], is_summed, is_factor)
+            waiting.append((node.src[0], is_summed, is_factor))
         elif node.op is Ops.REDUCE_AXIS and node.arg[0] is Ops.ADD and not is_summed:
-            visit(node.src[0], True, False)
+            waiting.append((node.src[0], True, False))
         elif node.op is Ops.ADD and not is_factor:
-            for source in node.src:
-                visit(source, is_summed, False)
+            waiting += [(source, is_summed, False) for source in node.src[::-1]]
         elif node.op is Ops.MUL and is_summed and not is_factor:
-            for source in node.src:
-                visit(source, True, True)
+            waiting += [(source, True, True) for source in node.src[::-1]]
         elif not node.is_constant:
             found[node] = None
-
-    visit(flow, False, False)
     return list(found)
 
 

@@ -38,6 +38,7 @@ from tilegrad.schedule.finish import finish, renumbered
 from tilegrad.schedule.fuse import Fusion, fuse
 from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
 from tilegrad.schedule.items import BufferSpec, Item, Schedule
+from tilegrad.schedule.large import base_of
 from tilegrad.schedule.loop import carries_of, memory_below, sources_of, step_of
 from tilegrad.schedule.order import Draft, join_drafts, order_drafts
 from tilegrad.schedule.random import random_variables
@@ -313,12 +314,11 @@ class _Scheduler:
 
     def _place_of(self, place: UOp, outputs: tuple[UOp, ...]) -> UOp:
         """The position in the target's memory of the element at `outputs`."""
-        base = place
-        while base.op.is_movement:
-            base = base.src[0]
-        if base.op in (Ops.ASSIGN, Ops.AFTER):
-            place = place.substitute({base: base.src[0]})
-            return self._place_of(place, outputs)
+        while (base := base_of(place)).op in (Ops.ASSIGN, Ops.AFTER):
+            before = base
+            while before.op in (Ops.ASSIGN, Ops.AFTER):
+                before = before.src[0]
+            place = place.substitute({base: before})
         # The same window may have been read and kept: a place is one in memory itself.
         loaded = KernelBuilder(self._parameter, lambda value: False).value(place, outputs)
         return loaded.src[1]
