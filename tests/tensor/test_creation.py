@@ -264,3 +264,10 @@ def test_a_variable_is_a_number() -> None:
     assert Tensor(length).item() == 6
     assert (Tensor([3.0, 12.0]) / length).tolist() == [0.5, 2.0]
     assert (Tensor([1, 2]) * length).dtype is dtypes.int32
+
+
+def test_a_list_that_contains_itself_is_refused() -> None:
+    loop: list[Any] = []
+    loop += [loop, loop]
+    with pytest.raises(ShapeError, match="contains itself"):
+        Tensor(loop)

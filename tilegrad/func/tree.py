@@ -5,29 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilegrad.base.errors import DataError
+from tilegrad.tensor.sizes import here
+
 __all__ = ["flatten", "map_pairs", "same_tree"]
 
 Rebuild = Callable[[Sequence[Any]], Any]
 
 
-def flatten(tree: Any) -> tuple[list[Any], Rebuild]:
-    """What tuples, lists and dicts hold, in order, and what builds the same of other parts."""
+def flatten(tree: Any, inside: tuple[int, ...] = ()) -> tuple[list[Any], Rebuild]:
+    """What tuples, lists and dicts hold, in order, and what builds the same of other parts;
+    `inside` are those that `tree` lies in, so that none is in itself.
+    """
+    if isinstance(tree, (dict, tuple, list)):
+        if id(tree) in inside:
+            raise DataError(f"a {type(tree).__name__} that contains itself", line=here())
+        inside = (*inside, id(tree))
     if isinstance(tree, dict):
         keys = list(tree)
-        parts, rebuild = _flatten_all([tree[key] for key in keys])
+        parts, rebuild = _flatten_all([tree[key] for key in keys], inside)
         return parts, lambda found: type(tree)(zip(keys, rebuild(found)))
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        parts, rebuild = _flatten_all(tree)
+        parts, rebuild = _flatten_all(tree, inside)
         return parts, lambda found: type(tree)(*rebuild(found))
     if isinstance(tree, (tuple, list)):
-        parts, rebuild = _flatten_all(tree)
+        parts, rebuild = _flatten_all(tree, inside)
         kind = tuple if isinstance(tree, tuple) else list
         return parts, lambda found: kind(rebuild(found))
     return [tree], lambda found: found[0]
 
 
-def _flatten_all(trees: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-    pairs = [flatten(tree) for tree in trees]
+def _flatten_all(
+    trees: Sequence[Any], inside: tuple[int, ...]
+) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
+    pairs = [flatten(tree, inside) for tree in trees]
     counts = [len(parts) for parts, _ in pairs]
 
     def rebuild(found: Sequence[Any]) -> list[Any]:

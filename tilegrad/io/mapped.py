@@ -14,6 +14,7 @@ import os
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DataError, DTypeError
+from tilegrad.base.files import open_file
 from tilegrad.tensor import memory
 from tilegrad.tensor.core import describe
 from tilegrad.tensor.device import canonical
@@ -45,7 +46,7 @@ def map_file(reader: str, path: str | os.PathLike[str]) -> memoryview:
     """
     file = os.fspath(path)
     try:
-        with open(file, "rb") as opened:
+        with open_file(file) as opened:
             if not os.fstat(opened.fileno()).st_size:
                 return memoryview(b"")
             return memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.errors import DataError, DTypeError
+from tilegrad.base.files import open_file
 from tilegrad.io.atomic import atomic_write, not_written
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ def _mapped(source: Source) -> tuple[str, memoryview]:
         return f"{source.nbytes} bytes", source.cast("B")
     file = os.fspath(source)
     try:
-        with open(file, "rb") as opened:
+        with open_file(file) as opened:
             if not os.fstat(opened.fileno()).st_size:
                 return file, memoryview(b"")
             return file, memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))

@@ -251,13 +251,7 @@ def _without(value: UOp, loop: UOp) -> UOp | None:
     extent = loop.src[0]
     if loop not in value.ranges:
         return value * extent.cast(value.dtype)
-    if (
-        value.op is Ops.CAST
-        and loop in value.src[0].ranges
-        and value.dtype.is_int
-        and value.src[0].dtype is dtypes.bool
-    ):
-        value = value.src[0].where(UOp.const(value.dtype, 1), UOp.const(value.dtype, 0))
+    value = _as_choice(value, loop)
     if value.op is not Ops.WHERE:
         return None
     condition, yes, no = value.src
@@ -287,6 +281,41 @@ def _without(value: UOp, loop: UOp) -> UOp | None:
     return (
         _all(free).where(yes * count.cast(yes.dtype), no) if free else yes * count.cast(yes.dtype)
     )
+
+
+def _as_choice(value: UOp, loop: UOp) -> UOp:
+    """`value` as a choice between something and 0, if it is one that depends on `loop`.
+
+    before   CAST(CAST(i == r, int), float) * x
+    after    WHERE(i == r, x, 0)
+    """
+    if value.op is Ops.CAST:
+        test = value
+        while test.op is Ops.CAST:
+            test = test.src[0]
+        if test.dtype is dtypes.bool and loop in test.ranges:
+            return test.where(UOp.const(value.dtype, 1), UOp.const(value.dtype, 0))
+        inner = _as_choice(value.src[0], loop)
+        if inner is not value.src[0] and inner.op is Ops.WHERE:
+            test, yes, no = inner.src
+            return test.where(yes.cast(value.dtype), no.cast(value.dtype))
+        return value
+    if value.op is not Ops.MUL:
+        return value
+    for factor, other in (value.src, value.src[::-1]):
+        choice = _as_choice(factor, loop)
+        if choice.op is not Ops.WHERE:
+            continue
+        test, yes, no = choice.src
+        # Of a row of a matrix that is not chosen nothing is read, infinities neither: a product
+        # with one-hot rows picks.
+        if _is_number(no, 0) and _is_number(yes, 1) and _picked(conjuncts(test), loop) is not None:
+            return test.where(other, UOp.const(value.dtype, 0))
+    return value
+
+
+def _is_number(node: UOp, number: int) -> bool:
+    return node.op is Ops.CONST and bool(node.arg == number)
 
 
 def _gated(condition: UOp, value: UOp) -> UOp:

@@ -42,12 +42,21 @@ _CODES = {
 def flatten(data: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
     """The numbers of a nested list in row-major order, and its shape.
 
-    Raises ShapeError if the list is ragged, naming the place.
+    Raises ShapeError if the list is ragged, naming the place, or contains itself.
     """
     shape: list[int] = []
+    above: set[int] = set()
     level: list[Any] = [data]
     paths: list[str] = [""]
     while level and all(isinstance(part, (list, tuple)) for part in level):
+        # One list at two depths would have two numbers of axes.
+        now = {id(part) for part in level}
+        if not above.isdisjoint(now):
+            odd = next(at for at, part in enumerate(level) if id(part) in above)
+            raise ShapeError(
+                "Tensor: a list that contains itself", at=f"data{paths[odd]}", line=here()
+            )
+        above |= now
         lengths = {len(part) for part in level}
         if len(lengths) > 1:
             odd = next(at for at, part in enumerate(level) if len(part) != len(level[0]))

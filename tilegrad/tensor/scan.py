@@ -7,6 +7,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import total_dtype
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
 from tilegrad.tensor.core import as_dtype, compute
 from tilegrad.tensor.reduce import Reduce
 from tilegrad.tensor.sizes import as_axis, is_zero
@@ -79,9 +80,11 @@ class Scan(Reduce):
         place = as_axis(name, axis, self.ndim) if self.ndim or axis not in (0, -1) else None
         if place is None:
             return self._copy_of(self)
-        if self.uop.is_constant or any(is_zero(size) for size in self.shape):
-            # A running fold of a constant has a closed form at any length.
+        if any(is_zero(size) for size in self.shape):
             return self._running(place, op)
+        if op is not Ops.MUL and _is_one_value(self.uop):
+            # A sum of equal values is a product at any length.
+            return self._running(place, op) if op is Ops.ADD else self._copy_of(self)
         return self._like(compute(Ops.PREFIX_AXIS, self.dtype, (self.uop,), (op, place)))
 
     @takes_dim
@@ -136,3 +139,10 @@ class Scan(Reduce):
         """The logarithm; of 0, which has no derivative, minus infinity with derivative 0."""
         is_zero = self.eq(0)
         return is_zero.where(float("-inf"), is_zero.where(1, self).log())
+
+
+def _is_one_value(node: UOp) -> bool:
+    """Whether all elements are one number."""
+    while node.op in (Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.CAST, Ops.DETACH):
+        node = node.src[0]
+    return node.op is Ops.CONST
