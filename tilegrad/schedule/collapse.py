@@ -296,9 +296,9 @@ def _as_choice(value: UOp, loop: UOp) -> UOp:
         if test.dtype is dtypes.bool and loop in test.ranges:
             return test.where(UOp.const(value.dtype, 1), UOp.const(value.dtype, 0))
         inner = _as_choice(value.src[0], loop)
-        if inner is not value.src[0] and inner.op is Ops.WHERE:
-            test, yes, no = inner.src
-            return test.where(yes.cast(value.dtype), no.cast(value.dtype))
+        if inner.op is Ops.WHERE and _is_number(inner.src[2], 0) and loop in inner.src[0].ranges:
+            test, yes, _ = inner.src
+            return test.where(yes.cast(value.dtype), UOp.const(value.dtype, 0))
         return value
     if value.op is not Ops.MUL:
         return value
