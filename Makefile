@@ -5,7 +5,7 @@
 #   make lint      style, types, who may import whom
 #   make nightly   the tests again, with the slow ones and many more random cases
 #   make bench     tilegrad beside its peers, for hours; goes on where it was stopped. ROWS=softmax: some rows
-#   make marks     whether the tests of each row notice that its feature breaks, for hours. ROWS="F2.4 R3.4": some rows
+#   make marks     whether the tests of each row notice that its feature breaks: rows that changed. ROWS="F2.4 R3.4": some rows, ROWS=--again: all, for an hour
 #   make docs      the documentation site, into build/site
 #   make conformance   all conformance cases, for minutes, and docs/conformance.md
 #   make clean     remove what these commands made
@@ -30,9 +30,10 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy --strict tests/typing/user_script.py
 	$(BIN)/lint-imports
 
-# docs/nightly.md says how it went.
+# docs/nightly.md says how it went, docs/marks.md what became of the mutants.
 nightly: $(VENV)/.test
 	-$(BIN)/python -m pytest -m "nightly or not nightly" --hypothesis-profile=nightly --junitxml=build/nightly.xml
+	-$(BIN)/python -m tests.marks.run
 	$(BIN)/python -m tests.nightly build/nightly.xml
 
 # On Linux the usual index has PyTorch with CUDA, which is large; without it:

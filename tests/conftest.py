@@ -12,7 +12,7 @@ import shutil
 import tempfile
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # Before tilegrad is imported, which reads its switches once. `TILEGRAD_CACHE=... pytest` keeps a
 # cache from run to run.
@@ -25,6 +25,14 @@ settings.register_profile(
 )
 settings.register_profile(
     "nightly", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
+)
+# Where it counts that a test fails, and not how.
+settings.register_profile(
+    "marks",
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("default")
 

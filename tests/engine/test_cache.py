@@ -87,6 +87,7 @@ RIGHT = [3 * 1 + 7 * 3 - 0.625, 3 * 2 + 7 * 4 - 0.625]
 # a second process
 
 
+@pytest.mark.row("F4.8")
 def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     first, _ = finish(start(tmp_path))
     assert first[0] == ANSWER
@@ -117,6 +118,7 @@ def test_another_line_and_other_memory_find_the_same_plan(folder: Path) -> None:
     assert work() == before
 
 
+@pytest.mark.row("F4.8")
 def test_the_cache_can_be_switched_off(folder: Path) -> None:
     with Context(DISABLE_COMPILER_CACHE=1):
         assert compute()[0] == RIGHT

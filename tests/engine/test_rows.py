@@ -284,6 +284,7 @@ def test_masks_and_windows_in_the_tree(capsys: pytest.CaptureFixture[str]) -> No
     assert " where " in view
 
 
+@pytest.mark.row("F1.3", "F1.4", "X.4")
 @pytest.mark.parametrize("level", [0, 1, 2, 3, 4, 5])
 def test_each_level_shows_more(capsys: pytest.CaptureFixture[str], level: int) -> None:
     """Also of kernels that are in the disk cache by now."""

@@ -1,26 +1,35 @@
 """docs/marks.md: whether the tests of each row of docs/status.md notice that its feature breaks.
 
-python -m tests.marks.run               every row that has a mutant, for hours
+python -m tests.marks.run               every row whose mutant or tests changed since its last run
 python -m tests.marks.run F2.4 R3.4     some rows
+python -m tests.marks.run --again       every row, for an hour
 python -m tests.marks.run --page        the page alone, from what is known
 
-A mutant (mutants.py) is the package with one text replaced by another. It is made in a copy of the
+A mutant (mutants/) is the package with one text replaced by another. It is made in a copy of the
 repository; the tests marked with its row run there, up to the first that fails, for a limited time.
-A row whose tests all pass is not guarded by them. Results are kept in results.json, so that runs of
-some rows keep those of the others.
+A row whose tests all pass is not guarded by them. A mutant must break its feature and not the
+package: the mutated package still adds two numbers. The tests that failed are run once more in a
+copy without mutants, where they must pass.
+
+Results are kept in results.json, so that runs of some rows keep those of the others. Each knows
+the texts that it is the result of: the mutant, the file that it changes and the files of the tests.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import hashlib
+import importlib.util
 import json
 import os
+import queue
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +41,16 @@ PAGE = ROOT / "docs" / "marks.md"
 RESULTS = Path(__file__).with_name("results.json")
 # Seconds for the tests of one row.
 LIMIT = 300
+OUTCOMES = {
+    "killed": "a test fails",
+    "passes": "no test notices",
+    "timeout": "the tests did not end in time",
+    "stale": "the text to replace does not stand once in its file",
+    "crippled": "the mutated package cannot add two numbers",
+    "broken": "the tests could not be run",
+    "red anyway": "the test that failed fails without the mutant, too",
+}
+_WORKS = "from tilegrad import Tensor; assert (Tensor([1.0, 2.0]) + 1).tolist() == [2.0, 3.0]"
 
 
 def copy_of_repository(place: Path) -> None:
@@ -46,31 +65,55 @@ def copy_of_repository(place: Path) -> None:
             shutil.copyfile(ROOT / name, place / name)
 
 
-def verdict(place: Path, tests: list[str], limit: float) -> tuple[str, str]:
-    """What the tests say of the copy at `place`: a word, and the test that failed."""
+def run_in(place: Path, arguments: Sequence[str], limit: float) -> tuple[int, list[str]]:
+    """The exit status and the lines of Python with `arguments`, in the copy at `place`."""
     environment = {key: value for key, value in os.environ.items() if key != "TILEGRAD_CACHE"}
-    options = ["-x", "-q", "--no-header", "-rfE", "-p", "no:cacheprovider"]
-    command = [sys.executable, "-m", "pytest", "-m", "nightly or not nightly", *options, *tests]
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=place,
+        env={**environment, "PYTHONPATH": str(place)},
+        capture_output=True,
+        text=True,
+        timeout=limit,
+        check=False,
+    )
+    return done.returncode, done.stdout.splitlines()
+
+
+def pytest_of(tests: Sequence[str], *options: str) -> list[str]:
+    """The arguments that run `tests`, slow ones too, and list what failed."""
+    quiet = ["-q", "--no-header", "-rfE", "-p", "no:cacheprovider", "--hypothesis-profile=marks"]
+    return ["-m", "pytest", "-m", "nightly or not nightly", *quiet, *options, *tests]
+
+
+def failed_of(lines: Sequence[str]) -> list[str]:
+    """The tests that pytest's output says have failed."""
+    found = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+    return [line.split(" - ")[0].split(" ", 1)[1] for line in found]
+
+
+def verdict(place: Path, tests: list[str], limit: float) -> tuple[str, str]:
+    """What the tests say of the copy at `place`: a word of OUTCOMES, and the test that failed."""
     try:
-        done = subprocess.run(
-            command,
-            cwd=place,
-            env={**environment, "PYTHONPATH": str(place)},
-            capture_output=True,
-            text=True,
-            timeout=limit,
-            check=False,
-        )
+        cache = place / "build" / "cache"
+        works = f"import os; os.environ['TILEGRAD_CACHE'] = {str(cache)!r}; {_WORKS}"
+        if run_in(place, ["-c", works], limit)[0]:
+            return "crippled", ""
+        status, lines = run_in(place, pytest_of(tests, "-x"), limit)
     except subprocess.TimeoutExpired:
         return "timeout", ""
-    if done.returncode == 0:
+    if status == 0:
         return "passes", ""
-    lines = done.stdout.splitlines()
-    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
-    if done.returncode != 1 and not failed:
+    failed = failed_of(lines)
+    if not failed:
         return "broken", (lines or ["no output"])[-1][:200]
-    name = failed[0].split(" - ")[0].split(" ", 1)[1] if failed else ""
-    return "killed", name
+    return "killed", failed[0]
+
+
+def write(file: Path, text: str) -> None:
+    """Change a module; what Python compiled of it before may look as if it were younger."""
+    file.write_text(text, encoding="utf-8")
+    Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
 
 
 def try_mutant(place: Path, mutant: Mutant, tests: list[str], limit: float) -> dict[str, str]:
@@ -79,35 +122,100 @@ def try_mutant(place: Path, mutant: Mutant, tests: list[str], limit: float) -> d
     before = file.read_text(encoding="utf-8")
     if before.count(mutant.before) != 1:
         return {"outcome": "stale", "test": f"{before.count(mutant.before)} times in the file"}
-    file.write_text(before.replace(mutant.before, mutant.after), encoding="utf-8")
+    write(file, before.replace(mutant.before, mutant.after))
     try:
         outcome, test = verdict(place, tests, limit)
     finally:
-        file.write_text(before, encoding="utf-8")
+        write(file, before)
     return {"outcome": outcome, "test": test}
 
 
-def run(rows: list[str], limit: float) -> None:
-    marks = find_marks(ROOT / "tests", ROOT)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=ROOT, check=True, capture_output=True, text=True,
-    ).stdout.strip()  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="marks-") as folder:
-        place = Path(folder)
-        copy_of_repository(place)
+def key_of(mutant: Mutant, tests: Sequence[str], root: Path = ROOT) -> str:
+    """A digest of what a result depends on, as far as it is known: the mutant, the file that it
+    changes, and the files of the tests.
+    """
+    state = hashlib.blake2b(repr(mutant).encode(), digest_size=8)
+    files = sorted({mutant.file, *(test.split("::")[0] for test in tests)})
+    for name in (*files, *sorted(tests)):
+        state.update(name.encode())
+    for name in files:
+        state.update((root / name).read_bytes())
+    return state.hexdigest()
+
+
+class Runner:
+    """Runs mutants side by side, each worker in a copy of its own, and keeps each result at once,
+    so that a run that is stopped keeps what it found.
+    """
+
+    def __init__(self, rows: Sequence[str], limit: float):
+        self.marks = find_marks(ROOT / "tests", ROOT)
+        self.limit = limit
+        self.lock = threading.Lock()
+        self.rows: queue.SimpleQueue[str] = queue.SimpleQueue()
         for row in rows:
-            if row not in marks:
-                print(f"{row}: no test is marked with it", flush=True)
-                continue
-            found = try_mutant(place, MUTANTS[row], marks[row], limit)
-            today = datetime.datetime.now(datetime.UTC).date().isoformat()
-            # Written at once, so that a run that is stopped keeps what it found.
+            self.rows.put(row)
+        command = ["git", "rev-parse", "--short", "HEAD"]
+        done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+        self.commit = done.stdout.strip()
+        self.killers: dict[str, str] = {}
+
+    def work(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="marks-") as folder:
+            place = Path(folder)
+            copy_of_repository(place)
+            while not self.rows.empty():
+                try:
+                    row = self.rows.get_nowait()
+                except queue.Empty:
+                    break
+                found = try_mutant(place, MUTANTS[row], self.marks[row], self.limit)
+                self.keep(row, found, key_of(MUTANTS[row], self.marks[row], place))
+
+    def keep(self, row: str, found: dict[str, str], key: str) -> None:
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        with self.lock:
             known = read_results()
-            known[row] = {**found, "date": today, "commit": commit}
+            known[row] = {**found, "date": today, "commit": self.commit, "key": key}
             RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
             print(f"{row}: {found['outcome']} {found['test']}", flush=True)
+            if found["outcome"] == "killed":
+                self.killers[row] = found["test"]
+
+    def check_killers(self) -> None:
+        """Those that killed a mutant pass without one, or their results do not count."""
+        with tempfile.TemporaryDirectory(prefix="marks-") as folder:
+            place = Path(folder)
+            copy_of_repository(place)
+            tests = sorted(set(self.killers.values()))
+            _, lines = run_in(place, pytest_of(tests), 10 * self.limit)
+        red = set(failed_of(lines))
+        for row, test in self.killers.items():
+            if test in red:
+                self.keep(row, {"outcome": "red anyway", "test": test}, "")
+
+
+def run(rows: Sequence[str], limit: float, jobs: int) -> None:
+    """Try the mutants of `rows`, and write what came of them."""
+    runner = Runner(rows, limit)
+    workers = [threading.Thread(target=runner.work) for _ in range(min(jobs, len(rows)))]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    if runner.killers:
+        runner.check_killers()
     write_page()
+
+
+def changed_rows() -> list[str]:
+    """The rows with a mutant and tests for which no result of these is known."""
+    marks, known = find_marks(ROOT / "tests", ROOT), read_results()
+    return [
+        row
+        for row, mutant in MUTANTS.items()
+        if row in marks and known.get(row, {}).get("key") != key_of(mutant, marks[row])
+    ]
 
 
 def read_results() -> dict[str, dict[str, str]]:
@@ -153,18 +261,30 @@ def write_page() -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("rows", nargs="*", help="ids of rows; all that have a mutant by default")
+    parser.add_argument("rows", nargs="*", help="ids of rows; those that changed by default")
+    parser.add_argument("--again", action="store_true", help="all rows, changed or not")
     parser.add_argument("--page", action="store_true", help="write the page alone")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds for each row")
+    parser.add_argument("--jobs", type=int, default=2, help="how many mutants run at once")
     options = parser.parse_args()
-    unknown = [row for row in options.rows if row not in MUTANTS]
+    marks = find_marks(ROOT / "tests", ROOT)
+    unknown = [row for row in options.rows if row not in MUTANTS or row not in marks]
     if unknown:
-        parser.error(f"no mutant for {', '.join(unknown)}")
+        parser.error(f"no mutant, or no test, for {', '.join(unknown)}")
     if options.page:
         write_page()
     else:
-        run(options.rows or list(MUTANTS), options.limit)
-    return 0 if all(each["outcome"] == "killed" for each in read_results().values()) else 1
+        every = [row for row in MUTANTS if row in marks]
+        run(
+            options.rows or (every if options.again else changed_rows()),
+            options.limit,
+            options.jobs,
+        )
+    known = read_results()
+    missing = [row for row in marks if known.get(row, {}).get("outcome") != "killed"]
+    if missing:
+        print(f"not killed: {', '.join(missing)}")
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":

@@ -35,10 +35,12 @@ from tests.optimize.kernels import (
     softmax,
     text,
 )
+from tilegrad.base.config import Context
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.device.emulator import execute
 from tilegrad.engine.kernel import Kernel
+from tilegrad.engine.stages import to_program
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
@@ -118,6 +120,14 @@ def test_without_opts_a_block_computes_one_element() -> None:
         "float val1 = *(data2+gidx0);",
         "*(data0+gidx0) = (val0+val1);",
     ]
+
+
+@pytest.mark.row("S1.6")
+def test_noopt_leaves_a_kernel_in_its_plain_form() -> None:
+    shaped, _ = to_program(ADD_16, CUDA)
+    with Context(NOOPT=1):
+        plain, _ = to_program(ADD_16, CUDA)
+    assert (plain.names[0], shaped.names[0]) == ("E_16", "E_4_4")
 
 
 @pytest.mark.row("F1.2")

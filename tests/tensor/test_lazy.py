@@ -14,6 +14,7 @@ import pytest
 import tilegrad.tensor
 from tests.tensor.helpers import close, numbers
 from tilegrad import Context, GlobalCounters, Tensor, dtypes
+from tilegrad.engine.run import recording
 from tilegrad.ir import Ops
 
 
@@ -36,12 +37,14 @@ def test_only_reading_runs() -> None:
 def test_the_readers_exercises(noopt: int) -> None:
     a, b = numbers(4, 4), numbers(4, 4, seed=1)
     ours, theirs = Tensor(a).realize(), Tensor(b).realize()
-    with Context(NOOPT=noopt):
+    with Context(NOOPT=noopt), recording() as record:
         before = kernels()
         close(ours * theirs, a * b)
         assert kernels() == before + 1
         close(ours.sum(0), a.sum(0))
         assert kernels() == before + 2
+    names = [launch.kernel.name for launch in record if launch.kernel is not None]
+    assert [name[0] for name in names] == ["E", "r"]
 
 
 @pytest.mark.row("F1.1", "R5.1")

@@ -1,0 +1,215 @@
+"""Mutants of sections M3, M4, M7, B1 and R8: what runs, and what is captured."""
+
+from __future__ import annotations
+
+from tests.marks.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_JIT = "tilegrad/capture/jit.py"
+_GRAPH = "tilegrad/capture/graph.py"
+_ENTRY = "tilegrad/capture/entry.py"
+_REPORT = "tilegrad/engine/report.py"
+
+_COMPILED_FOR_EACH_SIZE = Mutant(
+    "a bound variable is the number that it is bound to",
+    "tilegrad/tensor/sizes.py",
+    "        free, found = value.unbound()\n",
+    "        free, found = value.unbound()\n"
+    "        if len(found) == 1 and free in found:\n"
+    "            return found[free], NO_VARIABLES\n",
+)
+
+MUTANTS: dict[str, Mutant] = {
+    "M3.1": Mutant(
+        "the row of a copy shows its direction the other way round",
+        "tilegrad/engine/run.py",
+        'name = f"{kind} {size:>8s}, {target:>7s} <- {source:7s}"',
+        'name = f"{kind} {size:>8s}, {source:>7s} <- {target:7s}"',
+    ),
+    "M3.3": Mutant(
+        "a row shows the memory of all kernels so far, not what is in use",
+        _REPORT,
+        "    used = GlobalCounters.mem_used / 1e9\n",
+        "    used = GlobalCounters.global_mem / 1e9\n",
+    ),
+    "M3.4": Mutant(
+        "the last line counts rows, not kernels",
+        _REPORT,
+        "f\"{int(_totals['kernels']):5d} kernels \"",
+        "f\"{int(_totals['rows']):5d} kernels \"",
+    ),
+    "M3.5": Mutant(
+        "repeated runs are green as first ones are",
+        _REPORT,
+        '"green" if _seen.get(key) is None else None',
+        '"green"',
+    ),
+    "M3.6": Mutant(
+        "the table of a profile leaves out its last row",
+        "tilegrad/tools/profile.py",
+        "    for row in rows[:most]:\n",
+        "    for row in rows[: most - 1]:\n",
+    ),
+    "M4.1": Mutant(
+        "the first call is captured already",
+        _JIT,
+        "        is_kept = self._calls > 0\n",
+        "        is_kept = True\n",
+    ),
+    "M4.2": Mutant(
+        "a capture does not say what it holds",
+        _JIT,
+        '            print(f"JIT captured {len(entry.program.steps)} kernels with {run.given} '
+        'inputs")\n',
+        "            pass\n",
+    ),
+    "M4.3": Mutant(
+        "a replay runs the function too",
+        _JIT,
+        "                    given: R = entry.replay(found, switches)\n",
+        "                    self._function(*args, **kwargs)\n"
+        "                    given: R = entry.replay(found, switches)\n",
+    ),
+    "M4.4": Mutant(
+        "a lone kernel is a batch of one",
+        _GRAPH,
+        "        if len(self.steps) == 1:\n            name, arguments, calls = (\n",
+        "        if len(self.steps) == 0:\n            name, arguments, calls = (\n",
+    ),
+    "M4.5": Mutant(
+        "a batch goes on at another device",
+        _GRAPH,
+        "step is None or step.device != group[0].device or not is_native(step)",
+        "step is None or not is_native(step)",
+    ),
+    "M4.6": Mutant(
+        "the shape of an input may differ from the captured one",
+        "tilegrad/capture/inputs.py",
+        "            tensor.uop.shape == self.shape\n"
+        "            and tensor.uop.dtype is form.dtype\n",
+        "            tensor.uop.dtype is form.dtype\n",
+    ),
+    "M4.7": Mutant(
+        "a replay keeps the value of a bound variable",
+        _ENTRY,
+        '            self.program.set_value(("variable", variable.arg[0]), value)\n',
+        "            pass\n",
+    ),
+    "M4.8": Mutant(
+        "a capture inside a capture is one of its own",
+        _JIT,
+        "        if _inside.get() or not switches.JIT",
+        "        if not switches.JIT",
+    ),
+    "M4.9": Mutant(
+        "results are written to the memory of the last call",
+        "tilegrad/capture/results.py",
+        "            if cell.is_free() or (self._is_reused and id(cell.buffer) not in inputs):\n",
+        "            if id(cell.buffer) not in inputs:\n",
+    ),
+    "M4.10": Mutant(
+        "a capture that is forgotten keeps its memory",
+        _JIT,
+        "            self._entries.clear()\n",
+        "            self._forgotten = [*self._entries]  # type: ignore[attr-defined]\n"
+        "            self._entries.clear()\n",
+    ),
+    "M4.11": Mutant(
+        "JIT=0 captures",
+        _JIT,
+        "_inside.get() or not switches.JIT or switches.CHECK",
+        "_inside.get() or switches.CHECK",
+    ),
+    "M4.12": Mutant(
+        "a twin device compiles anew",
+        "tilegrad/engine/pipeline.py",
+        "        (backend.target, backend.compiler, config.code_key()",
+        "        (backend.name, backend.target, backend.compiler, config.code_key()",
+    ),
+    "M4.13": Mutant(
+        "a batch of replayed kernels is not counted",
+        _GRAPH,
+        "        report.count(self._ops, self._mem, seconds, count)\n",
+        "        report.count(self._ops, self._mem, seconds, 0)\n",
+    ),
+    "M4.14": Mutant(
+        "replays draw the random numbers of the capture",
+        _ENTRY,
+        "        if self._has_draws:\n            self._draw()\n",
+        "",
+    ),
+    "M4.15": Mutant(
+        "a replay keeps the value of a bound variable",
+        _ENTRY,
+        '            self.program.set_value(("variable", variable.arg[0]), value)\n',
+        "            pass\n",
+    ),
+    "M4.16": Mutant(
+        "JIT has no effect",
+        _JIT,
+        "_inside.get() or not switches.JIT or switches.CHECK",
+        "True or _inside.get() or not switches.JIT or switches.CHECK",
+    ),
+    "M7.1": Mutant(
+        "a variable of the environment does not choose a device",
+        "tilegrad/device/registry.py",
+        'os.environ.get(kind) == "1"',
+        'os.environ.get(kind) == "yes"',
+    ),
+    "M7.3": Mutant(
+        "freed blocks do not serve again",
+        "tilegrad/runtime/allocator.py",
+        "            handle = self._reuse(size)\n",
+        "            handle = None\n",
+    ),
+    "M7.4": Mutant(
+        "a block may have any number of lanes",
+        "tilegrad/device/emulator.py",
+        "    if lanes > target.block_lanes:\n",
+        "    if lanes < 0:\n",
+    ),
+    "B1.1": Mutant(
+        "kernels of all sizes are called alike",
+        "tilegrad/optimize/name.py",
+        "    if size.op in (Ops.CONST, Ops.DEFINE_VAR):\n",
+        '    if size.op is Ops.CONST:\n        return "k"\n    if size.op is Ops.DEFINE_VAR:\n',
+    ),
+    "B1.2": _COMPILED_FOR_EACH_SIZE,
+    "B1.3": Mutant(
+        "a loop over a variable goes to its largest value",
+        "tilegrad/ir/uop.py",
+        "        return UOp(Ops.RANGE, dtypes.index, (UOp.const(dtypes.index, extent),), "
+        "(number, axis))\n",
+        "        if isinstance(extent, UOp):\n            extent = extent.vmax\n"
+        "        return UOp(Ops.RANGE, dtypes.index, (UOp.const(dtypes.index, extent),), "
+        "(number, axis))\n",
+    ),
+    "B1.4": Mutant(
+        "a value outside the range of a variable is bound",
+        "tilegrad/ir/uop.py",
+        "        if not low <= value <= high:\n",
+        "        if low > high:\n",
+    ),
+    "B1.5": Mutant(
+        "a mean over a symbolic axis divides by its largest size",
+        "tilegrad/tensor/reduce.py",
+        "        if isinstance(count, int):\n            return count\n        return self._of(",
+        "        if True:\n            return count if isinstance(count, int) else count.vmax\n"
+        "        return self._of(",
+    ),
+    "B1.6": _COMPILED_FOR_EACH_SIZE,
+    "R8.1": Mutant(
+        "an array of another byte order is taken as it lies",
+        "tilegrad/tensor/host.py",
+        '    if array.dtype.byteorder not in ("=", "|", "<" if sys.byteorder == "little" '
+        'else ">"):\n',
+        "    if False:\n",
+    ),
+    "R8.2": Mutant(
+        "an array that is read is always a copy",
+        "tilegrad/engine/realize.py",
+        "        found = buffer.lend() if is_small_too or buffer.nbytes > _PAGE else None\n",
+        "        found = None\n",
+    ),
+}
