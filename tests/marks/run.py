@@ -209,13 +209,16 @@ def run(rows: Sequence[str], limit: float, jobs: int) -> None:
 
 
 def changed_rows() -> list[str]:
-    """The rows with a mutant and tests for which no result of these is known."""
+    """The rows with a mutant and tests for which no result of these is known; those last whose
+    mutant was killed before.
+    """
     marks, known = find_marks(ROOT / "tests", ROOT), read_results()
-    return [
+    found = [
         row
         for row, mutant in MUTANTS.items()
         if row in marks and known.get(row, {}).get("key") != key_of(mutant, marks[row])
     ]
+    return sorted(found, key=lambda row: known.get(row, {}).get("outcome") == "killed")
 
 
 def read_results() -> dict[str, dict[str, str]]:

@@ -131,8 +131,8 @@ MUTANTS: dict[str, Mutant] = {
     "F1.1": Mutant(
         "products of integers are floats",
         "tilegrad/tensor/linear.py",
-        "        return total.cast(promote(self.dtype, other.dtype)) if dtype is None else total\n",
-        "        return total.float() if dtype is None else total\n",
+        "        return products.sum(-1, dtype=own).cast(products.dtype)\n",
+        "        return products.sum(-1, dtype=own).float()\n",
     ),
     "F1.2": Mutant(
         "the result of a fold is stored in each turn of its loop",

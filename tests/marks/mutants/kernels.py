@@ -165,13 +165,10 @@ MUTANTS: dict[str, Mutant] = {
         "                pass\n",
     ),
     "M11.5": Mutant(
-        "a bound that always holds is asked",
-        "tilegrad/schedule/index.py",
-        "                inside = inside & (part < before + size)\n"
-        "            moved.append(part if _is_zero(before) else simplify(part - before))\n"
-        "        inside = simplify(inside)\n",
-        "                inside = inside & (part < before + size)\n"
-        "            moved.append(part if _is_zero(before) else simplify(part - before))\n",
+        "a bound that always holds is asked all the same",
+        "tilegrad/ir/rules/folding.py",
+        "    if low != high or any(loop",
+        "    if low != high or node.op is Ops.CMPLT or any(loop",
     ),
     "M11.6": Mutant(
         "kernels of one name are not numbered",

@@ -46,16 +46,16 @@ MUTANTS: dict[str, Mutant] = {
         '"green"',
     ),
     "M3.6": Mutant(
-        "the table of a profile leaves out its last row",
+        "the table of a profile leaves out its first row",
         "tilegrad/tools/profile.py",
         "    for row in rows[:most]:\n",
-        "    for row in rows[: most - 1]:\n",
+        "    for row in rows[1:most]:\n",
     ),
     "M4.1": Mutant(
-        "the first call is captured already",
+        "no call is ever captured",
         _JIT,
-        "        is_kept = self._calls > 0\n",
-        "        is_kept = True\n",
+        "        self._calls += 1\n",
+        "",
     ),
     "M4.2": Mutant(
         "a capture does not say what it holds",
