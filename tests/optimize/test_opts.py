@@ -214,6 +214,8 @@ def test_local() -> None:
     source = text(ADD_16, half)
     assert "int gidx0 = blockIdx.x; /* 8 */" in source
     assert "int lidx0 = threadIdx.x; /* 2 */" in source
+    # Neighbouring lanes touch neighbours.
+    assert "int alu0 = ((gidx0<<1)+lidx0);" in body(source)
     source = text(ADD_16, whole)
     assert "int lidx0 = threadIdx.x; /* 16 */" in source
     assert "gidx" not in source
