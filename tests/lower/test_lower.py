@@ -37,6 +37,7 @@ from tilegrad.ir.op import Axis, Ops, Stage
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.spec import verify
 from tilegrad.ir.uop import UOp, Variable
+from tilegrad.lower import expand as writing
 from tilegrad.lower.expand import write_out
 from tilegrad.lower.grid import use_grid
 from tilegrad.lower.join import join_accesses
@@ -200,6 +201,25 @@ def test_an_index_is_written_out() -> None:
         store = pointer.store(alone, pointer.load(alone))
         ast = UOp.sink(store, arg=KernelInfo("E", ()))
         assert write_out(ast) is ast
+
+
+@pytest.mark.row("R7.7")
+def test_what_does_not_depend_on_a_written_out_axis_is_made_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a row and a column one load is made four times, the other is taken as it is."""
+    made: Counter[Ops] = Counter()
+    copies = writing._copies
+
+    def counted(node: UOp, *rest: Any) -> Any:
+        found = copies(node, *rest)
+        made[node.op] += len(found)
+        return found
+
+    monkeypatch.setattr(writing, "_copies", counted)
+    product = buffer(0, 8, 4) * expand(buffer(1, 8, 1), 8, 4)
+    write_out(shaped(kernel(product), [opt(UPCAST, 1, 4)]))
+    assert (made[Ops.LOAD], made[Ops.MUL]) == (4, 4)
 
 
 @pytest.mark.row("R7.7")

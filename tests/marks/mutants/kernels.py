@@ -284,11 +284,10 @@ MUTANTS: dict[str, Mutant] = {
         '    CMPLT = op(2, "x < y."',
     ),
     "R5.3": Mutant(
-        "a maximum is folded over its negative",
+        "a maximum takes each value twice",
         "tilegrad/lower/reduce.py",
-        "    return total.alu(fold.arg, value)\n",
-        "    if fold.arg is Ops.MAX:\n        return (total * 1.5).alu(fold.arg, value)\n"
-        "    return total.alu(fold.arg, value)\n",
+        "        return value.alu(fold.arg, total)\n",
+        "        return value.alu(fold.arg, total).alu(fold.arg, value)\n",
     ),
     "R7.1": Mutant(
         "a name that stands twice in a pattern may be two nodes",
@@ -309,10 +308,10 @@ MUTANTS: dict[str, Mutant] = {
         "node.op in _MOVABLE and uses == 1 and node.op is not Ops.ADD",
     ),
     "R7.4": Mutant(
-        "the rules of a target come after those of all",
-        _CUDA,
-        "    rules = _RULES + C_RULES\n",
-        "    rules = C_RULES + _RULES\n",
+        "Metal builds vectors as CUDA does",
+        "tilegrad/render/metal.py",
+        '    vector="{type}({lanes})",\n',
+        '    vector="make_{type}({lanes})",\n',
     ),
     "R7.5": Mutant(
         "of two sets of rules the second is tried first",
