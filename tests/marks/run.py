@@ -188,7 +188,11 @@ class Runner:
             place = Path(folder)
             copy_of_repository(place)
             tests = sorted(set(self.killers.values()))
-            _, lines = run_in(place, pytest_of(tests), 10 * self.limit)
+            try:
+                _, lines = run_in(place, pytest_of(tests), 10 * self.limit)
+            except subprocess.TimeoutExpired:
+                print("what killed mutants did not end without them", flush=True)
+                return
         red = set(failed_of(lines))
         for row, test in self.killers.items():
             if test in red:
