@@ -264,16 +264,17 @@ MUTANTS: dict[str, Mutant] = {
         "        if opt is not None\n",
     ),
     "R4.11": Mutant(
-        "a search keeps the slowest list",
-        "tilegrad/optimize/search.py",
-        "            if ratio < share and is_sure:\n",
-        "            if ratio > share and is_sure:\n",
+        "candidates that compute other values are not left out",
+        "tilegrad/engine/search.py",
+        '        if "wrong" in answer:\n            _refused(built.opts, answer["wrong"])\n'
+        '            return None\n        taken, other = answer["taken"]\n',
+        '        taken, other = answer.get("taken", (1e-9, 1.0))\n',
     ),
     "R4.12": Mutant(
-        "an axis prints as its value",
-        "tilegrad/ir/show.py",
-        "arg={node.arg!r}",
-        "arg={node.arg!s}",
+        "an Opt prints without its amount",
+        "tilegrad/optimize/opt.py",
+        'axis={self.axis!r}, arg={self.arg!r})"',
+        'axis={self.axis!r})"',
     ),
     "R5.1": STORED_BEFORE,
     "R5.2": Mutant(
