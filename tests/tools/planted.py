@@ -1,67 +1,160 @@
-"""Bugs planted on purpose, each as Python that bends the package before a program runs."""
+# ruff: noqa: E501 - a table: one plant an entry
+"""Bugs planted on purpose in a copy of the package, which the fuzz has to find.
+
+python -m tests.tools.planted [NAME ...]
+
+Each is a text of one file and what stands there instead: in the algebra of views, the rules, the
+schedule, the lowering, the code of the CPU, gradients, captures and methods. A bug counts as found
+if the file that the fuzz made of it fails with the bug and passes without.
+"""
 
 from __future__ import annotations
 
-_METHOD = """
-from tilegrad import Tensor
-old = Tensor.{name}
-def bent(self, *given, **named):
-    {body}
-Tensor.{name} = bent
-"""
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import tilegrad
+from tilegrad.tools.fuzz.loop import Child, Found, fuzz
+
+__all__ = ["PLANTED", "Plant", "look_for", "planted"]
+
+PACKAGE = Path(tilegrad.__file__).parent
 
 
-def _bent(name: str, body: str) -> str:
-    return _METHOD.format(name=name, body=body)
+@dataclass(frozen=True)
+class Plant:
+    """`text` of `file` becomes `instead`; looked for in `modes`."""
+
+    file: str
+    text: str
+    instead: str
+    modes: Sequence[str] = ("eager", "NOOPT", "jit")
 
 
 PLANTED = {
-    "flip forgets": _bent("flip", "return self + 0"),
-    "pad fills with 1": _bent("pad", "return old(self - 1, *given, **named) + 1"),
-    "pad swaps low and high": _bent(
-        "pad", "return old(self, tuple((b, a) for a, b in given[0]), **named)"
-    ),
-    "cumsum is exclusive": _bent("cumsum", "return old(self, *given, **named) - self"),
-    "max of negatives is 0": _bent("max", "return old(self, *given, **named).maximum(0)"),
-    "min is max": _bent("min", "return self.max(*given, **named)"),
-    "relu lets negatives through": _bent("relu", "return self.maximum(-1)"),
-    "abs of -1": _bent("abs", "return (self == -1).where(self, old(self))"),
-    "clamp without an upper limit": _bent("clamp", "return self.maximum(given[0])"),
-    "maximum is minimum": _bent("maximum", "return self.minimum(*given)"),
-    "floor truncates": _bent("floor", "return self.trunc()"),
-    "cast rounds": _bent("cast", "return old(self.round() if given[0] == 'int32' and "
-                         "self.dtype.is_float else self, *given, **named)"),
-    "fmod is floored": _bent("fmod", "return self - (self / given[0]).floor() * given[0]"),
-    "sum leaves out the last": _bent(
-        "sum", "return old(self, *given, **named) - (self[-1].sum() * 0 + 1)"
-    ),
-    "mean by one less": _bent(
-        "mean", "return old(self, *given, **named) * (1 + 1 / max(self.shape[given[0]], 1))"
-    ),
-    "argmax of ties is the last": _bent(
-        "argmax", "n = self.shape[given[0]]; return n - 1 - old(self.flip(given[0]), *given)"
-    ),
-    "sort descends": _bent("sort", "return old(self, given[0], True)"),
-    "permute is inverse": _bent(
-        "permute", "return old(self, *[list(given).index(n) for n in range(len(given))])"
-    ),
-    "reshape transposes": _bent(
-        "reshape", "return old(self.T if self.ndim == 2 and min(self.shape) > 1 else self, *given)"
-    ),
-    "tanh of large values": _bent("tanh", "return old(self).clamp(-0.9, 0.9)"),
-    "sin is cos": _bent("sin", "return self.cos()"),
-    "where swaps": _bent("where", "return old(self, given[1], given[0])"),
-    "sub is reversed": _bent("__sub__", "return old(given[0] * 1, self)"),
-    "mul loses the sign": _bent("__mul__", "return old(self, *given).abs()"),
-    "add of negatives": _bent("__add__", "return old(self, *given).maximum(-9)"),
-    "floor division truncates": _bent("__floordiv__", "return (self / given[0]).trunc()"),
-    "remainder has the sign of the left": _bent("__mod__", "return self.fmod(given[0])"),
-    "shift left one too far": _bent("__lshift__", "return old(self, given[0]) * 2"),
-    "shift right is logical": _bent("__rshift__", "return old(self.maximum(0), given[0])"),
-    "a negative index is one off": _bent(
-        "__getitem__",
-        "k = given[0]; return old(self, (k + (k < 0)) if isinstance(k, Tensor) else k)",
-    ),
-    "a write forgets": _bent("__setitem__", "return None"),
-    "products are transposed": _bent("__matmul__", "return old(self * 1, given[0].flip(0))"),
+    # ir: views and rules
+    "a permuted view loses its mask": Plant("ir/view.py", "mask = None if self.mask is None else tuple(self.mask[axis] for axis in axes)", "mask = None"),
+    "a flipped view begins one element later": Plant("ir/view.py", "offset = offset + strides[axis] * (size - 1)", "offset = offset + strides[axis] * size"),
+    "a flipped view keeps its mask as it was": Plant("ir/view.py", "mask[axis] = (size - high, size - low)", "mask[axis] = (low, high)"),
+    "a shrunk view forgets where its mask ends": Plant("ir/view.py", "smaller(high - start, extent)", "extent"),
+    "(x // a) // b is x // (a + b)": Plant("ir/rules/division.py", "x // fold(c0 * c1), ", "x // fold(c0 + c1), "),
+    "x % c is x where x may be c": Plant("ir/rules/division.py", "0 <= x.vmin and x.vmax < c0", "0 <= x.vmin and x.vmax <= c0"),
+    "x // a < b is x < a * b - a": Plant("ir/rules/division.py", "x < fold(c0 * c1), ", "x < fold(c0 * c1 - c0), "),
+    "x + a < b is x < b + a": Plant("ir/rules/division.py", 'Rule("move-const-lt",    (x + c0) < c1,          x < fold(c1 - c0))', 'Rule("move-const-lt",    (x + c0) < c1,          x < fold(c1 + c0))'),
+    "x % 2 is 0": Plant("ir/rules/folding.py", "i % 1,                  0)", "i % 2,                  0)"),
+    "x >> 1 is x": Plant("ir/rules/folding.py", "x >> 0,                 x)", "x >> 1,                 x)"),
+    "the maximum begins at 0": Plant("ir/op.py", "identity=lambda d: d.min", "identity=lambda d: 0"),
+    # schedule
+    "padding has an element too many": Plant("schedule/index.py", "inside & (part < before + size)", "inside & (part < before + size + 1)"),
+    "the gate of padding is dropped": Plant("schedule/index.py", "        both = simplify(valid & inside)\n        if both.op is Ops.CONST and not both.arg:\n            return UOp.const(node.dtype, 0)\n        value = yield source, _under(tuple(moved), both), both\n        return (\n            inside.where(value, UOp.const(node.dtype, 0)) if inside.op is not Ops.CONST else value\n        )", "        both = simplify(valid & inside)\n        if both.op is Ops.CONST and not both.arg:\n            return UOp.const(node.dtype, 0)\n        return (yield source, _under(tuple(moved), both), both)"),
+    "the last row of a table is outside": Plant("schedule/index.py", "(row < table.shape[0])", "(row < table.shape[0] - 1)"),
+    "the second axis of a reshape is not wrapped": Plant("schedule/index.py", "part if axis == 0 else part % size", "part if axis <= 1 else part % size"),
+    "who writes runs before who reads": Plant("schedule/order.py", "self.before[writer].add(reader)", "self.before[reader].add(writer)"),
+    "both words of a random block are one": Plant("schedule/random.py", "(place % 2).eq(0).where(x0, x1)", "x0"),
+    "a closed gate is taken for granted": Plant("schedule/collapse.py", "        and _covers(load.src[3], g)\n    ):\n        return UOp(", "    ):\n        return load if True else UOp("),
+    # lower
+    "a shift beyond the width wraps around": Plant("lower/integers.py", "return (amount < bits).where(inside, beyond)", "return inside"),
+    "floor division truncates": Plant("lower/integers.py", "lower.where(quotient - 1, quotient)", "quotient"),
+    "a remainder has the sign of the dividend": Plant("lower/integers.py", "wrong.where(remainder + safe, remainder)", "remainder"),
+    "a prefix goes on in the next row": Plant("lower/reduce.py", "outer = tuple(sorted(around.difference(loops), key=lambda part: part.arg[0]))", "outer = ()"),
+    "times 2**n shifts one too far": Plant("lower/decompose.py", "x << (int(c.arg).bit_length() - 1)", "x << int(c.arg).bit_length()"),
+    "bfloat16 rounds down": Plant("lower/decompose.py", "(wide + ((wide >> 16) & 1) + 0x7FFF) & 0xFFFF0000", "wide & 0xFFFF0000"),
+    "long sums go into one accumulator": Plant("lower/levels.py", "MOST_TERMS = 512", "MOST_TERMS = 1 << 60"),
+    # render
+    "an accumulator is not reset": Plant("render/llvm.py", 'self.line(f"store {kind} {self.use(node.src[0])}, ptr {name}")', 'self.entry.append(f"  store {kind} {self.use(node.src[0])}, ptr {name}")'),
+    "a gated load gives what it read": Plant("render/llvm.py", 'return self.make(f"select i1 {gate}, {kind} {value}, {kind} {shut}")', "return value"),
+    "the lanes of a vector behind its end are read": Plant("render/llvm.py", "value = self.load_masked(place, node.dtype, (type_of(gate.dtype), mask), other)", "value = self.load_always(node)"),
+    "the lanes of a vector behind its end are written": Plant("render/llvm.py", "            self.store_masked(node, gate)", "            self.store_always(node)"),
+    "the maximum passes over NaN": Plant("render/llvm_values.py", 'return self.make(f"select {flags} {is_number}, {kind} {larger}, {kind} {y}")', "return larger"),
+    "unsigned numbers compare as signed ones": Plant("render/llvm_values.py", 'less = "slt" if dtype.kind == "int" else "ult"', 'less = "slt"'),
+    "shifts right forget the sign": Plant("render/llvm_values.py", "{'ashr' if dtype.kind == 'int' else 'lshr'}", "lshr"),
+    "wider integers forget the sign": Plant("render/llvm_values.py", "{'sext' if is_signed else 'zext'}", "zext"),
+    "casts of large floats wrap": Plant("render/llvm_values.py", 'inside = self.make(f"select {flags} {below}, {a} {inside}, {a} {high}")', "pass"),
+    # gradients
+    "equal operands of a maximum both get all": Plant("grad/rules.py", "a.eq(b).where(g * 0.5, 0.0)", "a.eq(b).where(g, 0.0)"),
+    "equal maxima each get all": Plant("grad/rules.py", "expand(share, x.shape), 0.0", "expand(g, x.shape), 0.0"),
+    "the branches of where are swapped": Plant("grad/rules.py", "y.src[0].where(g, 0.0), y.src[0].where(0.0, g)", "y.src[0].where(0.0, g), y.src[0].where(g, 0.0)"),
+    "copies get half the sum": Plant("grad/rules.py", "return (sum_axes(g, tuple(", "return (sum_axes(g * 0.5, tuple("),
+    "a quotient's divisor pulls the wrong way": Plant("grad/rules.py", "-(g / y.src[1] * y)", "(g / y.src[1] * y)"),
+    "the gradient of padding is not moved": Plant("grad/rules.py", "window = tuple((before, _plus(before, size))", "window = tuple((0, size)"),
+    "the gradient is permuted forward": Plant("grad/rules.py", "inverse = tuple(y.arg.index(axis) for axis in range(len(y.arg)))", "inverse = y.arg"),
+    # captures and random numbers
+    "draws do not move on": Plant("tensor/random.py", "self.drawn += words", "self.drawn += 0"),
+    "a replay draws from the start of its words": Plant("capture/entry.py", 'self.program.set_value(("offset", place), offset + place)', 'self.program.set_value(("offset", place), offset)', ("jit",)),
+    "a replay keeps the captured size": Plant("capture/entry.py", "if node is not self._last[number]:", "if False:", ("jit",)),
+    "a replay keeps the captured input": Plant("capture/entry.py", "            self._bound[slot] = buffer\n            self.program.set_buffer(slot, buffer)", "            self._bound[slot] = buffer\n            if before is None:\n                self.program.set_buffer(slot, buffer)", ("jit",)),
+    # methods
+    "dilation is 1": Plant("tensor/windows.py", "length = n * times + d", "length = n * times + 1"),
+    "the border of a maximum is 0": Plant("tensor/convolution.py", "ceil_mode, self.dtype.min", "ceil_mode, 0"),
+    "equal elements are sorted backwards": Plant("tensor/sort.py", "places.reshape(1, size) < places.reshape(size, 1)", "places.reshape(1, size) > places.reshape(size, 1)"),
+    "negative numbers sort backwards": Plant("tensor/sort.py", "is_negative.where(~bits, bits | sign)", "is_negative.where(bits, bits | sign)"),
+    "NaN is sorted by its bits": Plant("tensor/sort.py", "keys = x.ne(x).where(dtype.max, keys)", "keys = keys"),
 }  # fmt: skip
+
+
+@contextmanager
+def planted(plant: Plant) -> Iterator[dict[str, str]]:
+    """A copy of the package with the bug, as the environment of a process that imports it."""
+    with tempfile.TemporaryDirectory(prefix="planted-") as folder:
+        copy = Path(folder) / PACKAGE.name
+        shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        path = copy / plant.file
+        source = path.read_text(encoding="utf-8")
+        assert source.count(plant.text) >= 1, f"{plant.file} has no {plant.text!r}"
+        path.write_text(source.replace(plant.text, plant.instead, 1), encoding="utf-8")
+        yield {"PYTHONPATH": folder, "TILEGRAD_CACHE": str(Path(folder) / "cache")}
+
+
+def look_for(plant: Plant, folder: Path, minutes: float = 2.0, seed: int = 0) -> Found | None:
+    """The first failure that is the bug's: without it, the case that failed and its file pass."""
+    whole = {mode: Child(mode) for mode in plant.modes}
+    end = time.monotonic() + minutes * 60
+    try:
+        with planted(plant) as environment:
+
+            def is_known(lines: Sequence[str], mode: str) -> bool:
+                with whole[mode].lock:
+                    return whole[mode].failure(lines) is not None
+
+            while (left := end - time.monotonic()) > 0:
+                found = fuzz(
+                    left / 60, seed, folder, modes=plant.modes, environment=environment,
+                    first_only=True, is_known=is_known, say=lambda text: None,
+                )  # fmt: skip
+                for each in found:
+                    mode = each.mode
+                    if each.is_alone and not is_known(
+                        each.path.read_text(encoding="utf-8").splitlines(), mode
+                    ):
+                        return each
+                seed += 100_000
+    finally:
+        for child in whole.values():
+            child.close()
+    return None
+
+
+def main(names: Sequence[str]) -> int:
+    """A row for each bug: what it is, after how many programs and seconds, lines of its file."""
+    missed = 0
+    for name in names or PLANTED:
+        start = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            found = look_for(PLANTED[name], Path(folder))
+            lines = len(found.path.read_text().splitlines()) if found else 0
+        seconds = time.monotonic() - start
+        missed += found is None
+        how = "MISSED" if found is None else f"{found.cases:5} programs, {lines:2} lines"
+        print(f"{name:52} {how}, {seconds:5.0f} s", flush=True)
+    print(f"{len(names or PLANTED) - missed} of {len(names or PLANTED)} found")
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,10 +1,16 @@
 """Random programs beside NumPy: `python -m tilegrad fuzz --minutes 5`.
 
-    program.py   what a program is, and its text
-    steps.py     the instructions: how each is drawn, its line of tilegrad, its meaning in NumPy
-    run.py       one program, in this process: does tilegrad say what NumPy says?
-    shrink.py    a program that fails, made small while it fails
-    loop.py      many programs in child processes, which may crash or hang
+    program.py        what a program is: steps, what is read of it, how often it runs
+    instructions/     the instructions: how each is drawn, its line of tilegrad, its NumPy
+    meaning.py        the values of a program, in NumPy, with a bound of float32's error
+    draw.py           a program from a seed
+    script.py         a program as a file that fails where tilegrad differs
+    special.py        cases of another form: long reductions, and random numbers under `jit`
+    modes.py          eager, captured, without Opts, other targets, the reference device, PyTorch
+    run.py            the child process: runs scripts, and says what goes wrong
+    shrink.py         a case that fails, made small while it fails
+    loop.py           many cases in child processes, which may crash or hang
 
-The meaning of a program is NumPy's in float64; nothing of it is computed by the package.
+The meaning of a program is NumPy's, with floats in float64; nothing of it is computed by the
+package. Where PyTorch is installed, a mode runs the programs there, which checks the meanings.
 """

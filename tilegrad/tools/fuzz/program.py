@@ -7,11 +7,11 @@ Python that need nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["Program", "Step", "needed"]
+__all__ = ["Program", "Step", "needed", "roots"]
 
 
 @dataclass(frozen=True)
@@ -23,22 +23,51 @@ class Step:
     params: tuple[Any, ...] = ()
 
 
-Program = tuple[Step, ...]
+@dataclass(frozen=True)
+class Program:
+    """Steps, and how they are run.
+
+    Attributes:
+        reads: the values that are read at the end, in this order.
+        calls: how often it runs, each time with other data.
+        threads: whether the calls run at the same time, each in a thread.
+    """
+
+    steps: tuple[Step, ...]
+    reads: tuple[int, ...]
+    calls: int = 1
+    threads: bool = False
 
 
-def needed(program: Sequence[Step], last: int) -> Program:
-    """The steps that step number `last` needs, which is then the last one."""
-    wanted, stack = {last}, [last]
+def roots(steps: Sequence[Step], views: Iterable[str]) -> list[int]:
+    """For each step the one whose memory its value may be a view of; `views` names instructions."""
+    names = frozenset(views)
+    found: list[int] = []
+    for number, step in enumerate(steps):
+        found.append(found[step.args[0]] if step.name in names else number)
+    return found
+
+
+def needed(program: Program, views: Iterable[str] = (), writes: Iterable[str] = ()) -> Program:
+    """The program without the steps that what is read does not need.
+
+    `writes` names the instructions that change the memory of their first operand: such a step is
+    needed if any value of that memory is.
+    """
+    steps, writing = program.steps, frozenset(writes)
+    of = roots(steps, [*views, *writing])
+    wanted, stack = set(program.reads), list(program.reads)
     while stack:
-        for number in program[stack.pop()].args:
-            if number not in wanted:
-                wanted.add(number)
-                stack.append(number)
+        number = stack.pop()
+        more = list(steps[number].args)
+        more += [n for n, s in enumerate(steps) if s.name in writing and of[n] == of[number]]
+        fresh = [each for each in more if each not in wanted]
+        wanted.update(fresh)
+        stack.extend(fresh)
     order = sorted(wanted)
-    place = {number: at for at, number in enumerate(order)}
-    return tuple(
-        [
-            Step(program[n].name, tuple([place[a] for a in program[n].args]), program[n].params)
-            for n in order
-        ]
-    )
+    position = {number: at for at, number in enumerate(order)}
+    kept = [
+        replace(steps[number], args=tuple([position[a] for a in steps[number].args]))
+        for number in order
+    ]
+    return replace(program, steps=tuple(kept), reads=tuple([position[n] for n in program.reads]))

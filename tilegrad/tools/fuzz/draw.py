@@ -1,0 +1,112 @@
+"""A program from a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilegrad.tools.fuzz.instructions import GROUPS, INSTRUCTIONS, VIEW_NAMES, WRITE_NAMES
+from tilegrad.tools.fuzz.instructions.inputs import drawn_input
+from tilegrad.tools.fuzz.instructions.kind import Instruction, Value
+from tilegrad.tools.fuzz.meaning import meaning, step_value
+from tilegrad.tools.fuzz.modes import MODES, Mode
+from tilegrad.tools.fuzz.program import Program, Step, needed
+
+__all__ = ["draw"]
+
+_TORCH_DTYPES = ("float32", "int8", "uint8", "int16", "int32", "int64", "bool")
+_MOST_TRIES = 400
+
+
+def draw(seed: int, mode: str = "eager") -> Program:
+    """The program of a seed, of a kind that the mode can run."""
+    chance = random.Random(seed)
+    while True:
+        steps, values = _steps(chance, MODES[mode])
+        program = _with_reads(chance, steps, values)
+        try:
+            for call in range(program.calls):
+                meaning(program, call, MODES[mode].most_elements)
+        except ValueError:
+            continue
+        return program
+
+
+def _steps(chance: random.Random, mode: Mode) -> tuple[list[Step], list[Value]]:
+    steps: list[Step] = []
+    values: list[Value] = []
+    length = chance.randrange(3, 12)
+    for _ in range(_MOST_TRIES):
+        if len(steps) >= length:
+            break
+        for step in _drawn(chance, steps, values, mode):
+            try:
+                value = step_value([*steps, step], len(steps), values, 0, mode.most_elements)
+            except ValueError:
+                break
+            steps.append(step)
+            values.append(value)
+    return steps, values
+
+
+def _drawn(
+    chance: random.Random, steps: Sequence[Step], values: Sequence[Value], mode: Mode
+) -> list[Step]:
+    """The next step, after the inputs made for it; none if what was drawn does not suit."""
+    group = GROUPS[0][1] if not steps else _group(chance)
+    made = chance.choice(group)
+    if made.torch is None and mode.is_torch:
+        return []
+    args = _operands(chance, made, steps, values)
+    if args is None:
+        return []
+    params = made.draw(chance, [values[number] for number in args])
+    if params is None:
+        return []
+    if made.name == "input" and mode.is_torch and params[2] not in _TORCH_DTYPES:
+        return []
+    before = []
+    if made.fresh is not None:
+        shape = made.fresh(chance, *params)
+        before = [Step("input", (), drawn_input(chance, "float32", shape))]
+        args = (*args[:-1], len(steps))
+    return [*before, Step(made.name, args, params)]
+
+
+def _group(chance: random.Random) -> list[Instruction]:
+    weights = [weight for weight, _ in GROUPS]
+    return chance.choices([group for _, group in GROUPS], weights)[0]
+
+
+def _operands(
+    chance: random.Random, made: Instruction, steps: Sequence[Step], values: Sequence[Value]
+) -> tuple[int, ...] | None:
+    """Values of a dtype that suits, recent ones more often."""
+    if not made.arity:
+        return ()
+    fit = [number for number, value in enumerate(values) if value.dtype in made.takes]
+    if not fit:
+        return None
+    first = fit[max(chance.randrange(len(fit)), chance.randrange(len(fit)))]
+    if made.name == "gradient":
+        inputs = [n for n in fit if steps[n].name == "input" and not values[n].is_wild]
+        return (first, chance.choice(inputs)) if inputs else None
+    same = [number for number in fit if values[number].dtype == values[first].dtype]
+    return (first, *[chance.choice(same) for _ in range(made.arity - 1)])
+
+
+def _with_reads(chance: random.Random, steps: Sequence[Step], values: Sequence[Value]) -> Program:
+    used = {number for step in steps for number in step.args}
+    ends = [number for number in range(len(steps)) if number not in used]
+    reads = ends if chance.random() < 0.5 else [len(steps) - 1]
+    more = [number for number in range(len(steps)) if INSTRUCTIONS[steps[number].name].arity]
+    if more and chance.random() < 0.5:
+        reads = [*reads, *chance.sample(more, min(len(more), 2))]
+    reads = list(dict.fromkeys(reads))
+    chance.shuffle(reads)
+    program = needed(Program(tuple(steps), tuple(reads)), VIEW_NAMES, WRITE_NAMES)
+    has_draws = any(step.name.startswith("rand") for step in steps)
+    is_in_threads = not has_draws and chance.random() < 0.1
+    return replace(program, calls=3 if is_in_threads else chance.choice((1, 1, 2, 3)),
+                   threads=is_in_threads)  # fmt: skip

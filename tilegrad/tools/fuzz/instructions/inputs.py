@@ -1,0 +1,71 @@
+"""Inputs: numbers of a coarse grid, whose sums and products float32 has exactly; and wild ones."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+__all__ = ["drawn_input", "input_array", "random_shape"]
+
+_WILD = (
+    float("nan"), float("inf"), float("-inf"), -0.0, 0.0, 1e9, 3e9, -3e9, 2.0**31, 2.0**31 - 128,
+    -(2.0**31), 2.0**32, 2.0**63, -(2.0**63), 2.0**64, 1e19, 3.4028234663852886e38, 1e-45, -1e-40,
+    1.1754943508222875e-38, 255.5, 256.0, -1.0, -0.5, 0.5, 1.5, 2.5, -2.5, 127.9, 128.0, 448.0,
+    1000.0, 65504.0, 65520.0, 1e-3, 7.0, 16777217.0, 8388609.0, -129.0, 32768.0, 3.0, -7.0,
+)  # fmt: skip
+_INTEGERS = ("int32", "int32", "int8", "uint8", "int16", "uint32", "int64")
+
+
+def random_shape(chance: random.Random, most: int = 3) -> tuple[int, ...]:
+    """A few axes, most of them short."""
+    sizes = (1, 2, 3, 4, 5, 7, 8, 13, 33) if chance.random() < 0.3 else (1, 2, 3, 4, 5, 7)
+    return tuple([chance.choice(sizes) for _ in range(chance.randrange(1, most + 1))])
+
+
+def _edges(dtype: str) -> tuple[int, int]:
+    import numpy as np
+
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+
+
+def drawn_input(
+    chance: random.Random, dtype: str | None = None, shape: tuple[int, ...] | None = None
+) -> tuple[Any, ...]:
+    """Parameters of an input: values, shape, dtype, and whether they are wild."""
+    is_given = dtype is not None
+    if dtype is None:
+        dtype = "float32" if chance.random() < 0.7 else chance.choice(_INTEGERS)
+    if shape is None:
+        shape = random_shape(chance)
+    count = 1
+    for size in shape:
+        count *= size
+    values: list[Any]
+    is_wild = not is_given and chance.random() < 0.2
+    if dtype == "float32" and is_wild:
+        values = [float(_single(chance.choice(_WILD))) for _ in range(count)]
+    elif dtype == "float32":
+        grid = chance.choice((4, 64))
+        values = [chance.randrange(-9 * grid // 4, 10 * grid // 4) / grid for _ in range(count)]
+    elif is_wild:
+        low, high = _edges(dtype)
+        some = (low, low + 1, high, high - 1, 0, 1, 2, 3, 7, 100)
+        values = [chance.choice(some) for _ in range(count)]
+    else:
+        low, _ = _edges(dtype)
+        values = [chance.randrange(max(low, -9), 10) for _ in range(count)]
+    return values, shape, dtype, is_wild
+
+
+def _single(number: float) -> Any:
+    import numpy as np
+
+    return np.float32(number)
+
+
+def input_array(values: Any, shape: Any, dtype: str, is_wild: bool = False, call: int = 0) -> Any:
+    """The input at a call, in its own dtype: one more at each."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        return (np.array(values, dtype).reshape(shape) + np.array(call, dtype)).astype(dtype)

@@ -1,0 +1,44 @@
+"""How programs are run: the switches of a process, and whether the program is captured."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass, field
+
+__all__ = ["MODES", "Mode"]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way to run programs.
+
+    Attributes:
+        switches: environment variables of the process.
+        is_captured: whether the program is a function under `jit`.
+        is_torch: whether PyTorch runs it, to check what the program is said to mean.
+        most_elements: the size of the largest value.
+    """
+
+    switches: dict[str, str] = field(default_factory=dict)
+    is_captured: bool = False
+    is_torch: bool = False
+    most_elements: int = 3000
+
+
+def _modes() -> dict[str, Mode]:
+    modes = {
+        "eager": Mode(),
+        "jit": Mode(is_captured=True),
+        "NOOPT": Mode({"TILEGRAD_NOOPT": "1"}),
+        "scalar": Mode({"TILEGRAD_CPU_TARGET": "scalar"}),
+        "avx2": Mode({"TILEGRAD_CPU_TARGET": "avx2"}),
+        "one thread": Mode({"TILEGRAD_THREADS": "1"}),
+        "two threads": Mode({"TILEGRAD_THREADS": "2"}, is_captured=True),
+        "EMU": Mode({"TILEGRAD_DEVICE": "EMU"}, most_elements=200),
+    }
+    if importlib.util.find_spec("torch") is not None:
+        modes["PyTorch"] = Mode(is_torch=True, most_elements=1000)
+    return modes
+
+
+MODES = _modes()
