@@ -397,3 +397,10 @@ def test_random_programs_of_views_and_writes(origin: str, program: list[Any]) ->
             tensor.realize()
     for each, wanted in [*reversed(pending), *seen]:
         close(each, wanted, rtol=1e-4)
+
+
+def test_a_reversed_slice_of_one_element_is_a_view() -> None:
+    x = Tensor(np.zeros((1, 3), "f4"))
+    x[::-1, :2] = 1
+    x[:, 2::-3].fill_(2)
+    assert x.tolist() == [[1, 1, 2]]

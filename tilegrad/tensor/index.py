@@ -244,11 +244,12 @@ class Indexing(Creation):
             return self._window(axis, 0, 0)
         last = start + (count - 1) * step
         x = self._window(axis, min(start, last), max(start, last) + 1)
-        if step < 0:
-            x = x.flip(axis)
         stride = abs(step)
+        if step < 0 and count > 1:
+            # Of one element there is nothing to reverse, and what reverses nothing is a copy.
+            x = self._as_view(x.flip(axis))
         if stride == 1:
-            return self._as_view(x) if step < 0 else x
+            return x
         around = [
             (0, count * stride - x._length(axis)) if other == axis else (0, 0)
             for other in range(x.ndim)

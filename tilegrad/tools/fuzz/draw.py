@@ -16,7 +16,7 @@ from tilegrad.tools.fuzz.program import Program, Step, needed
 __all__ = ["draw"]
 
 _TORCH_DTYPES = ("float32", "int8", "uint8", "int16", "int32", "int64", "bool")
-_MOST_TRIES = 400
+_MOST_TRIES, _LEAST_STEPS = 400, 3
 
 
 def draw(seed: int, mode: str = "eager") -> Program:
@@ -24,6 +24,8 @@ def draw(seed: int, mode: str = "eager") -> Program:
     chance = random.Random(seed)
     while True:
         steps, values = _steps(chance, MODES[mode])
+        if len(steps) < _LEAST_STEPS:
+            continue
         program = _with_reads(chance, steps, values)
         try:
             for call in range(program.calls):
@@ -36,11 +38,12 @@ def draw(seed: int, mode: str = "eager") -> Program:
 def _steps(chance: random.Random, mode: Mode) -> tuple[list[Step], list[Value]]:
     steps: list[Step] = []
     values: list[Value] = []
+    groups = _chosen(chance)
     length = chance.randrange(3, 12)
     for _ in range(_MOST_TRIES):
         if len(steps) >= length:
             break
-        for step in _drawn(chance, steps, values, mode):
+        for step in _drawn(chance, groups, steps, values, mode):
             try:
                 value = step_value([*steps, step], len(steps), values, 0, mode.most_elements)
             except ValueError:
@@ -50,12 +53,29 @@ def _steps(chance: random.Random, mode: Mode) -> tuple[list[Step], list[Value]]:
     return steps, values
 
 
+def _chosen(chance: random.Random) -> list[tuple[float, list[Instruction]]]:
+    """For one program: some instructions of some groups. With few kinds of steps a program has
+    pairs of them that one with all kinds hardly ever has.
+    """
+    found = []
+    for number, (weight, group) in enumerate(GROUPS):
+        some = chance.sample(group, -(-len(group) * chance.choice((1, 2, 4)) // 4))
+        favour = 1 if not number else chance.choice((0.0, 0.3, 1.0, 5.0))
+        found.append((weight * favour, some))
+    return found
+
+
 def _drawn(
-    chance: random.Random, steps: Sequence[Step], values: Sequence[Value], mode: Mode
+    chance: random.Random,
+    groups: Sequence[tuple[float, list[Instruction]]],
+    steps: Sequence[Step],
+    values: Sequence[Value],
+    mode: Mode,
 ) -> list[Step]:
     """The next step, after the inputs made for it; none if what was drawn does not suit."""
-    group = GROUPS[0][1] if not steps else _group(chance)
-    made = chance.choice(group)
+    weights = [weight for weight, _ in groups]
+    some = chance.choices([group for _, group in groups], weights)[0]
+    made = chance.choice(groups[0][1] if not steps else some)
     if made.torch is None and mode.is_torch:
         return []
     args = _operands(chance, made, steps, values)
@@ -72,11 +92,6 @@ def _drawn(
         before = [Step("input", (), drawn_input(chance, "float32", shape))]
         args = (*args[:-1], len(steps))
     return [*before, Step(made.name, args, params)]
-
-
-def _group(chance: random.Random) -> list[Instruction]:
-    weights = [weight for weight, _ in GROUPS]
-    return chance.choices([group for _, group in GROUPS], weights)[0]
 
 
 def _operands(

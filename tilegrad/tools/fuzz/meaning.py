@@ -17,6 +17,7 @@ _LARGEST = 1e5
 # Sums and products of numbers on this grid, if they are not large, are exact in float32.
 _GRID, _LARGEST_EXACT = 1024.0, 8192.0
 _H, _MOST_VARIED = 1e-4, 40
+_ROUNDED = ("half", "bfloat16")
 _NO_PROGRAM = (ValueError, IndexError, TypeError, KeyError, OverflowError, ArithmeticError)
 
 
@@ -143,6 +144,8 @@ def _gradient(steps: Sequence[Step], number: int, values: Sequence[Value], call:
     of = roots(steps[:number], [*VIEW_NAMES, *WRITE_NAMES])
     is_written = any(s.name in WRITE_NAMES and of[n] == at for n, s in enumerate(steps[:number]))
     start = values[at].array
+    if any(step.name in _ROUNDED for step in steps[:number]):
+        raise ValueError("the gradient of rounding is 1 by rule, not by differences")
     if steps[at].name != "input" or is_written or start.size > _MOST_VARIED:
         raise ValueError("a gradient is that with respect to a small input")
     if values[target].is_symbolic or any(step.name == "gradient" for step in steps[:number]):
