@@ -135,6 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fuzzed.add_argument("--minutes", type=float, default=5.0)
     fuzzed.add_argument("--seed", type=int, help="of the first program; by default the time's")
     fuzzed.add_argument("--folder", type=Path, default=Path("fuzz"))
+    fuzzed.add_argument("--modes", help="some modes, by name, with commas; by default all")
     laid = commands.add_parser("layout")
     laid.add_argument("views", nargs="+", metavar="SHAPE[:STRIDES][+OFFSET]")
     laid.add_argument("--index", metavar="EXPRESSION")
@@ -151,9 +152,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(show(options))
         elif options.command == "fuzz":
             from tilegrad.tools.fuzz.loop import fuzz
+            from tilegrad.tools.fuzz.modes import MODES
 
             seed = int(time.time()) * 1000 if options.seed is None else options.seed
-            return bool(fuzz(options.minutes, seed, options.folder))
+            names = options.modes.split(",") if options.modes else list(MODES)
+            if unknown := [name for name in names if name not in MODES]:
+                parser.error(f"fuzz: no mode {unknown[0]!r}; there are {', '.join(MODES)}")
+            return bool(fuzz(options.minutes, seed, options.folder, modes=names))
         elif options.command == "layout":
             print(layout(options.views, options.index))
         else:

@@ -147,3 +147,10 @@ def test_what_needs_numbers_says_of_which_axis() -> None:
         cut(5).chunk(2)
     with pytest.raises(ShapeError, match=r"\(length, 3\) has \(length \* 3\) elements"):
         cut(5).reshape(4, 2)
+
+
+def test_a_variable_of_one_value_is_that_size() -> None:
+    count = Variable("n", 1, 1).bind(1)
+    x = Tensor([[1.0, 2.0]])[:count]
+    assert x.sum(1).tolist() == [3.0]
+    assert x.prod(1).shape == (1,)

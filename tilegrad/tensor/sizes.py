@@ -48,7 +48,7 @@ def simple(size: Any) -> sint:
     if isinstance(size, int):
         return size
     node: UOp = simplify(size)
-    return int(node.arg) if node.op is Ops.CONST else node
+    return int(node.vmin) if node.vmin == node.vmax else node
 
 
 def merge(first: Variables, second: Variables) -> Variables:

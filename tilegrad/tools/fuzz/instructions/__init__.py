@@ -27,10 +27,10 @@ GROUPS: list[tuple[int, list[Instruction]]] = [
     (8, REDUCING),
     (3, WINDOWS),
     (4, WRITES),
-    (1, RANDOM),
+    (2, RANDOM),
     (2, SYMBOLIC),
-    (1, CLOSED),
-    (3, GRADIENTS),
+    (3, CLOSED),
+    (4, GRADIENTS),
 ]
 INSTRUCTIONS = {each.name: each for _, group in GROUPS for each in group}
 VIEW_NAMES = [each.name for each in INSTRUCTIONS.values() if each.is_view]

@@ -44,6 +44,9 @@ def drawn_input(
     is_wild = not is_given and chance.random() < 0.2
     if dtype == "float32" and is_wild:
         values = [float(_single(chance.choice(_WILD))) for _ in range(count)]
+    elif dtype == "float32" and chance.random() < 0.3:
+        # Few numbers, so that many are equal.
+        values = [chance.choice((-1.0, 0.0, 1.0, 2.0)) for _ in range(count)]
     elif dtype == "float32":
         grid = chance.choice((4, 64))
         values = [chance.randrange(-9 * grid // 4, 10 * grid // 4) / grid for _ in range(count)]
