@@ -154,3 +154,20 @@ def test_a_variable_of_one_value_is_that_size() -> None:
     x = Tensor([[1.0, 2.0]])[:count]
     assert x.sum(1).tolist() == [3.0]
     assert x.prod(1).shape == (1,)
+
+
+def test_tensors_of_one_graph_and_other_bound_values_are_two_values() -> None:
+    count, x = Variable("n", 1, 4), Tensor([5.0, 1.0, 1.0, 1.0])
+    first, second = [(x[: count.bind(size)] * 2).sum() for size in (1, 3)]
+    assert first.item() == 10.0
+    assert second.item() == 14.0
+
+
+def test_a_value_kept_on_the_way_is_not_that_of_other_bound_values() -> None:
+    count, x = Variable("n", 1, 4), Tensor([5.0, 1.0, 1.0, 1.0])
+    kept = []
+    for size in (1, 3):
+        middle = (x[: count.bind(size)] * 2).exp()
+        kept.append(middle)
+        (middle.sum() + middle.max()).realize()
+    close(kept[1], np.exp([10.0, 2.0, 2.0]))

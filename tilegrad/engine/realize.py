@@ -186,16 +186,37 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
         form.graph_of(request),
     )
     memory = _memory_after(form, nodes, outputs)
+    passing = _of_variables(nodes) if variables else ()
     for number, place in form.known:
-        _known[nodes[number]] = memory[place]
+        if nodes[number] not in passing:
+            _known[nodes[number]] = memory[place]
     done: dict[UOp, UOp] = {}
     for position, (name, at) in enumerate(zip(wanted, form.roots, strict=True)):
         if at is not None:
             done[name] = memory[at]
-            if position not in form.unkept:
+            if position not in form.unkept and name not in passing:
                 # The request holds the memory of a root that was computed before, not its name.
                 _known[name] = memory[at]
     return done
+
+
+def _of_variables(nodes: Iterable[UOp]) -> set[UOp]:
+    """Those of `nodes`, sources first, whose values are other ones where variables have other
+    values: nothing is remembered of them, as one node is all of these. What an assignment leaves in
+    memory is there once it has run.
+    """
+    found: set[UOp] = set()
+    for node in nodes:
+        if node.op in _WRITTEN:
+            continue
+        if node.op is Ops.DEFINE_VAR or _names_node(node.arg) or not found.isdisjoint(node.src):
+            found.add(node)
+    return found
+
+
+def _names_node(arg: Any) -> bool:
+    """Whether sizes or bounds are nodes."""
+    return isinstance(arg, UOp) or (isinstance(arg, tuple) and any(map(_names_node, arg)))
 
 
 def _memory_after(form: Form, nodes: Sequence[UOp], outputs: Sequence[Buffer]) -> list[UOp]:
