@@ -22,6 +22,9 @@ Bounds = tuple[Any, Any]
 _LEAVES = frozenset({Ops.CONST, Ops.RANGE, Ops.SPECIAL, Ops.DEFINE_VAR})
 _ACCESSES = frozenset({Ops.LOAD, Ops.STORE})
 
+# More than any dtype holds.
+_BEYOND = 1 << 256
+
 
 def find_narrow(nodes: Iterable[UOp]) -> tuple[UOp, UOp, Bounds] | None:
     """An access without a gate, a node of its index that may wrap around, and the exact bounds of
@@ -75,4 +78,5 @@ def _exact(node: UOp, known: dict[UOp, Bounds]) -> Bounds | None:
             return None
         c = d = 1 << src[1].arg if 0 <= src[1].arg < node.dtype.bits else 0
     corners = (a * c, a * d, b * c, b * d)
-    return min(corners), max(corners)
+    # Of a power by squaring the digits would double with each product.
+    return max(min(corners), -_BEYOND), min(max(corners), _BEYOND)
