@@ -136,12 +136,20 @@ SLOPES: list[tuple[str, Callable[[Tensor], Tensor], float, float]] = [
     ("xlog1py(x, 1) at 0", lambda x: x.xlog1py(Tensor(1.0, dtype="float64")), 0.0, math.log(2.0)),
     ("clip at its limit", lambda x: x.clip(0.0, 1.0), 1.0, 1.0),
     ("hardtanh at its limit", lambda x: x.hardtanh(), 1.0, 0.0),
+    ("relu at 0", lambda x: x.relu(), 0.0, 0.0),
+    ("relu at -0.0", lambda x: x.relu(), -0.0, 0.0),
+    ("relu at NaN", lambda x: x.relu(), math.nan, 1.0),
+    ("relu6 at NaN", lambda x: x.relu6(), math.nan, 1.0),
     ("relu6 at 6", lambda x: x.relu6(), 6.0, 0.0),
     ("hardsigmoid at 3", lambda x: F.hardsigmoid(x), 3.0, 0.0),
     ("hardswish at 3", lambda x: F.hardswish(x), 3.0, 1.0),
     ("softshrink at 1/2", lambda x: F.softshrink(x), 0.5, 0.0),
     ("abs at 0", lambda x: x.abs(), 0.0, 0.0),
     ("softplus at 0", lambda x: x.softplus(), 0.0, 0.5),
+    ("logaddexp of equals", lambda x: x.logaddexp(x.detach()), 2.0, 0.5),
+    ("logaddexp with inf", lambda x: x.logaddexp(Tensor(INF, dtype="float64")), 2.0, 0.0),
+    ("logaddexp at inf", lambda x: x.logaddexp(Tensor(2.0, dtype="float64")), INF, 1.0),
+    ("logaddexp with -inf", lambda x: x.logaddexp(Tensor(-INF, dtype="float64")), 2.0, 1.0),
 ]
 
 
@@ -170,6 +178,7 @@ def test_clip_by_a_bound_that_is_nan_is_nan() -> None:
 CURVES: list[tuple[str, Callable[[Tensor], Tensor], float, float]] = [
     ("log1p", lambda x: x.log1p(), 0.0, -1.0),
     ("softplus", lambda x: x.softplus(), 0.0, 0.25),
+    ("logaddexp of equals", lambda x: x.logaddexp(Tensor(0.0, dtype="float64")), 0.0, 0.25),
     ("atanh", lambda x: x.atanh(), 0.0, 0.0),
     ("asinh", lambda x: x.asinh(), 0.0, 0.0),
     ("i0", lambda x: x.i0(), 0.0, 0.5),

@@ -184,3 +184,18 @@ def test_logaddexp_does_not_overflow() -> None:
         np.float32([100, -INF, 0, -200]),
         np.float32([100, -INF, 1, -190]),
     )
+
+
+def test_logaddexp_of_infinities() -> None:
+    check(
+        lambda x, y: x.logaddexp(y),
+        np.logaddexp,
+        np.float32([INF, INF, -INF, 3, INF]),
+        np.float32([1, INF, -INF, -INF, -INF]),
+    )
+
+
+def test_logaddexp_keeps_what_is_far_below_one() -> None:
+    found = Tensor([-88.0, -50.0]).logaddexp(0.0).numpy()
+    expected = np.log1p(np.exp(np.float64([-88, -50])))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)

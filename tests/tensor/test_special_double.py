@@ -39,6 +39,11 @@ def test_lgamma_is_exactly_zero_at_1_and_2() -> None:
     assert double(lambda x: x.lgamma(), [1.0, 2.0]).tolist() == [0.0, 0.0]
 
 
+def test_digamma_at_both_zeros_is_infinite_as_in_scipy() -> None:
+    x = np.array([0.0, -0.0])
+    np.testing.assert_array_equal(double(lambda x: x.digamma(), x), special.digamma(x))
+
+
 def test_digamma_near_its_zero() -> None:
     """trigamma(x0) (x - x0) for small distances; x0 in two numbers."""
     x = 1.4616321449683623 + SMALL[SMALL < 1e-7][:6]

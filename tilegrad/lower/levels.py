@@ -31,8 +31,9 @@ __all__ = ["MOST_TERMS", "block_length", "split_levels"]
 
 # An accumulator takes at most so many terms, one after the other.
 MOST_TERMS = 512
-# A block has so many terms, if the sum is long enough: below, adding blocks takes more than 1% of
-# the time of a matrix product's inner loop (bench/matmul.py, 512 to 2048); above, errors grow.
+# A block has so many terms, or a third fewer where that divides the sum. With shorter ones
+# accumulators are added up more often, with longer ones errors grow. Its cost (some accumulators
+# more per block) was measured for sums and products as a whole, not by length of the blocks.
 _LEAST_BLOCK, _MOST_BLOCK = 128, 256
 # What adds terms to an accumulator.
 _SUMS = (Ops.ADD, Ops.MULACC, Ops.WMMA)
@@ -53,8 +54,8 @@ def split_levels(program: Sequence[UOp], target: Target) -> list[UOp]:
     program = list(program)
     while (found := _longest(program)) is not None:
         loop, per_trip, sums = found
-        if per_trip < _LEAST_BLOCK:
-            size = block_length(per_trip * _most_trips(loop)) // per_trip
+        if per_trip < _LEAST_BLOCK * 2 // 3:
+            size = -(-block_length(per_trip * _most_trips(loop)) // per_trip)
             program = _split(program, loop, max(size, 2))
         else:
             program = _own_accumulators(program, loop, sums, target)

@@ -29,17 +29,18 @@ class Activations(Functions):
     __slots__ = ()
 
     def relu(self) -> Self:
-        """max(self, 0); -0.0 stays so, and the derivative at 0 is 0.
+        """max(self, 0); -0.0 stays so. The derivative at 0 is 0, that at NaN is 1.
 
         >>> Tensor([-1.0, 2.0]).relu().tolist()
         [0.0, 2.0]
         """
         node = self.uop
         zero = UOp.const(node.dtype, 0)
-        above = UOp(Ops.CMPLT, dtypes.bool, (zero, node))
         # No gradient flows through the maximum, which keeps NaN and -0.0.
         rest = UOp(Ops.DETACH, node.dtype, (node,)) if node.dtype.is_float else node
         limited = UOp(Ops.MAX, node.dtype, (rest, zero))
+        # Above 0, or NaN.
+        above = UOp(Ops.CMPNE, dtypes.bool, (limited, zero))
         return self._like(compute(Ops.WHERE, node.dtype, (above, node, limited)))
 
     def relu6(self) -> Self:

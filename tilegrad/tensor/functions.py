@@ -137,9 +137,12 @@ class Functions(Elementwise):
         left, right = left._floating(), right._floating()
         dtype = left.dtype
         left, right = left._wide(), right._wide()
-        largest = left.maximum(right)
-        limit = largest.isfinite().where(largest, 0).detach()
-        return (((left - limit).exp() + (right - limit).exp()).log() + limit).cast(dtype)
+        is_left = left >= right
+        largest, smallest = is_left.where(left, right), is_left.where(right, left)
+        # Of equal infinities the distance would be NaN.
+        is_endless = left.eq(right) & left.isinf()
+        distance = is_endless.where(0.0, smallest - largest)
+        return (largest + distance.exp().log1p()).cast(dtype)
 
     # roots and powers
 

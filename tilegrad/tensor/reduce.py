@@ -522,7 +522,9 @@ class Reduce(Activations):
             count = x._count(axes)
             squares = x._squares(apart, rest, axes)
             variance = squares * (1 / max(count, 1)) if isinstance(count, int) else squares / count
-            return (apart - rest) * (variance + eps).rsqrt()
+            scale = (variance + eps).rsqrt()
+            # What (apart - rest) * scale is, in one instruction for each element.
+            return apart._times_plus(scale.expand(x.shape), (rest * -scale).expand(x.shape))
 
         return self._in_float(function)
 

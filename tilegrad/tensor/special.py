@@ -110,7 +110,7 @@ class Special(Digests):
             larger, smaller = a.maximum(b), a.minimum(b)
             is_plain = (larger > 0) & larger.isfinite()
             ratio = is_plain.where(smaller, 0.0) / is_plain.where(larger, 1.0)
-            found = is_plain.where(larger * (ratio.square() + 1).sqrt(), larger.detach())
+            found = is_plain.where(larger * (ratio.square() + 1).sqrt(), larger.detach().abs())
             # An infinite side is longer than any other: NaN stands for some number.
             return (a.isinf() | b.isinf()).where(math.inf, found)
 
@@ -248,7 +248,7 @@ class Special(Digests):
 
     @composed
     def digamma(self) -> Self:
-        """The derivative of `lgamma`; NaN at the negative integers, -inf at 0.
+        """The derivative of `lgamma`; NaN at the negative integers, -inf at 0, inf at -0.0.
 
         By its asymptotic series (NIST DLMF 5.11.2), recurrence (5.5.2) and reflection (5.5.4), and
         by Taylor's around its zero, 1.46.
@@ -279,7 +279,8 @@ class Special(Digests):
             distance = x - x.round()
             angle = (is_low & distance.ne(0)).where(distance, 0.25) * math.pi
             reflected = right - (angle.cos() / angle.sin()) * math.pi
-            pole = x.eq(0).where(-math.inf, math.nan)
+            is_zero = x.eq(0)
+            pole = is_zero.where(-is_zero.where(x, 1.0).reciprocal(), math.nan)
             return is_low.where(distance.eq(0).where(pole, reflected), right)
 
         return self._wide_single(function)
