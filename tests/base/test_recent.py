@@ -89,6 +89,7 @@ BOUNDED = {
     "tensor/living.py _young": "the tensors that are alive",
     "tensor/memory.py _generation": "weak: the nodes that are alive",
     "tensor/memory.py _superseded": "weak: the nodes that are alive",
+    "tensor/past.py _pasts": "weak: the nodes that are alive",
     "tensor/memory.py _waiting": "weak: the nodes that are alive",
     "tensor/memory.py owners": "weak: the nodes that are alive",
     "tensor/reduce.py _places_of": "_MOST_KEPT",

@@ -29,7 +29,7 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
-    "Others", "base_of", "exclusive", "expose", "index", "late_readers", "lend", "on_memory",
+    "Others", "base_of", "computed_below", "exclusive", "expose", "index", "late_readers", "lend",
     "pending", "read", "readers_of", "realize", "realized", "users_of", "view_of",
 ]  # fmt: skip
 
@@ -106,10 +106,10 @@ def realize(
     return [result for result in results if result is not None]
 
 
-def on_memory(node: UOp) -> UOp:
-    """`node` over the memory of all that was computed below it."""
+def computed_below(node: UOp) -> dict[UOp, UOp]:
+    """What was computed below `node`, with the memory that holds it."""
     below = toposort([node], stop=_known.__contains__)
-    return node.substitute({part: _known[part] for part in below if part in _known})
+    return {part: _known[part] for part in below if part in _known}
 
 
 def exclusive() -> AbstractContextManager[Any]:

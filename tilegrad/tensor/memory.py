@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from tilegrad.base.config import config
@@ -23,6 +23,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint, toposort
 from tilegrad.runtime.buffer import address_of
+from tilegrad.tensor import past
 from tilegrad.tensor.aliases import hold, same_storage
 from tilegrad.tensor.core import compute
 from tilegrad.tensor.graphs import forgotten, graphs
@@ -41,9 +42,9 @@ __all__ = [
     "Owner", "base_of", "become_memory", "bound", "empty", "expose", "fixed", "follow",
     "from_host", "has_assignment", "is_in_order", "is_row_major", "is_shared", "is_sole",
     "is_stored", "is_superseded",
-    "is_view", "is_whole", "is_written", "lend", "looks_at", "over", "owned", "owners",
-    "place_of", "put_off", "read", "run", "settle", "share", "sizes_in", "stored_below",
-    "supersede", "unwritten", "version_of", "writes_before",
+    "is_view", "is_whole", "is_written", "lend", "looks_at", "note_past", "over",
+    "owned", "owners", "place_of", "put_off", "read", "run", "settle", "share", "sizes_in",
+    "stored_below", "supersede", "unwritten", "version_of", "writes_before",
 ]  # fmt: skip
 
 
@@ -300,11 +301,20 @@ def become_memory(tensor: Any, root: UOp, stored: UOp) -> None:
     hold(tensor, result, is_computed=root is node or node.is_constant)
 
 
+def note_past(computed: Mapping[UOp, UOp]) -> None:
+    """Note, before the graphs of `computed` values are given back, what they were computed from; by
+    value, [movement of] the memory that holds it.
+    """
+    past.note({root: base_of(stored) for root, stored in computed.items()})
+
+
 def _apart(tensor: Any, stored: UOp) -> UOp:
     """Memory of its own for a tensor whose value another thread's has too."""
     (own,) = run([owned(stored, tensor.device)], tensor._variables)
     owners[base_of(own)] = Owner(tensor)
-    if tensor._requires_grad and not tensor._is_leaf and own.op is Ops.BUFFER:
+    if not tensor._requires_grad:
+        note_past({tensor.uop: own})
+    elif not tensor._is_leaf and own.op is Ops.BUFFER:
         graphs[own] = tensor.uop
     return own
 
@@ -430,17 +440,27 @@ class _Others(engine.Others):
         found = {id(tensor): tensor for tensor in young()}
         for node in above(memory, lambda node: False):
             found |= {id(tensor): tensor for tensor in holders_of(node)}
+        whole: list[tuple[Any, UOp]] = []
+        above_memory: list[tuple[Any, dict[UOp, UOp]]] = []
+        lost: dict[UOp, UOp] = {}
         for number, tensor in found.items():
             node = tensor.uop
             if node.op is Ops.BUFFER or number in excluded:
                 continue
             root = _below_views(node)
             if root in memory:
-                become_memory(tensor, root, memory[root])
+                whole.append((tensor, root))
+                if not tensor._requires_grad:
+                    lost[root] = memory[root]
             elif not tensor._requires_grad and engine.realized(node) is None:
-                fresh = engine.on_memory(node)
-                if fresh is not node:
-                    hold(tensor, fresh, is_computed=False)
+                computed = engine.computed_below(node)
+                above_memory.append((tensor, computed))
+                lost |= computed
+        note_past(lost)
+        for tensor, root in whole:
+            become_memory(tensor, root, memory[root])
+        for tensor, computed in above_memory:
+            hold(tensor, tensor.uop.substitute(computed), is_computed=False)
 
     def look_again(self, excluded: Collection[int]) -> None:
         """After the run: who looked at memory that was overwritten looks at the copy of what it

@@ -339,7 +339,15 @@ def _realize(tensors: Sequence[Realized]) -> None:
             )
     with exclusive():
         # No other thread writes to what was computed before it is known whose it is.
-        for tensor, root, stored in zip(pending, roots, memory.run(roots, variables, pending)):
+        done = memory.run(roots, variables, pending)
+        memory.note_past(
+            {
+                root: stored
+                for tensor, root, stored in zip(pending, roots, done)
+                if not tensor._requires_grad and not memory.is_written(tensor.uop)
+            }
+        )
+        for tensor, root, stored in zip(pending, roots, done):
             if memory.is_written(tensor.uop):
                 memory.follow(tensor)
             else:

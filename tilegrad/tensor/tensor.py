@@ -35,7 +35,7 @@ written to, or to have a gradient that is its own), it is given some: see `conti
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from tilegrad.base.errors import ShapeError, TilegradError
@@ -43,6 +43,7 @@ from tilegrad.grad.backward import below, gradients
 from tilegrad.grad.rules import NO_DERIVATIVE
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor import past
 from tilegrad.tensor.core import Core, check_tensors, compute, describe, live
 from tilegrad.tensor.graphs import forgotten, graphs
 from tilegrad.tensor.interchange import Interchange
@@ -196,6 +197,12 @@ class Tensor(Interchange, metaclass=_Kind):
             and tensor._is_leaf
             and any(node in nodes for node in _names(tensor))
         ]
+        self._refuse_lost(
+            node
+            for tensor in live()
+            if tensor._requires_grad and tensor._is_leaf
+            for node in _names(tensor)
+        )
         if not leaves:
             raise TilegradError(
                 "backward: nothing below this tensor requires a gradient",
@@ -244,6 +251,7 @@ class Tensor(Interchange, metaclass=_Kind):
             seed = gradient.cast(self.dtype).uop
         if forgotten:
             self._refuse_forgotten()
+        self._refuse_lost(node for several in names for node in several)
         parts = iter(
             gradients(self.uop, seed, [node for several in names for node in several], graphs)
         )
@@ -260,6 +268,21 @@ class Tensor(Interchange, metaclass=_Kind):
                 )
             totals.append(total)
         return totals
+
+    def _refuse_lost(self, names: Iterable[UOp]) -> None:
+        """Raise TilegradError if this tensor was computed from one of `names` in a way whose graph
+        was given back.
+        """
+        found = past.lost([self.uop], graphs, names)
+        if found is not None:
+            raise TilegradError(
+                "gradient: a value on the way was computed without requires_grad, and its graph "
+                "was given back",
+                memory=describe(found),
+                line=here(),
+                remedy="set requires_grad=True on what is differentiated before it is used, ask "
+                "for gradients before values are read, or use detach() if none is to flow",
+            )
 
     def _refuse_forgotten(self) -> None:
         """Raise TilegradError if the graph of something below this tensor was lost."""

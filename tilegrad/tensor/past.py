@@ -1,0 +1,131 @@
+"""What memory was computed from, where its graph was given back: so that a gradient that is asked
+for too late is an error, and never None or a part of itself.
+
+A value that requires no gradient loses its graph as it becomes memory. What remains is the *past*
+of the memory: weak references to the nodes and the memory that tensors may still ask a gradient
+for. A past links to those of older memory that still lives, and takes over what those of dead
+memory hold: so a loop of many steps has a past of constant size, and one that keeps all of its
+states has a link a step.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Iterable, Mapping
+
+from tilegrad.grad.rules import NO_DERIVATIVE
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, toposort
+
+__all__ = ["lost", "note"]
+
+
+class _Past:
+    """Nodes that `memory` was computed from by differentiable operations, and older pasts."""
+
+    __slots__ = ("links", "memory", "nodes")
+
+    def __init__(self, memory: UOp, nodes: Collection[UOp]):
+        self.memory = weakref.ref(memory)
+        self.nodes = {id(node): weakref.ref(node) for node in nodes}
+        self.links = [past for node in nodes if (past := _pasts.get(node)) is not None]
+
+    def shorten(self) -> None:
+        """Take over what the pasts of dead memory hold, and forget what is dead."""
+        alive = [link for link in self.links if link.memory() is not None]
+        if len(alive) == len(self.links):
+            return
+        for link in self.links:
+            if link.memory() is None:
+                link.shorten()
+                self.nodes |= link.nodes
+                alive += [older for older in link.links if older not in alive]
+        self.nodes = {key: ref for key, ref in self.nodes.items() if ref() is not None}
+        self.links = alive
+
+
+# By memory, the BUFFER.
+_pasts: weakref.WeakKeyDictionary[UOp, _Past] = weakref.WeakKeyDictionary()
+
+
+def note(computed: Mapping[UOp, UOp]) -> None:
+    """Note what values were computed from: by value, the BUFFER that holds it from now on."""
+    todo = {root: base for root, base in computed.items() if root.dtype.is_float}
+    order = toposort(todo, stop=_ends) if todo else ()
+    masks: dict[UOp, int] = {}
+    named: list[UOp] = []
+    for node in order:
+        mask = 0
+        if not _ends(node):
+            for source in node.src:
+                mask |= masks[source]
+        base = todo.get(node)
+        if base is not None and mask and base not in _pasts:
+            found = [each for place, each in enumerate(named) if mask >> place & 1]
+            past = _pasts[base] = _Past(base, found)
+            for link in past.links:
+                link.shorten()
+        if node.dtype.is_float and _is_asked_for(node):
+            mask |= 1 << len(named)
+            named.append(node)
+            if node.stored is not None:
+                mask |= 1 << len(named)
+                named.append(_base(node.stored))
+        masks[node] = mask
+
+
+def lost(roots: Iterable[UOp], graphs: Mapping[UOp, UOp], names: Iterable[UOp]) -> UOp | None:
+    """Memory below `roots` whose graph was given back, though one of the nodes `names` is in its
+    past. `graphs` has those that were kept.
+    """
+    if not _pasts:
+        return None
+    wanted = {id(each) for name in names for each in (name, _base(name))}
+    stack = [*roots]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        graph = graphs.get(node) if node.op is Ops.BUFFER else None
+        if graph is not None:
+            sources: tuple[UOp, ...] = (graph,)
+        else:
+            past = _pasts.get(node) if node.op is Ops.BUFFER else None
+            if past is not None and _has(past, wanted):
+                return node
+            sources = () if _ends(node) else node.src
+        for source in sources:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return None
+
+
+def _has(past: _Past, wanted: Collection[int]) -> bool:
+    stack, seen = [past], {id(past)}
+    while stack:
+        past = stack.pop()
+        past.shorten()
+        # A dead node's identity may be another's by now.
+        if any(key in wanted and ref() is not None for key, ref in past.nodes.items()):
+            return True
+        for link in past.links:
+            if id(link) not in seen:
+                seen.add(id(link))
+                stack.append(link)
+    return False
+
+
+def _ends(node: UOp) -> bool:
+    """Whether no gradient goes on below `node`."""
+    return node.op in NO_DERIVATIVE or not (node.dtype.is_float or node.op is Ops.LOOP)
+
+
+def _is_asked_for(node: UOp) -> bool:
+    """Whether a tensor may be `node`, now or when it is memory."""
+    return node.op is Ops.BUFFER or node.holders is not None or node.stored is not None
+
+
+def _base(node: UOp) -> UOp:
+    while node.op is Ops.RESHAPE:
+        node = node.src[0]
+    return node
