@@ -133,3 +133,23 @@ def test_a_capture_has_the_numbers_that_it_saw() -> None:
 
     for shift in range(4):
         close(step(x + shift), (_ARRAY + shift) * np.float32(0.91))
+
+
+def test_numbers_that_are_equal_now_and_then_cost_no_plans() -> None:
+    x, data = Tensor(numbers(7)).realize(), numbers(7).astype(np.float64)
+    before = counters.schedules
+    for step in range(1, 25):
+        rate, small = (0.01 if step % 3 else 0.3), (0.01 if step % 2 else 0.7)
+        decay = 1 - 0.99**step
+        found = (((x * rate + small).exp() + rate) * decay + 0.9).sum().item()
+        expected = (np.exp(data * rate + small) + rate) * decay + 0.9
+        assert found == pytest.approx(expected.sum(), rel=1e-4)
+    assert counters.schedules - before <= 3
+
+
+def test_numbers_that_part_after_they_were_variables_are_right() -> None:
+    x, data = Tensor(numbers(5)).realize(), numbers(5).astype(np.float64)
+    # One number at first, one variable then, two in the end.
+    for first, second in [(0.3, 0.3), (0.4, 0.4), (0.6, 0.7), (0.8, 0.8), (0.3, 0.9)]:
+        found = (((x * first).exp() + second) * 1.5).sum().item()
+        assert found == pytest.approx(((np.exp(data * first) + second) * 1.5).sum(), rel=1e-4)

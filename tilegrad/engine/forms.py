@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from tilegrad.base.forks import held_at_fork
 from tilegrad.base.origin import Entry
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
-from tilegrad.engine.numbers import bits_of, variable_name
+from tilegrad.engine.numbers import bits_of, number_variable, variable_name
 from tilegrad.engine.plans import Graph, Plan, Step, normalise, plan_for
 from tilegrad.engine.request import Request
 from tilegrad.engine.windows import opened
@@ -121,11 +121,12 @@ class Form:
 
 class _Forms:
     """The forms of graphs that differ in the places of windows and in constants only: `moving` are
-    the windows, and `changing` the constants, that are variables; the others' numbers are part of
-    the key. `first` are the constants of the first such graph.
+    the windows that are variables; the others' numbers are part of the key. `first` are the
+    constants of the first such graph. Constants that were equal in all of the graphs so far are one
+    group, `groups` by constant: each of the groups `changing` is one variable.
     """
 
-    __slots__ = ("by_places", "changing", "first", "moving", "used")
+    __slots__ = ("by_places", "changing", "first", "groups", "moving", "used")
 
     def __init__(self, request: Request) -> None:
         # The number of the last use.
@@ -133,22 +134,53 @@ class _Forms:
         self.moving: frozenset[int] = frozenset()
         self.changing: frozenset[int] = frozenset()
         self.first = _constants(request)
+        self.groups = _numbered(self.first)
         self.by_places: dict[tuple[Any, ...], Form] = {}
 
     def key(self, request: Request) -> tuple[Any, ...]:
         """Where the windows that do not move begin, and the constants that do not change."""
         fixed = [number for number in request.windows if number not in self.moving]
         places = [tuple([start for start, _ in request.nodes[n].arg]) for n in fixed]
-        constants = [request.nodes[n].arg for n in request.constants if n not in self.changing]
-        return (*places, *constants)
+        constants = _constants(request)
+        if not self.changing:
+            return (*places, *constants)
+        seen: dict[int, float] = {}
+        for group, value in zip(self.groups, constants, strict=True):
+            if seen.setdefault(group, value) != value:
+                # One variable cannot be two numbers.
+                return (*places, None, *constants)
+        return (*places, *[value for group, value in seen.items() if group not in self.changing])
 
     def open(self, request: Request) -> None:
-        """Let the constants change that differ from those of the first graph."""
-        now = zip(request.constants, _constants(request), self.first, strict=True)
-        different = {number for number, value, first in now if value != first}
-        if len(self.changing | different) <= _MOST_NUMBERS and not different <= self.changing:
-            self.changing |= different
+        """Let the constants change that differ from those of the first graph; groups whose
+        constants differ from each other are parted.
+        """
+        now = _constants(request)
+        groups = _numbered([*zip(self.groups, now, strict=True)])
+        changing = {
+            group
+            for group, old, value, first in zip(groups, self.groups, now, self.first, strict=True)
+            if old in self.changing or value != first
+        }
+        if len(changing) > _MOST_NUMBERS:
+            changing = set()
+        if groups != self.groups or changing != self.changing:
+            self.groups, self.changing = groups, frozenset(changing)
             self.by_places.clear()
+
+    def variables(self, request: Request) -> list[list[int]]:
+        """For each variable, the numbers of the constants that it stands for."""
+        found: dict[int, list[int]] = {}
+        for number, group in zip(request.constants, self.groups, strict=True):
+            if group in self.changing:
+                found.setdefault(group, []).append(number)
+        return list(found.values())
+
+
+def _numbered(values: Iterable[Hashable]) -> tuple[int, ...]:
+    """For each value, the number of the first use of an equal one among the different ones."""
+    found: dict[Hashable, int] = {}
+    return tuple([found.setdefault(value, len(found)) for value in values])
 
 
 def _constants(request: Request) -> tuple[float, ...]:
@@ -176,7 +208,7 @@ def form_of(request: Request, keep: Sequence[int], *, may_open: bool = True) -> 
     if found is None or not found.is_current:
         if may_open:
             forms.open(request)
-        found, moving = _make(request, keep, forms.changing)
+        found, moving = _make(request, keep, forms.variables(request))
         if moving != forms.moving or len(forms.by_places) >= _MOST_PLACES:
             forms.moving = moving
             forms.by_places.clear()
@@ -206,19 +238,22 @@ def _forget(most: int) -> None:
 
 
 def _make(
-    request: Request, keep: Sequence[int], changing: Collection[int]
+    request: Request, keep: Sequence[int], changing: Sequence[Sequence[int]]
 ) -> tuple[Form, frozenset[int]]:
-    """The form of `request`, with variables for the constants `changing`, and which of its windows
-    have variables for their places.
+    """The form of `request`, with a variable for each of the groups of constants `changing`, and
+    which of its windows have variables for their places.
     """
-    now = _with_memory(request)
+    now = _with_memory(
+        request,
+        {n: number_variable(place) for place, several in enumerate(changing) for n in several},
+    )
     sources = [now[number] for number in request.roots]
     below = toposort(sources)
     overwritten = {now[request.version_of(assign)] for assign in request.assigns}
     requested = [_request(node, overwritten) for node in sources]
     parts = [node for node in now if node.op is Ops.PART]
     sink = UOp.sink(*dict.fromkeys([*requested, *_remembered(requested, parts)]))
-    graph = opened(normalise(sink, {now[number] for number in changing}))
+    graph = opened(normalise(sink))
     place_of = {node: place for place, node in enumerate(graph.nodes)}
     plan = plan_for(graph, sorted({place_of[now[n]] for n in keep if now[n] in place_of}))
     results = [*sink.src, *[graph.nodes[place] for place in plan.kept]]
@@ -237,7 +272,7 @@ def _make(
         inputs=tuple([number_of[leaf] for leaf in graph.leaves]),
         draws=tuple([number_of[draw] for draw in graph.draws]),
         windows=tuple([(number_of[graph.nodes[w.position]], w.axis) for w in graph.windows]),
-        numbers=tuple([number_of[graph.nodes[place]] for place in graph.numbers]),
+        numbers=tuple([several[0] for several in changing]),
         targets=tuple(dict.fromkeys(request.target_of(assign) for assign in request.assigns)),
         order=tuple([number_of.get(node) for node in graph.nodes]),
         values=tuple(at),
@@ -253,10 +288,15 @@ def _make(
     return form, frozenset(moving)
 
 
-def _with_memory(request: Request) -> list[UOp]:
-    """The nodes of `request`, over the memory of what was computed before."""
+def _with_memory(request: Request, variables: Mapping[int, UOp]) -> list[UOp]:
+    """The nodes of `request`, over the memory of what was computed before, and with `variables` for
+    the constants that change.
+    """
     now: list[UOp] = []
-    for node, sources in zip(request.nodes, request.sources, strict=True):
+    for number, (node, sources) in enumerate(zip(request.nodes, request.sources, strict=True)):
+        if number in variables:
+            now.append(variables[number])
+            continue
         src = tuple([now[source] for source in sources])
         if src == node.src:
             now.append(node)

@@ -13,14 +13,13 @@ Numbers that rules ask for stay as they are, and so do integers, which may be si
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["bits_of", "may_change", "open_numbers", "variable_name"]
+__all__ = ["bits_of", "may_change", "number_variable", "variable_name"]
 
 _PREFIX = "_number"
 # Numbers that shape code: x * 1, x + 0, x * 2, 1 / x, and masks.
@@ -45,10 +44,7 @@ def variable_name(number: int) -> str:
     return f"{_PREFIX}{number}"
 
 
-def open_numbers(nodes: Sequence[UOp], positions: Iterable[int]) -> Mapping[UOp, UOp]:
-    """The variables that stand for the constants at `positions` in `nodes`."""
-    found: dict[UOp, UOp] = {}
-    for number, position in enumerate(positions):
-        word = UOp.variable(variable_name(number), 0, 2**32 - 1).cast(dtypes.uint32)
-        found[nodes[position]] = UOp(Ops.BITCAST, dtypes.float32, (word,))
-    return found
+def number_variable(number: int) -> UOp:
+    """What stands for a constant that is number `number` of those that change."""
+    word = UOp.variable(variable_name(number), 0, 2**32 - 1).cast(dtypes.uint32)
+    return UOp(Ops.BITCAST, dtypes.float32, (word,))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,6 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import Entry
 from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
-from tilegrad.engine.numbers import open_numbers
 from tilegrad.engine.pipeline import Helpers, backend_key, compile_kernels, is_recalled
 from tilegrad.engine.plan import Memory, Plan, Step, Turns, plan_of, text_of
 from tilegrad.ir.args import BufferArg, RandArg
@@ -39,7 +38,7 @@ __all__ = ["Graph", "Plan", "Step", "Turns", "key_of", "normalise", "plan_for"]
 @dataclass
 class Graph:
     """A graph as plans see it: its nodes in order, its leaves and draws by number, those windows of
-    memory whose places are variables, the positions of numbers that are, and its key.
+    memory whose places are variables, and its key.
     """
 
     nodes: list[UOp]
@@ -47,12 +46,11 @@ class Graph:
     draws: list[UOp]
     key: str
     windows: Sequence[Window] = ()
-    numbers: Sequence[int] = ()
 
     def numbered(self) -> UOp:
         """The graph as the schedule takes it: leaves and draws are numbers, nobody's memory."""
         root = open_windows(self.nodes, self.windows) if self.windows else self.nodes[-1]
-        mapping = dict(open_numbers(self.nodes, self.numbers))
+        mapping: dict[UOp, UOp] = {}
         for number, node in enumerate(self.leaves):
             mapping[node] = node.replace(arg=BufferArg(number, node.arg.device, node.arg.size))
         for number, node in enumerate(self.draws):
@@ -71,24 +69,16 @@ _LARGE = 400
 _plans: Recent[str, Plan] = Recent(lambda: config.KEEP_KERNELS)
 
 
-def normalise(sink: UOp, changing: Collection[UOp] = ()) -> Graph:
-    """The graph under `sink`, with the key that equal graphs over other memory share, and with
-    variables for the constants `changing`.
-    """
+def normalise(sink: UOp) -> Graph:
+    """The graph under `sink`, with the key that equal graphs over other memory share."""
     nodes = list(toposort([sink]))
-    numbers = [place for place, node in enumerate(nodes) if node in changing] if changing else []
     leaves = [node for node in nodes if node.op is Ops.BUFFER]
     draws = [node for node in nodes if node.op is Ops.RAND]
-    return Graph(nodes, leaves, draws, key_of(nodes, numbers=numbers), numbers=numbers)
+    return Graph(nodes, leaves, draws, key_of(nodes))
 
 
-def key_of(
-    nodes: Sequence[UOp], windows: Sequence[Window] = (), numbers: Sequence[int] = ()
-) -> str:
-    """The key of the graph of which `nodes` are all; it leaves out the places of `windows`, and the
-    values of the constants at the positions `numbers`.
-    """
-    is_open = frozenset(numbers)
+def key_of(nodes: Sequence[UOp], windows: Sequence[Window] = ()) -> str:
+    """The key of the graph of which `nodes` are all; it leaves out the places of `windows`."""
     places: dict[int, list[object]] = {}
     for window in windows:
         bounds = places.setdefault(window.position, list(nodes[window.position].arg))
@@ -105,8 +95,6 @@ def key_of(
             arg, draws = (draws, arg.shape, arg.device), draws + 1
         elif number in places:
             arg = places[number]
-        elif number in is_open:
-            arg = "number"
         sources = ",".join([str(known[source]) for source in node.src])
         text.append(
             f"{node.op.serial} {node.dtype!r} {sources} {arg!r}"

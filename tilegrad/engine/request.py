@@ -39,7 +39,8 @@ class Request:
         roots: the numbers of what is wanted.
         assigns: the numbers of assignments, and `versions` those of memory that they leave.
         windows: the numbers of windows of memory whose places are integers.
-        constants: the numbers of constants whose values may be variables of the launches.
+        constants: the numbers of constants whose values may be variables of the launches, one for
+            each use.
     """
 
     __slots__ = (
@@ -106,15 +107,20 @@ class Request:
             waits = False
             for source in node.src:
                 if source not in numbers:
+                    if source.op is Ops.CONST and may_change(source):
+                        continue
                     if not waits:
                         stack.append(node)
                         waits = True
                     stack.append(source)
             if waits:
                 continue
+            try:
+                sources = tuple([numbers[source] for source in node.src])
+            except KeyError:
+                sources = tuple([self._used(source) for source in node.src])
             number = numbers[node] = len(nodes)
             nodes.append(node)
-            sources = tuple([numbers[source] for source in node.src])
             all_sources.append(sources)
             op, arg = node.op, node.arg
             if op in _SPECIAL or arg.__class__ not in _PLAIN:
@@ -123,6 +129,19 @@ class Request:
                     # What somebody holds of a loop is made as it runs anyway.
                     stack += _held_parts(node)
             form.append((op.serial, node.dtype, arg, sources))
+
+    def _used(self, source: UOp) -> int:
+        """The number of a source: a constant that may change has one for each use, as two that are
+        equal in this graph may differ in the next.
+        """
+        number = self.numbers.get(source)
+        if number is None:
+            number = len(self.nodes)
+            self.nodes.append(source)
+            self.sources.append(())
+            self.constants.append(number)
+            self._form.append((Ops.CONST.serial, source.dtype, None, ()))
+        return number
 
     def _shared(self, number: int, node: UOp, sources: tuple[int, ...]) -> Any:
         """The part of a node's argument that equal graphs over other memory share."""

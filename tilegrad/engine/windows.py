@@ -29,7 +29,7 @@ def opened(graph: Graph) -> Graph:
     windows = find_windows(graph.nodes)
     if not windows:
         return graph
-    key = key_of(graph.nodes, windows, graph.numbers)
+    key = key_of(graph.nodes, windows)
     places = tuple([window.start for window in windows])
     is_open = _seen.get(key, places) != places or _are_many(graph, windows)
     _seen[key] = None if is_open else places
