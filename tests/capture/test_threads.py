@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -208,3 +210,155 @@ def test_two_threads_that_assign_to_one_tensor_are_told() -> None:
     again.uop = old.src[0]
     with pytest.raises(TilegradError, match="overwritten by another thread"):
         (again * 5).realize()
+
+
+@pytest.fixture
+def quick_switches() -> Iterator[None]:
+    """The interpreter switches threads a hundred times as often as it does."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(interval / 100)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def write_by_four(write: Callable[[Tensor, int], Any], times: int) -> tuple[list[float], int]:
+    """What one tensor of eight zeros is after each of four threads wrote to it so often, and how
+    many were told that another one has overwritten what they need. Nobody waits for ever.
+    """
+    x = Tensor.zeros(8).contiguous().realize()
+    told: list[str] = []
+
+    def work(number: int) -> None:
+        for _ in range(times):
+            try:
+                write(x, number)
+            except TilegradError as error:
+                told.append(str(error))
+
+    in_threads([lambda number=number: work(number) for number in range(4)])  # type: ignore[misc]
+    assert all("overwritten by another thread" in each for each in told)
+    return x.tolist(), len(told)
+
+
+def add_in_place(x: Tensor, number: int) -> None:
+    x.add_(1.0)
+    x.tolist()
+
+
+def add_by_operator(x: Tensor, number: int) -> None:
+    x += 1.0
+    x.realize()
+
+
+def write_own_slice(x: Tensor, number: int) -> None:
+    x[2 * number : 2 * number + 2] = number + 1.0
+    x.tolist()
+
+
+def assign_what_is_read(x: Tensor, number: int) -> None:
+    """Between the read and the write another thread may come: this one loses its own write."""
+    x.assign(x + 1.0).realize()
+
+
+@pytest.mark.usefixtures("quick_switches")
+@pytest.mark.parametrize("write", [add_in_place, add_by_operator])
+def test_four_threads_that_add_to_one_tensor_in_place_take_turns(
+    write: Callable[[Tensor, int], Any],
+) -> None:
+    assert write_by_four(write, 50) == ([200.0] * 8, 0)
+
+
+@pytest.mark.usefixtures("quick_switches")
+def test_four_threads_that_write_to_slices_of_one_tensor_take_turns() -> None:
+    assert write_by_four(write_own_slice, 20) == ([1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0], 0)
+
+
+@pytest.mark.usefixtures("quick_switches")
+def test_four_threads_that_assign_what_they_read_end_and_leave_a_whole_tensor() -> None:
+    """Writes may be lost, as in any language; each that was told is left out, and no more."""
+    values, told = write_by_four(assign_what_is_read, 200)
+    assert len(set(values)) == 1
+    assert 1 <= values[0] <= 800 - told
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("quick_switches")
+def test_four_threads_write_thousands_of_times() -> None:
+    assert write_by_four(add_in_place, 2000) == ([8000.0] * 8, 0)
+    assert write_by_four(write_own_slice, 500)[1] == 0
+    values, told = write_by_four(assign_what_is_read, 2000)
+    assert len(set(values)) == 1
+    assert 1 <= values[0] <= 8000 - told
+
+
+def work_in_place(seed: int, rounds: int, shared: Tensor) -> None:
+    """Random in-place work, views, reads, gradients and drops, beside NumPy in float64; `shared` is
+    (8, 8) ones that all threads read.
+    """
+    choose, numbers = random.Random(seed), np.random.default_rng(seed)
+    for _ in range(rounds):
+        given = numbers.standard_normal((8, 8)).astype(np.float32)
+        x, y = Tensor(given), given.astype(np.float64)
+        kept: list[tuple[Tensor, Any]] = []
+        for step in [choose.randrange(8) for _ in range(6)]:
+            if step == 0:
+                x += 1.0
+                y = y + 1
+            elif step == 1:
+                x[2:4] = x[3:4] * 0.5
+                y[2:4] = y[3:4] * 0.5
+            elif step == 2:
+                kept.append((x * 2 + shared, y * 2 + 1))
+            elif step == 3:
+                np.testing.assert_allclose(x.numpy(), y, rtol=1e-4, atol=1e-4)
+            elif step == 4:
+                x, y = (x @ shared) * 0.125, (y @ np.ones((8, 8))) * 0.125
+            elif step == 5:
+                w = Tensor(given, requires_grad=True)
+                (w * x.detach()).tanh().sum().backward()
+                assert w.grad is not None
+                kept.append((w.grad, (1 - np.tanh(given * y) ** 2) * y))
+            elif step == 6:
+                x.T.mul_(2.0)
+                y = y * 2
+            elif kept:
+                kept.pop(choose.randrange(len(kept)))
+        for tensor, expected in [*kept, (x, y)]:
+            np.testing.assert_allclose(tensor.numpy(), expected, rtol=1e-3, atol=1e-3)
+
+
+def capture_and_write(seed: int, rounds: int, shared: Tensor) -> None:
+    """Captured functions that write to a tensor of their own."""
+    for _ in range(rounds):
+        state = Tensor(np.full((8, 8), float(seed), np.float32)).realize()
+
+        @jit
+        def function(x: Tensor, state: Tensor = state) -> Tensor:
+            state.assign(state + 1.0)
+            return (x @ shared + state).sum()
+
+        for n in range(5):
+            found = function(Tensor.full((8, 8), float(n)).contiguous().realize()).item()
+            assert found == 64 * (8 * n + seed + n + 1)
+
+
+def check_threads_at_work(rounds: int) -> None:
+    shared = Tensor.ones(8, 8).realize()
+    works = [work_in_place] * 6 + [capture_and_write] * 2
+    in_threads([
+        lambda work=work, seed=seed: work(seed, rounds, shared)  # type: ignore[misc]
+        for seed, work in enumerate(works)
+    ])  # fmt: skip
+
+
+@pytest.mark.usefixtures("quick_switches")
+def test_threads_at_work_in_place_beside_threads_that_capture() -> None:
+    check_threads_at_work(2)
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("quick_switches")
+def test_threads_at_work_in_place_for_long() -> None:
+    check_threads_at_work(40)

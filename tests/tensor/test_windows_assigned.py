@@ -187,3 +187,21 @@ def test_random_programs_of_views_mean_what_numpy_means(
     for value, expected in [*reversed(pending), *views, (x, array)]:
         close(value, expected, atol=1e-3)
     assert place_of(x) is place
+
+
+def test_a_gradient_that_needs_a_tensor_between_two_writes_that_wait() -> None:
+    """A new tensor has its first memory, in its own shape, computed for the gradient; the slice
+    that is written next is one of that memory.
+    """
+    array = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
+    x, values = Tensor(array), array.astype(np.float64)
+    x[2:4] = x[3:4] * 0.5
+    values[2:4] = values[3:4] * 0.5
+    weight = Tensor(array, requires_grad=True)
+    (weight * x.detach()).tanh().sum().backward()
+    assert weight.grad is not None
+    turned = x.T
+    turned.mul_(2.0)
+    close(weight.grad, (1 - np.tanh(array * values) ** 2) * values, atol=1e-4)
+    close(x, values * 2, atol=1e-4)
+    close(turned, values.T * 2, atol=1e-4)

@@ -13,6 +13,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from tilegrad.base.errors import CaptureError
@@ -102,7 +103,8 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 def _random_state() -> object:
     """Where the generators of Python and NumPy are."""
-    numpy = sys.modules.get("numpy.random")
+    # Through an import, which waits for another thread that imports it just now.
+    numpy = import_module("numpy.random") if "numpy.random" in sys.modules else None
     state = numpy.get_state(legacy=False)["state"] if numpy is not None else None
     return random.getstate(), None if state is None else (state["pos"], state["key"].tobytes())
 

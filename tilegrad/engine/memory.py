@@ -19,6 +19,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
+    "OverwrittenError",
     "buffer_from_host",
     "buffer_of",
     "buffers",
@@ -63,13 +64,23 @@ def _forget(dead: weakref.ref[UOp]) -> None:
     _stale.pop(slot, None)
 
 
+# The threads that have ever overwritten memory.
+_writers: set[int] = set()
+
+
+class OverwrittenError(TilegradError):
+    """A value that is needed was overwritten by another thread."""
+
+
 def buffer_of(node: UOp) -> Buffer:
     """The memory of a BUFFER node."""
     slot = node.arg.slot
     if slot in _stale:
-        if _stale[slot] != threading.get_ident():
-            raise TilegradError(
-                "realize: a value that is needed was overwritten by another thread",
+        if _stale[slot] != threading.get_ident() or len(_writers) > 1:
+            # What is assigned may be made by one thread while the other writes, and run by either.
+            certain = "" if _stale[slot] != threading.get_ident() else ", or by this one"
+            raise OverwrittenError(
+                f"realize: a value that is needed was overwritten by another thread{certain}",
                 memory=f"{node.arg.size} elements of {node.dtype.name} on {node.arg.device}",
                 rule="what two threads assign to, or one assigns to and another reads, they must "
                 "take in turns",
@@ -112,7 +123,8 @@ def overwrite(node: UOp) -> UOp:
     more.
     """
     fresh = leaf(_memory[node.arg.slot])
-    _stale[node.arg.slot] = threading.get_ident()
+    writer = _stale[node.arg.slot] = threading.get_ident()
+    _writers.add(writer)
     return fresh
 
 

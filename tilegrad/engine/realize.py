@@ -20,7 +20,7 @@ from tilegrad.base.forks import held_at_fork
 from tilegrad.engine import report
 from tilegrad.engine.forms import Form, form_of
 from tilegrad.engine.known import Known, readers
-from tilegrad.engine.memory import buffer_of, leaf, overwrite
+from tilegrad.engine.memory import buffer_of, is_overwritten, leaf, overwrite
 from tilegrad.engine.request import Request
 from tilegrad.engine.run import current_recording, run_plan, show_copy
 from tilegrad.engine.users import above, index
@@ -29,8 +29,9 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
-    "Others", "base_of", "computed_below", "exclusive", "expose", "index", "late_readers", "lend",
-    "pending", "read", "readers_of", "realize", "realized", "users_of", "view_of",
+    "Others", "base_of", "computed_below", "exclusive", "expose", "index", "late_readers",
+    "leaves_below", "lend", "pending", "read", "readers_of", "realize", "realized", "users_of",
+    "view_of",
 ]  # fmt: skip
 
 _known = Known()
@@ -112,6 +113,13 @@ def computed_below(node: UOp) -> dict[UOp, UOp]:
     return {part: _known[part] for part in below if part in _known}
 
 
+def leaves_below(root: UOp) -> list[UOp]:
+    """The memory that has to be read to compute `root`."""
+    below = toposort([root], stop=_known.__contains__)
+    leaves = [base_of(_known.get(node) or node) for node in below]
+    return [leaf for leaf in leaves if leaf.op is Ops.BUFFER]
+
+
 def exclusive() -> AbstractContextManager[Any]:
     """While it is entered, no other thread runs a graph or overwrites memory."""
     return _lock
@@ -165,6 +173,10 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
     request.want(held)
     wanted += held
     record = current_recording()
+    for node in request.nodes:
+        # Before the graph is planned, which may be long.
+        if node.op is Ops.BUFFER and is_overwritten(node):
+            buffer_of(node)
     form = form_of(
         request,
         _needed_beside(request, others),

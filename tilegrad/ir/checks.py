@@ -491,10 +491,13 @@ def _tensor_assign(node: UOp) -> str | None:
 def _tensor_after(node: UOp) -> str | None:
     if len(node.src) != 2 or node.src[1].op is not Ops.ASSIGN:
         return "what has happened is no assignment"
-    place = node.src[1].src[0]
+    # What was assigned to is in memory once it was computed, maybe in another shape.
+    memory, place = node.src[0], node.src[1].src[0]
+    while memory.op is Ops.RESHAPE:
+        memory = memory.src[0]
     while place.op.is_movement:
         place = place.src[0]
-    return _after(node) if place is node.src[0] else "the assignment is to other memory"
+    return _after(node) if place is memory else "the assignment is to other memory"
 
 
 _any_number = _arithmetic(_NUMBERS)

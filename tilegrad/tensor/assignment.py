@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 
 from tilegrad.base.errors import DTypeError, ShapeError, TilegradError
 from tilegrad.device.disk import is_file
+from tilegrad.engine.realize import exclusive
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import files, memory
@@ -171,6 +172,11 @@ class Assignment(Algebra):
             is_sole: whether nothing but this tensor stands on its memory.
             wants_grad: whether aliases require a gradient from now on, as `other` does.
         """
+        # No other thread realizes or writes to an alias meanwhile.
+        with exclusive():
+            self._write(name, other, is_sole=is_sole, wants_grad=wants_grad)
+
+    def _write(self, name: str, other: Self, *, is_sole: bool, wants_grad: bool | None) -> None:
         found = look(self)
         if overlaps(found):
             raise ShapeError(
@@ -349,6 +355,11 @@ class Assignment(Algebra):
         if has_tensor(key):
             self._take("setitem", self._written(key, value), wants_grad=wants_grad)
             return
+        with exclusive():
+            self._write_part(key, value, wants_grad=wants_grad)
+
+    def _write_part(self, key: Any, value: Any, *, wants_grad: bool | None) -> None:
+        """Write `value` to the elements that numbers and slices pick."""
         window = self[key]
         new = self._as_tensor(value).cast(self.dtype)
         # Axes of size 1 in front of the picked ones are no matter.
@@ -375,40 +386,52 @@ class Assignment(Algebra):
         return self.assign(value)
 
     def __iadd__(self, other: Any) -> Self:
-        return self._update(self + other)
+        with exclusive():
+            return self._update(self + other)
 
     def __isub__(self, other: Any) -> Self:
-        return self._update(self - other)
+        with exclusive():
+            return self._update(self - other)
 
     def __imul__(self, other: Any) -> Self:
-        return self._update(self * other)
+        with exclusive():
+            return self._update(self * other)
 
     def __itruediv__(self, other: Any) -> Self:
-        return self._update(self / other)
+        with exclusive():
+            return self._update(self / other)
 
     def __ifloordiv__(self, other: Any) -> Self:
-        return self._update(self // other)
+        with exclusive():
+            return self._update(self // other)
 
     def __imod__(self, other: Any) -> Self:
-        return self._update(self % other)
+        with exclusive():
+            return self._update(self % other)
 
     def __ipow__(self, other: Any) -> Self:
         return self._update(self**other)
 
     def __imatmul__(self, other: Self) -> Self:
-        return self._update(self @ other)
+        with exclusive():
+            return self._update(self @ other)
 
     def __iand__(self, other: Any) -> Self:
-        return self._update(self & other)
+        with exclusive():
+            return self._update(self & other)
 
     def __ior__(self, other: Any) -> Self:
-        return self._update(self | other)
+        with exclusive():
+            return self._update(self | other)
 
     def __ixor__(self, other: Any) -> Self:
-        return self._update(self ^ other)
+        with exclusive():
+            return self._update(self ^ other)
 
     def __ilshift__(self, other: Any) -> Self:
-        return self._update(self << other)
+        with exclusive():
+            return self._update(self << other)
 
     def __irshift__(self, other: Any) -> Self:
-        return self._update(self >> other)
+        with exclusive():
+            return self._update(self >> other)

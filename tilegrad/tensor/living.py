@@ -84,11 +84,17 @@ def hold(tensor: Any, node: UOp) -> None:
     enter(tensor, node)
 
 
-def grown_up(tensor: Any) -> None:
-    """Say that the graph of `tensor` is in the index of users: it is young no more."""
+def grown_up(tensor: Any, node: UOp) -> None:
+    """Say that `node`, the graph of `tensor`, is in the index of users: it is young no more."""
     number = id(tensor)
-    if _young.pop(number, None) is not None:
-        _old[number] = weakref.ref(tensor, MethodType(_old.pop, number))
+    # First, so that at no moment it is in neither.
+    reference = weakref.ref(tensor, MethodType(_old.pop, number))
+    _old[number] = reference
+    if _young.pop(number, None) is None:
+        _old.pop(number, None)
+    if tensor.uop is not node:
+        # Its own thread has given it another one meanwhile, which nobody has seen.
+        hold(tensor, tensor.uop)
 
 
 def hold_also(node: UOp, reference: weakref.ref[Any]) -> None:

@@ -42,9 +42,10 @@ __all__ = [
     "Owner", "base_of", "become_memory", "bound", "empty", "expose", "fixed", "follow",
     "from_host", "has_assignment", "is_in_order", "is_row_major", "is_shared", "is_sole",
     "is_stored", "is_superseded",
-    "is_view", "is_whole", "is_written", "lend", "looks_at", "note_past", "over",
-    "owned", "owners", "place_of", "put_off", "read", "run", "settle", "share", "sizes_in",
-    "stored_below", "supersede", "unwritten", "version_of", "writes_before",
+    "is_view", "is_whole", "is_written", "leave_out_overwritten", "lend", "looks_at",
+    "note_past", "over", "owned", "owners", "place_of", "put_off", "read", "run", "settle",
+    "share", "sizes_in", "stored_below", "supersede", "unwritten", "version_of",
+    "writes_before",
 ]  # fmt: skip
 
 
@@ -230,6 +231,12 @@ def run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> li
     """As `_run`; parameters below that are not memory yet are computed in a run of their own,
     before: then the first step of a training program is the same graph as the second.
     """
+    # Who looks at what a run wrote is told before another thread's run looks for these.
+    with engine.exclusive():
+        return _run_in_order(roots, variables, but)
+
+
+def _run_in_order(roots: list[UOp], variables: Variables, but: Collection[Any]) -> list[UOp]:
     waiting = [
         tensor
         for tensor in young()
@@ -398,9 +405,10 @@ class _Others(engine.Others):
         that is memory after the run.
         """
         for tensor in young():
-            if tensor.uop not in request.numbers and id(tensor) not in but:
-                engine.index(tensor.uop)
-                grown_up(tensor)
+            node = tensor.uop
+            if node not in request.numbers and id(tensor) not in but:
+                engine.index(node)
+                grown_up(tensor, node)
 
     def standing_on(self, memory: Collection[UOp], request: Request) -> Iterable[UOp]:
         self.request = request
@@ -535,6 +543,24 @@ def _values(roots: list[UOp], values: dict[UOp, int]) -> dict[UOp, int]:
 
 def _agree(first: Variables, second: Variables) -> bool:
     return all(second.get(variable, value) == value for variable, value in first.items())
+
+
+def leave_out_overwritten() -> None:
+    """Let the tensors that wait for an assignment be as they were before it, where it needs what
+    another thread has overwritten: it can never run, nor what is assigned on top of it.
+    """
+    for tensor in live():
+        node = tensor.uop
+        version = version_of(node)
+        while version.op in _WRITTEN and engine.realized(version) is None:
+            if not any(store.is_overwritten(leaf) for leaf in engine.leaves_below(version)):
+                break
+            node = node.substitute({version: version.src[0]})
+            version = version_of(node)
+        if node is not tensor.uop:
+            supersede(version, is_so=False)
+            hold(tensor, node, is_computed=False)
+            follow(tensor)
 
 
 def is_written(node: UOp) -> bool:

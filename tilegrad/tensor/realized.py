@@ -12,6 +12,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
 from tilegrad.device.disk import is_file
 from tilegrad.device.registry import Device
+from tilegrad.engine.memory import OverwrittenError
 from tilegrad.engine.realize import exclusive
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
@@ -21,7 +22,7 @@ from tilegrad.tensor.aliases import Away, can_view, look, shared
 from tilegrad.tensor.attention import Attention
 from tilegrad.tensor.core import Core, as_dtype, compute, describe
 from tilegrad.tensor.device import canonical
-from tilegrad.tensor.memory import owners
+from tilegrad.tensor.memory import is_stored, owners
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, multiply, show_shape
 from tilegrad.tensor.tracing import closed, is_open, is_transforming, needs_value
 
@@ -163,10 +164,12 @@ class Realized(Attention):
         if is_file(self.device) and not memory.is_row_major(self.uop):
             if memory.stored_below(self.uop, self.device).op is not Ops.COPY:
                 return self.to(None)._bytes(read)
-        node = memory.fixed(self._computed().uop, self._variables)
-        if not memory.is_row_major(node):
-            (node,) = memory.run([UOp(Ops.CONTIGUOUS, node.dtype, (node,))], NO_VARIABLES)
-        return read(node).toreadonly()
+        with exclusive():
+            # No other thread writes between the run and the look at what it gave.
+            node = memory.fixed(self._computed().uop, self._variables)
+            if not memory.is_row_major(node):
+                (node,) = memory.run([UOp(Ops.CONTIGUOUS, node.dtype, (node,))], NO_VARIABLES)
+            return read(node).toreadonly()
 
     def _computed(self) -> Self:
         """This tensor, realized; where its graph is to stay one, another tensor of that graph."""
@@ -316,14 +319,23 @@ class Realized(Attention):
 
 def _realize(tensors: Sequence[Realized]) -> None:
     """Compute `tensors` in one schedule; each then is memory, but for what has no elements."""
-    unique = {id(tensor): tensor for tensor in tensors}.values()
-    pending = [
-        tensor for tensor in unique if tensor._has_elements() and not memory.is_stored(tensor.uop)
-    ]
-    if is_transforming():
-        pending = [tensor for tensor in pending if not is_open(tensor.uop)]
-    if not pending:
-        return
+    # No other thread writes to them meanwhile, nor to what was computed before it is known whose
+    # it is.
+    with exclusive():
+        unique = {id(tensor): tensor for tensor in tensors}.values()
+        pending = [each for each in unique if each._has_elements() and not is_stored(each.uop)]
+        if is_transforming():
+            pending = [tensor for tensor in pending if not is_open(tensor.uop)]
+        if pending:
+            try:
+                _compute(pending)
+            except OverwrittenError:
+                memory.leave_out_overwritten()
+                raise
+
+
+def _compute(pending: Sequence[Realized]) -> None:
+    """As `_realize`, of tensors none of which is memory."""
     variables: Variables = NO_VARIABLES
     for tensor in pending:
         variables = merge(variables, tensor._variables)
@@ -337,18 +349,16 @@ def _realize(tensors: Sequence[Realized]) -> None:
                 line=here(),
                 fix=f"move it first: .to({Device.DEFAULT!r})",
             )
-    with exclusive():
-        # No other thread writes to what was computed before it is known whose it is.
-        done = memory.run(roots, variables, pending)
-        memory.note_past(
-            {
-                root: stored
-                for tensor, root, stored in zip(pending, roots, done)
-                if not tensor._requires_grad and not memory.is_written(tensor.uop)
-            }
-        )
-        for tensor, root, stored in zip(pending, roots, done):
-            if memory.is_written(tensor.uop):
-                memory.follow(tensor)
-            else:
-                memory.become_memory(tensor, root, stored)
+    done = memory.run(roots, variables, pending)
+    memory.note_past(
+        {
+            root: stored
+            for tensor, root, stored in zip(pending, roots, done)
+            if not tensor._requires_grad and not memory.is_written(tensor.uop)
+        }
+    )
+    for tensor, root, stored in zip(pending, roots, done):
+        if memory.is_written(tensor.uop):
+            memory.follow(tensor)
+        else:
+            memory.become_memory(tensor, root, stored)

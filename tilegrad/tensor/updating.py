@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Self
 
+from tilegrad.engine.realize import exclusive
 from tilegrad.tensor.assignment import Assignment
 
 __all__ = ["Updating"]
@@ -22,7 +23,9 @@ def _takes(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def take(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._update(method(self, *args, **kwargs))
+        # No other thread writes to it between.
+        with exclusive():
+            return self._update(method(self, *args, **kwargs))
 
     return _renamed(take, method)
 
@@ -32,7 +35,8 @@ def _takes_truth(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def take(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._update(method(self, *args, **kwargs).cast(self.dtype))
+        with exclusive():
+            return self._update(method(self, *args, **kwargs).cast(self.dtype))
 
     return _renamed(take, method)
 
