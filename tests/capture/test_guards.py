@@ -572,3 +572,39 @@ def test_numbers_brought_from_python_are_part_of_what_is_computed() -> None:
     with pytest.raises(CaptureError, match=r"\.steps changes from call to call"):
         found.extend(update().tolist()[0] for _ in range(9))
     assert found == pytest.approx([1 / count for count in range(1, len(found) + 1)])
+
+
+def _own_class() -> Any:
+    class Own:
+        def __init__(self, x: Tensor, k: float):
+            self.x, self.k = x, k
+
+    return Own
+
+
+def _own_slots() -> Any:
+    class Slotted:
+        __slots__ = ("k", "x")
+
+        def __init__(self, x: Tensor, k: float):
+            self.x, self.k = x, k
+
+    return Slotted
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        dataclasses.make_dataclass("Plain", ["x", "k"]),
+        dataclasses.make_dataclass("Frozen", ["x", "k"], frozen=True),
+        NamedTuple("Named", [("x", Any), ("k", float)]),
+        _own_class(),
+        _own_slots(),
+        lambda x, k: types.SimpleNamespace(x=x, k=k),
+    ],
+)
+def test_an_argument_made_anew_for_each_call_is_captured_once(kind: Any) -> None:
+    function = jit(lambda batch: batch.x * batch.k)
+    found = [function(kind(Tensor([float(n)]).realize(), 2.0)).item() for n in range(6)]
+    assert found == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
+    assert (function.captures, function._calls) == (1, 2)
