@@ -128,6 +128,14 @@ def test_round_goes_to_the_even_half() -> None:
     check(lambda x: x.round(), np.round, values)
 
 
+def test_zeros_have_the_sign_0_and_no_size_has_a_sign() -> None:
+    """As NumPy and PyTorch have it: the sign of -0.0 is 0.0. Odd functions keep that of a zero."""
+    zeros = Tensor(np.array([-0.0, 0.0], np.float32))
+    assert not np.signbit(zeros.sign().numpy()).any()
+    assert not np.signbit(zeros.abs().numpy()).any()
+    assert np.signbit(zeros.asinh().numpy()).tolist() == [True, False]
+
+
 def test_abs_and_copysign() -> None:
     check(abs, np.abs, SPECIAL)
     check(abs, np.abs, INTEGERS)

@@ -240,7 +240,7 @@ class Elementwise(Arithmetic):
 
     @composed
     def sign(self) -> Self:
-        """-1, 0 or 1; NaN stays NaN.
+        """-1, 0 or 1, also of -0.0; NaN stays NaN.
 
         >>> Tensor([-3, 0, 2]).sign().tolist()
         [-1, 0, 1]
@@ -248,6 +248,11 @@ class Elementwise(Arithmetic):
         x = self.detach()
         if x.dtype is dtypes.bool or x.dtype.kind == "uint":
             return x.ne(0).cast(x.dtype)
+        return (x < 0).where(-1, (x > 0).where(1, x.eq(0).where(0, x)))
+
+    def _signs(self) -> Self:
+        """-1 or 1; at zeros the zero itself, with its sign."""
+        x = self.detach()
         return (x < 0).where(-1, (x > 0).where(1, x))
 
     @composed
@@ -258,7 +263,7 @@ class Elementwise(Arithmetic):
         [1.5, 2.0]
         """
         if self.dtype.is_float:
-            return self * self.sign()
+            return self * self._signs()
         return self if self.dtype.kind in ("uint", "bool") else (self < 0).where(-self, self)
 
     @composed

@@ -75,8 +75,10 @@ def power(size: Real, exponent: Real) -> Real:
     form = _FORMATS[size.dtype]
     logarithm = _log2(x, form)
     value, rest = _times(logarithm, y, form)
+    # Beyond these limits what rounding took may be larger than they are.
+    is_within = (value > form.least) & (value < form.most)
     value = value.clip(form.least, form.most)
-    exact = _exp2((value, rest.isfinite().where(rest, 0.0)), form)
+    exact = _exp2((value, is_within.where(rest, 0.0)), form)
     is_usual = x.isfinite() & y.isfinite() & plain.detach().isfinite()
     return is_usual.where(exact + (plain - plain.detach()), plain)
 
