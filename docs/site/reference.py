@@ -53,6 +53,8 @@ PAGES = [
     Page("reference/nn-state.md", "nn.state", "tilegrad.nn.state"),
     Page("reference/nn-utils.md", "nn.utils", "tilegrad.nn.utils"),
     Page("reference/io.md", "io", "tilegrad.io"),
+    Page("reference/array-api.md", "array_api", "tilegrad.array_api"),
+    Page("reference/array-api-linalg.md", "array_api.linalg", "tilegrad.array_api.linalg"),
     Page("reference/capture.md", "capture", "tilegrad.capture"),
     Page("reference/dtypes.md", "dtypes", "tilegrad.base.dtype"),
     Page("reference/config.md", "Switches", "tilegrad.base.config"),

@@ -25,6 +25,9 @@ WITHOUT = {
     # Slots, which the docstring of the class describes.
     "Tensor.uop", "Tensor.grad", "Tensor.device", "Tensor.dtype",
     "Place", "Pointer", "located",
+    # Constants and dtypes of the array API.
+    "__array_api_version__", "newaxis", "e", "inf", "nan", "pi", "bool", "float32", "float64",
+    *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
 }  # fmt: skip
 # Modules of names without examples of their own: switches are read, errors are raised by others.
 PLAIN = ("tilegrad.base.errors", "tilegrad.base.config")

@@ -63,6 +63,24 @@ def test_powers_of_special_values() -> None:
         np.testing.assert_array_equal(np.signbit(found)[kept], np.signbit(exact)[kept])
 
 
+def test_logaddexp_keeps_its_digits_near_zero() -> None:
+    """log(1 + exp(-7)) is 0.0009: the sum in the logarithm must not be rounded to one near 1."""
+    left = np.array([0.0, -7.0, -20.0, 1.0, INF, -INF, -INF, NAN])
+    right = np.array([-7.0, 0.0, 0.0, 1.0, INF, -INF, 3.0, 0.0])
+    with np.errstate(all="ignore"):
+        exact = np.logaddexp(left, right)
+    for dtype, bound in ((np.float32, 1e-6), (np.float64, 1e-15)):
+        found = Tensor(left.astype(dtype)).logaddexp(Tensor(right.astype(dtype))).numpy()
+        np.testing.assert_allclose(found, exact, rtol=bound)
+
+
+def test_logaddexp_has_the_gradient_of_both_where_they_are_equal() -> None:
+    x, y = Tensor([1.0, 0.0]), Tensor([1.0, 3.0])
+    share = 1 / (1 + np.exp(3.0))
+    found = [part.tolist() for part in x.logaddexp(y).sum().gradient(x, y)]
+    np.testing.assert_allclose(found, [[0.5, share], [0.5, 1 - share]], rtol=1e-6)
+
+
 def test_powers_of_float32_round_once() -> None:
     """Whole powers of whole numbers are exact, as far as float32 holds them."""
     base, exponent = (grid.ravel() for grid in np.meshgrid(np.arange(2.0, 12), np.arange(1.0, 7)))

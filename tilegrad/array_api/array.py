@@ -178,8 +178,12 @@ class Array(Operators):
         given = value.tensor if isinstance(value, Array) else value
         index = _unwrapped(key)
         if isinstance(index, Tensor) and not index.ndim and index.dtype.kind == "bool":
-            self.tensor.assign(index.where(given, self.tensor))
-            return
+            # What it picks has a first axis more, of no or one element.
+            if not bool(index):
+                return
+            index = ...
+            if isinstance(given, Tensor) and given.ndim > self.ndim:
+                given = given.squeeze(0)
         self.tensor[index] = given
 
     def __iter__(self) -> Iterator[Array]:

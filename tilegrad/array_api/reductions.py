@@ -113,7 +113,7 @@ def _variance(name: str, x: Any, axis: Any, correction: float, keepdims: bool) -
     total = (distance * distance).sum(axes, keepdims)
     left = count - correction
     # Of as many numbers as the correction, or fewer, there is no variance.
-    found = total / left if left > 0 else total / 0.0
+    found = total / left if left > 0 else total * math.nan
     return found.cast(tensor.dtype)
 
 
