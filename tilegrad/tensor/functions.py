@@ -257,7 +257,9 @@ class Functions(Elementwise):
             # The derivative at 0 is 1 for the power 1, infinite below that, 0 above.
             zero = y.eq(1).where(x, zero)
             is_steep = is_zero & (y > 0) & (y < 1)
-            zero = is_steep.where(is_steep.where(x, 1.0).sqrt(), zero)
+            root = is_steep.where(x, 1.0).sqrt()
+            # The derivative of the root, and the value 0.0 of a power of -0.0 too.
+            zero = is_steep.where(root - root.detach(), zero)
             at_zero = (y > 0).where(zero, y.eq(0).where(1.0, (y < 0).where(inverse, math.nan)))
             signed = (x < 0).where(
                 is_odd.where(-magnitude, (is_whole | x.isinf()).where(magnitude, math.nan)),
