@@ -74,6 +74,7 @@ BOUNDED = {
     "engine/search.py _files": "values of BEAM_FILE",
     "engine/search.py _warned": "_MOST_WARNED",
     "engine/windows.py _seen": "_MOST",
+    "engine/memory.py _writers": "threads that have written to tensors",
     "grad/regions.py _marks": "weak: the marks that are alive",
     "grad/regions.py _regions": "weak: the nodes that are alive",
     "grad/watched.py _watchers": "weak: the nodes that are alive",
@@ -97,6 +98,7 @@ BOUNDED = {
 # Functions whose results are kept without a limit: by the arguments that there are.
 CACHED = {
     "base/float8.py values": "two dtypes",
+    "array_api/operators.py _function": "operators",
     "capture/frames.py can_watch": "no argument",
     "capture/pure.py _array_functions": "one module",
     "compile/llvm.py _initialize": "no argument",

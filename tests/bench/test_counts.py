@@ -34,7 +34,7 @@ from tilegrad.target import Target
 # Of one call: kernels, megabytes that they touch, megabytes of memory beyond what is there. A
 # change that lowers a number lowers it here too.
 MOST = {
-    "resnet-18": (27, 63.0, 2.7),
+    "resnet-18": (27, 63.6, 2.9),
     "resnet-18 step": (332, 547.9, 104.0),
     "gpt-2 token": (25, 214.7, 0.2),
     "gpt-2 prompt": (19, 258.5, 5.7),

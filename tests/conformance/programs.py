@@ -175,14 +175,11 @@ def converted(x: Value, dtype: DType) -> Value:
 
 
 def integers(step: Step, arrays: list[Any], dtype: DType) -> tuple[Any, DType]:
-    """Integers and bools; sums of small ones are kept in 32 bits."""
+    """Integers and bools; sums are int64."""
     x = arrays[0]
     if step.name in ("sum", "cumsum"):
-        wide = dtype
-        if dtype is dtypes.bool or dtype.itemsize < 4:
-            wide = dtypes.uint32 if dtype.kind == "uint" else dtypes.int32
         function = np.sum if step.name == "sum" else np.cumsum
-        return function(x.astype(wide.name), axis=step.arg, dtype=wide.name), wide
+        return function(x, axis=step.arg, dtype=np.int64), dtypes.int64
     if step.name in ("max", "min"):
         return (np.max if step.name == "max" else np.min)(x, axis=step.arg), dtype
     if step.name in ("less", "equal"):
