@@ -1293,22 +1293,22 @@ def a_lock() -> Any:
 @case
 def the_environment() -> Any:
     return (
-        lambda x: x * float(os.environ["TILEGRAD_TEST_K"]),
-        lambda n: os.environ.__setitem__("TILEGRAD_TEST_K", str(n // 2)),
+        lambda x: x * float(os.environ["STALE_TEST_K"]),
+        lambda n: os.environ.__setitem__("STALE_TEST_K", str(n // 2)),
     )
 
 
 @case
 def getenv() -> Any:
-    os.environ.pop("TILEGRAD_TEST_L", None)
+    os.environ.pop("STALE_TEST_L", None)
 
     def change(n: int) -> None:
         if n == 3:
-            os.environ["TILEGRAD_TEST_L"] = "4"
+            os.environ["STALE_TEST_L"] = "4"
         if n == 0:
-            os.environ.pop("TILEGRAD_TEST_L", None)
+            os.environ.pop("STALE_TEST_L", None)
 
-    return lambda x: x * float(os.getenv("TILEGRAD_TEST_L", "2")), change
+    return lambda x: x * float(os.getenv("STALE_TEST_L", "2")), change
 
 
 @case
@@ -1557,6 +1557,14 @@ def the_number_of_threads() -> Any:
             time.sleep(0.05)
 
     return lambda x: x * min(threading.active_count(), 90), change
+
+
+@pytest.fixture(autouse=True)
+def _environment_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a case sets is not there for the tests, and their processes, that follow."""
+    for name in ("STALE_TEST_K", "STALE_TEST_L"):
+        monkeypatch.setenv(name, "1")
+        monkeypatch.delenv(name)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
