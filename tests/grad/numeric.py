@@ -37,6 +37,7 @@ _UNARY: dict[Ops, Callable[..., Any]] = {
     Ops.FDIV: np.divide,
     Ops.FLOORDIV: np.floor_divide,
     Ops.FLOORMOD: np.mod,
+    Ops.FMOD: np.fmod,
     Ops.MAX: np.maximum,
     Ops.CMPLT: np.less,
     Ops.CMPNE: np.not_equal,

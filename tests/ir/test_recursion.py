@@ -97,6 +97,7 @@ BOUNDED = {
     "lower/skip_products.py": KERNEL, "lower/window.py": KERNEL, "grad/backward.py": LOOPS,
     "grad/forward.py": LOOPS, "grad/rules.py": "halves of the axes of a product",
     "grad/sums.py": "three operations deep", "engine/pipeline.py": "folders of the package",
+    "engine/realize.py": "a method of a buffer, of the same name",
     "engine/plan.py": LOOPS, "engine/plans.py": LOOPS, "engine/run.py": LOOPS,
     "render/llvm_values.py": "a cast by way of another dtype", "render/stream.py": KERNEL,
 }  # fmt: skip

@@ -79,11 +79,11 @@ def test_no_single_elements_are_loaded(name: str) -> None:
 
 
 def test_rows_added_at_wild_places_are_left_out() -> None:
-    """Whatever an index holds, nothing outside the table is read or written."""
+    """Whatever a computed index holds, nothing outside the table is read or written."""
     table = Tensor(np.zeros((300, 8), np.float32)).realize()
     index = np.array([3, -(2**31), 2**31 - 1, 299, 10**9, 3], np.int32)
     rows = np.arange(48, dtype=np.float32).reshape(6, 8)
-    picked = (table.embedding(Tensor(index).realize()) * Tensor(rows).realize()).sum()
+    picked = (table.embedding(Tensor(index) * 1) * Tensor(rows).realize()).sum()
     (found,) = picked.gradient(table)
     expected = np.zeros((300, 8), np.float32)
     for place, row in zip(index, rows, strict=True):

@@ -78,9 +78,11 @@ def buffer_of(node: UOp) -> Buffer:
     if slot in _stale:
         if _stale[slot] != threading.get_ident() or len(_writers) > 1:
             # What is assigned may be made by one thread while the other writes, and run by either.
-            certain = "" if _stale[slot] != threading.get_ident() else ", or by this one"
             raise OverwrittenError(
-                f"realize: a value that is needed was overwritten by another thread{certain}",
+                "realize: a value that is needed was overwritten by another thread"
+                if _stale[slot] != threading.get_ident()
+                else "realize: a value that is needed was overwritten in place after its use, "
+                "by this thread, or was overwritten by another thread",
                 memory=f"{node.arg.size} elements of {node.dtype.name} on {node.arg.device}",
                 rule="what two threads assign to, or one assigns to and another reads, they must "
                 "take in turns",

@@ -82,6 +82,9 @@ _NEVER_KEPT = frozenset({
 _generation: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
 # So many of them, and no more, hold the memory of earlier states.
 _MOST_GENERATIONS = 4
+# Nodes that unpack a block of quantized weights, at most (io/quantized.py).
+_MOST_UNPACKING = 512
+_REINTERPRETING = (Ops.CAST, Ops.BITCAST, Ops.DETACH)
 # A run keeps no more bytes than these of what nobody asked for.
 _MOST_KEPT = 1 << 29
 
@@ -355,7 +358,7 @@ class _Others(engine.Others):
             root = _below_views(node)
             if root in kept or root.op in _NEVER_KEPT or root.is_constant or is_stored(root):
                 continue
-            if root in wanted or _is_cheap(root, kept):
+            if root in wanted or _is_cheap(root, kept) or _is_unpacked(root):
                 continue
             size = _elements(_largest(root.shape)) * root.dtype.itemsize
             if size <= left:
@@ -507,6 +510,29 @@ def _is_cheap(node: UOp, kept: Collection[UOp]) -> bool:
     return any(source in kept for source in sources) and all(
         source in kept or source.op in (Ops.CONST, Ops.BUFFER) for source in sources
     )
+
+
+def _is_unpacked(node: UOp) -> bool:
+    """Whether elementwise operations alone make `node` of memory that is never written to, such as
+    the quantized weights of a file: a kernel unpacks them as it reads them.
+    """
+    seen: set[UOp] = set()
+    stack = [node]
+    while stack and len(seen) < _MOST_UNPACKING:
+        part = stack.pop()
+        if part in seen:
+            continue
+        seen.add(part)
+        if part.op is Ops.BUFFER:
+            if not store.buffer_of(part).is_fixed:
+                return False
+        elif part.op is Ops.CONST or part.op.is_alu or part.op in _REINTERPRETING:
+            stack += part.src
+        elif part.op.is_movement:
+            stack.append(part.src[0])
+        else:
+            return False
+    return not stack
 
 
 def _is_view_op(node: UOp) -> bool:
