@@ -29,7 +29,7 @@ COLLAPSE = PatternMatcher(
     "collapse",
     [
         # relu, written so for its derivative
-        Rule("limit-is-max", (c0 < x).where(x, x.maximum(c0)), x.maximum(c0)),
+        Rule("limit-is-max", x.maximum(c0).ne(c0).where(x, x.maximum(c0)), x.maximum(c0)),
     ],
 )
 

@@ -308,14 +308,14 @@ def _costs(nodes: list[UOp], closed: Set[UOp], tops: Set[UOp] = frozenset()) -> 
 
 
 def _taken(node: UOp) -> tuple[UOp, ...]:
-    """The sources of which an element is computed; `(0 < x).where(x, x.max(0))`, a rectifier, is
-    the maximum alone.
+    """The sources of which an element is computed; `(x.max(0) != 0).where(x, x.max(0))`, a rectifier,
+    is the maximum alone.
     """
     if node.op is Ops.WHERE and node.src[2].op is Ops.MAX:
         gate, value, limited = node.src
         below, zero = limited.src
         below = below.src[0] if below.op is Ops.DETACH else below
-        if below is value and gate.op is Ops.CMPLT and gate.src == (zero, value):
+        if below is value and gate.op is Ops.CMPNE and gate.src == (limited, zero):
             return (value,)
     return node.src
 
