@@ -173,7 +173,8 @@ def test_ten_thousand_nodes(
         assert after[1:] == before[1:]
         assert after[0] - before[0] < 50
     for small, large in zip(*work):
-        assert large <= MOST * max(small, 1)
+        # Fewer than a hundred steps at a thousand nodes say nothing of growth.
+        assert large <= MOST * max(small, 100)
 
 
 @each_graph

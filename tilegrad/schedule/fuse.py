@@ -308,8 +308,8 @@ def _costs(nodes: list[UOp], closed: Set[UOp], tops: Set[UOp] = frozenset()) -> 
 
 
 def _taken(node: UOp) -> tuple[UOp, ...]:
-    """The sources of which an element is computed; `(x.max(0) != 0).where(x, x.max(0))`, a rectifier,
-    is the maximum alone.
+    """The sources that are computed: of a rectifier, `(x.max(0) != 0).where(x, x.max(0))`, only
+    what it limits.
     """
     if node.op is Ops.WHERE and node.src[2].op is Ops.MAX:
         gate, value, limited = node.src
