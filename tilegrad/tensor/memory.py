@@ -361,7 +361,7 @@ class _Others(engine.Others):
             if root in wanted or _is_cheap(root, kept) or _is_unpacked(root):
                 continue
             size = _elements(_largest(root.shape)) * root.dtype.itemsize
-            if size <= left:
+            if 0 < size <= left:
                 left -= size
                 kept[root] = None
         self.kept = list(kept)
