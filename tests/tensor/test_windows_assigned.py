@@ -76,6 +76,9 @@ def test_one_kernel_writes_the_window_alone() -> None:
     assert (place_of(keys), place_of(values)) == places
 
 
+@pytest.mark.xfail(
+    reason="sums read in reverse order, of writes at other values of one Variable, are refused"
+)
 def test_each_write_has_its_own_values_of_variables() -> None:
     x = Tensor.zeros(8).contiguous().realize()
     place = Variable("place", 0, 7)
