@@ -79,6 +79,11 @@ class Others:
         """Nodes on the way of `request` whose values its run keeps as well."""
         return ()
 
+    def computed(self, memory: Mapping[UOp, UOp]) -> None:
+        """Take the memory of values that the run computed and that nobody remembers by their nodes,
+        as these are other values where variables have other values.
+        """
+
 
 _NOTHING = Others()
 
@@ -209,6 +214,8 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
             if position not in form.unkept and name not in passing:
                 # The request holds the memory of a root that was computed before, not its name.
                 _known[name] = memory[at]
+    if passing:
+        others.computed({name: stored for name, stored in done.items() if name in passing})
     return done
 
 

@@ -279,6 +279,7 @@ def _run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> l
     results = engine.realize(roots, values, others)
     excluded = {id(tensor) for tensor in but}
     others.look_again(excluded)
+    others.stand_on_passing(roots)
     others.stand_on_memory(roots, excluded)
     return results
 
@@ -340,6 +341,8 @@ class _Others(engine.Others):
         # What the run keeps though nobody asked for it.
         self.kept: list[UOp] = []
         self.request_numbers: Collection[UOp] | None = None
+        # What depends on variables, of their values in this run.
+        self.passing: Mapping[UOp, UOp] = {}
 
     def held(self, request: Request) -> Iterable[UOp]:
         """The values on the way that somebody holds, or will need."""
@@ -435,6 +438,19 @@ class _Others(engine.Others):
         grads = [tensor.grad for tensor in with_gradient if tensor.grad is not None]
         return [grad.uop for grad in grads if not is_stored(grad.uop) and not grad.uop.is_constant]
 
+    def computed(self, memory: Mapping[UOp, UOp]) -> None:
+        self.passing = memory
+
+    def stand_on_passing(self, roots: Collection[UOp]) -> None:
+        """After the run: of what depends on variables, give each tensor whose values of them are
+        those of the run the memory of its own value; for `roots` the caller does so.
+        """
+        for node, stored in self.passing.items():
+            if node not in roots:
+                for tensor in holders_of(node):
+                    if _agree(tensor._variables, self.values):
+                        become_memory(tensor, node, stored)
+
     def stand_on_memory(self, roots: Iterable[UOp], excluded: Collection[int]) -> None:
         """After the run: of what it kept, tensors have the memory instead of the graph below. But
         for the first few runs that follow one another they keep their graphs, so that a gradient
@@ -478,7 +494,7 @@ class _Others(engine.Others):
         held, and who looks at memory as an assignment leaves it at that memory.
         """
         for tensor, node in self.lookers.values():
-            kept = engine.realized(node)
+            kept = self.passing.get(node) or engine.realized(node)
             if kept is not None and kept is not node:
                 is_detached = any(part.op is Ops.DETACH for part in node.toposort())
                 kept = UOp(Ops.DETACH, kept.dtype, (kept,)) if is_detached else kept
@@ -562,8 +578,9 @@ def _values(roots: list[UOp], values: dict[UOp, int]) -> dict[UOp, int]:
             continue
         if _agree(tensor._variables, values):
             values.update(tensor._variables)
-        elif engine.realized(node) is None:
-            run([node], tensor._variables)
+        elif tensor.uop is node and engine.realized(node) is None:
+            (stored,) = run([node], tensor._variables)
+            become_memory(tensor, node, stored)
     return values
 
 
