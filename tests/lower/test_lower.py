@@ -30,7 +30,9 @@ from tests.optimize.kernels import (
     softmax,
     text,
 )
+from tilegrad import Context
 from tilegrad.base.dtype import DType, Place, dtypes
+from tilegrad.base.errors import InternalError
 from tilegrad.device.emulator import execute
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops, Stage
@@ -44,6 +46,7 @@ from tilegrad.lower.join import join_accesses
 from tilegrad.lower.lower import PASSES, lower
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.runtime.protocol import launch_dims
+from tilegrad.target import Target
 
 UPCAST, UNROLL, LOCAL, PADTO = OptOps.UPCAST, OptOps.UNROLL, OptOps.LOCAL, OptOps.PADTO
 SCALAR = replace(CUDA, memory_lanes=1)
@@ -245,6 +248,27 @@ def test_each_pass_has_a_name_and_leaves_a_legal_graph() -> None:
     lower(shaped(_conv(), None), CUDA, lambda ast, name: seen.append(name))
     assert seen == [name for name, _ in PASSES]
     assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_pass_that_leaves_what_is_not_legal_is_named(
+    level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether each pass is checked at once or only after the program was refused."""
+
+    def bend(ast: UOp, target: Target) -> UOp:
+        # A store has two operands and perhaps a gate: the value is lost.
+        (store,) = (node for node in ast.toposort() if node.op is Ops.STORE)
+        return ast.substitute({store: UOp(Ops.STORE, store.dtype, store.src[:1])})
+
+    bent = [(name, bend if name == "lower.order" else apply) for name, apply in PASSES]
+    monkeypatch.setattr("tilegrad.lower.lower.PASSES", tuple(bent))
+    ast = shaped(kernel(buffer(0, 8) + 1), None)
+    with (
+        Context(VERIFY=level),
+        pytest.raises(InternalError, match="^lower.order left a store in .*: 1 sources"),
+    ):
+        lower(ast, CUDA)
 
 
 # gates

@@ -36,9 +36,11 @@ __all__ = ["Ceilings", "ceilings"]
 _VERSION = "2"
 # Long against a launch, short against the machine's other work.
 _LEAST_S = 1e-3
-_RUNS = 12
-# What no cache holds: so many times the last one.
-_PAST_CACHES = 8
+# The most and the least runs of a kernel, and the seconds after which the least are enough.
+_RUNS, _LEAST_RUNS, _ENOUGH_S = 12, 3, 0.1
+# What no cache holds: 8 times the last one, or twice where that is more than 256 MiB, as on servers
+# that lend a process some cores and show it the whole cache.
+_PAST_CACHES, _PAST_LARGE_CACHES, _LARGE = 8, 2, 1 << 28
 # The part of their time that threads spend running on a quiet machine.
 _ALONE = 0.9
 
@@ -72,7 +74,7 @@ class Ceilings:
 
 def ceilings(device: str = "", *, renew: bool = False) -> Ceilings:
     """The ceilings of a CPU device, by default the default one: as measured before, or now, which
-    takes a quarter of a second. `renew` measures anyway.
+    takes a second or less. `renew` measures anyway.
 
     Raises DeviceError for devices of other kinds.
     """
@@ -221,13 +223,15 @@ class _Meter:
     def ceilings(self) -> Ceilings:
         """Everything, measured."""
         *near, last = self._target.cache_bytes
-        past = _PAST_CACHES * last
-        rate = max(self._copied(name, past) for name in ("copy", "copy_past"))
-        copies = [(past, rate)]
-        for size in (last, *(self._threads * size for size in reversed(near))):
-            # What a larger copy reaches, a smaller one would by the same means.
-            rate = max(rate, self._copied("copy", size // 2))
-            copies.insert(0, (size, rate))
+        past = max(min(_PAST_CACHES * last, _LARGE), _PAST_LARGE_CACHES * last)
+        sizes = (last, *(self._threads * size for size in reversed(near)))
+        with self._memory(max(past, *sizes) // 2) as memory:
+            rate = max(self._copied(name, past, memory) for name in ("copy", "copy_past"))
+            copies = [(past, rate)]
+            for size in sizes:
+                # What a larger copy reaches, a smaller one would by the same means.
+                rate = max(rate, self._copied("copy", size // 2, memory))
+                copies.insert(0, (size, rate))
         return Ceilings(self._multiplied(), tuple(copies))
 
     def _multiplied(self) -> float:
@@ -236,12 +240,13 @@ class _Meter:
             steps, seconds = self._best("multiply_add", [result])
         return 2 * self._lanes * self._chains * self._threads * steps / seconds
 
-    def _copied(self, name: str, nbytes: int) -> float:
-        """Bytes a second of a copy that touches `nbytes`, read and written together."""
+    def _copied(self, name: str, nbytes: int, memory: tuple[int, int]) -> float:
+        """Bytes a second of a copy that touches `nbytes` of two blocks of memory, read and written
+        together.
+        """
         step = _UNROLL * 4 * self._lanes
         part = max(nbytes // 2 // self._threads // step, 1) * step
-        with self._memory(part * self._threads) as (to, origin):
-            times, seconds = self._best(name, [to, origin], part)
+        times, seconds = self._best(name, memory, part)
         return 2 * part * self._threads * times / seconds
 
     def _best(self, name: str, memory: Sequence[int], *values: int) -> tuple[int, float]:
@@ -262,7 +267,10 @@ class _Meter:
         times = 1
         while run(times)[0] < _LEAST_S:
             times *= 2
-        seconds, worked = min(run(times) for _ in range(_RUNS))
+        runs = [run(times) for _ in range(_LEAST_RUNS)]
+        while len(runs) < _RUNS and sum(seconds for seconds, _ in runs) < _ENOUGH_S:
+            runs.append(run(times))
+        seconds, worked = min(runs)
         self.was_alone = self.was_alone and worked > _ALONE * seconds * self._threads
         return times, seconds
 

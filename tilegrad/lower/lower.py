@@ -1,15 +1,17 @@
 """The pass list of this stage: each line a pass, with the reason for its place.
 
-A pass takes and leaves a graph that its spec allows, which is verified after each; from
-`lower.linearize` on it is a list of instructions. The pipeline, a kernel made by hand, `python -m
+A pass takes and leaves a graph that its spec allows; from `lower.linearize` on it is a list of
+instructions. The program is verified at the end. If that fails, or a pass does, the list runs again
+and is verified after each pass, which names the one that went wrong; VERIFY=2 does so at once. The pipeline, a kernel made by hand, `python -m
 tilegrad show FILE --after lower.NAME` and `replay` all run this list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilegrad.base.config import config
 from tilegrad.base.trace import PassRecord, trace
 from tilegrad.ir.op import Stage
 from tilegrad.ir.rules import simplify
@@ -41,7 +43,12 @@ State = UOp | list[UOp]
 
 Pass = Callable[[Any, Target], State]
 
-PASSES: tuple[tuple[str, Pass], ...] = (
+Step = tuple[str, Pass]
+
+Note = Callable[[str, State, State], None]
+"""What is told of each pass: its name, and what there was before and after it."""
+
+PASSES: tuple[Step, ...] = (
     # While ranges are whole: afterwards an accumulator in memory would have to find its copies.
     ("lower.blocks", block_folds),
     # After blocks, which ask for the first turn of a loop; before lanes, while indices are sums.
@@ -97,16 +104,46 @@ def lower(
     `ast` is a kernel graph, or what the pass `after` left, from where the list then goes on.
     """
     record = trace.get()
-    known: set[UOp] = set()
-    names = [name for name, _ in PASSES]
-    for name, apply in PASSES[names.index(after) + 1 if after else 0 :]:
+
+    def note(name: str, before: State, now: State) -> None:
+        if record is not None:
+            record.append(PassRecord(name, before, now))
+        if check is not None:
+            check(now, name)
+
+    steps = PASSES[[name for name, _ in PASSES].index(after) + 1 if after else 0 :]
+    if config.VERIFY > 1:
+        return _verified(ast, target, steps, note)
+    try:
+        program = _run(ast, target, steps, note)
+        verify(program, Stage.PROGRAM, "lower")
+    except Exception:
+        if config.VERIFY:
+            # Which pass made what is wrong: this fails at it.
+            _verified(ast, target, steps)
+        raise
+    return program
+
+
+def _run(ast: State, target: Target, steps: Sequence[Step], note: Note) -> list[UOp]:
+    for name, apply in steps:
         before = ast
         ast = apply(ast, target)
-        if record is not None:
-            record.append(PassRecord(name, before, ast))
-        verify_step(ast, name, known)
-        if check is not None:
-            check(ast, name)
+        note(name, before, ast)
     assert isinstance(ast, list)
-    verify(ast, Stage.PROGRAM, "lower")
     return ast
+
+
+def _verified(
+    ast: State, target: Target, steps: Sequence[Step], note: Note = lambda *_: None
+) -> list[UOp]:
+    """As `_run`, with a check of the nodes that each pass made."""
+    known: set[UOp] = set()
+
+    def check(name: str, before: State, now: State) -> None:
+        note(name, before, now)
+        verify_step(now, name, known)
+
+    program = _run(ast, target, steps, check)
+    verify(program, Stage.PROGRAM, "lower")
+    return program
