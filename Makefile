@@ -1,7 +1,7 @@
 # Everything happens in .venv, made by the Python that PYTHON names (3.11 or newer). Nothing here needs a C compiler.
 #
 #   make demo      train a network on handwritten digits
-#   make test      run the tests
+#   make test      run the tests, in two processes. WORKERS=8: in eight
 #   make lint      style, types, who may import whom
 #   make nightly   the tests again, with the slow ones and many more random cases
 #   make bench     tilegrad beside its peers, for hours; goes on where it was stopped. ROWS=softmax: some rows
@@ -13,6 +13,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+WORKERS ?= 2
+# A file's tests run in one process, in their order.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .PHONY: demo test lint nightly bench bench-diff status marks docs conformance clean
@@ -21,7 +24,7 @@ demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -32,7 +35,7 @@ lint: $(VENV)/.dev
 
 # docs/nightly.md says how it went, docs/marks.md what became of the mutants.
 nightly: $(VENV)/.test
-	-$(BIN)/python -m pytest -m "nightly or not nightly" --hypothesis-profile=nightly --junitxml=build/nightly.xml
+	-TILEGRAD_VERIFY=2 $(PYTEST) -m "nightly or not nightly" --hypothesis-profile=nightly --junitxml=build/nightly.xml
 	-$(BIN)/python -m tests.marks.run
 	$(BIN)/python -m tests.nightly build/nightly.xml
 
