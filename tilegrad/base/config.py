@@ -57,7 +57,9 @@ class Config:
         shapes_code=True,
     )
     VERIFY: int = _switch(
-        1, "0 skips the checks between stages; 2 checks after each pass that lowers a kernel", high=2
+        1,
+        "0 skips the checks between stages; 2 checks after each pass that lowers a kernel",
+        high=2,
     )
     CHECK: int = _switch(
         0, "1: indices found in data must lie inside; 2: a kernel that makes NaN is named", high=2
