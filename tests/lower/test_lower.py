@@ -266,7 +266,7 @@ def test_a_pass_that_leaves_what_is_not_legal_is_named(
     ast = shaped(kernel(buffer(0, 8) + 1), None)
     with (
         Context(VERIFY=level),
-        pytest.raises(InternalError, match="^lower.order left a store in .*: 1 sources"),
+        pytest.raises(InternalError, match=r"^lower\.order left a store in .*: 1 sources"),
     ):
         lower(ast, CUDA)
 

@@ -58,7 +58,7 @@ class Config:
     )
     VERIFY: int = _switch(
         1,
-        "0 skips the checks between stages; 2 checks after each pass that lowers a kernel",
+        "0 skips the checks between stages; 2 checks after each pass of a kernel",
         high=2,
     )
     CHECK: int = _switch(

@@ -2,8 +2,9 @@
 
 A pass takes and leaves a graph that its spec allows; from `lower.linearize` on it is a list of
 instructions. The program is verified at the end. If that fails, or a pass does, the list runs again
-and is verified after each pass, which names the one that went wrong; VERIFY=2 does so at once. The pipeline, a kernel made by hand, `python -m
-tilegrad show FILE --after lower.NAME` and `replay` all run this list.
+and is verified after each pass, which names the one that went wrong; VERIFY=2 does so at once. The
+pipeline, a kernel made by hand, `python -m tilegrad show FILE --after lower.NAME` and `replay` all
+run this list.
 """
 
 from __future__ import annotations
