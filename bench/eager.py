@@ -4,7 +4,7 @@
     python bench/eager.py power k-means  those programs
     python bench/eager.py --steps 40     shorter loops
 
-Each process begins with an empty cache. Both libraries run the same steps in turns, and what a step
+Each process begins with an empty cache. Both libraries run the same steps, interleaved, and what a step
 logs is compared at every step. *steady* is PyTorch's time over tilegrad's in the median of the last
 third of the steps, *whole* that of all steps, first calls and compiles included; *plans* and
 *kernels* are how many graphs were scheduled and how many kernels compiled, and *late* those in the
@@ -308,7 +308,7 @@ def block(lib: Any, steps: int) -> Iterator[Log]:
 
 
 def run_program(name: str, steps: int) -> dict[str, float]:
-    """Both libraries in turns, in this process."""
+    """Both libraries, interleaved, in this process."""
     from tilegrad.base.trace import counters
 
     loops = [PROGRAMS[name](lib, steps) for lib in (Tilegrad(), PyTorch())]

@@ -66,7 +66,7 @@ def scalar_dtype(name: str, dtype: DType, value: Any) -> DType:
 
 
 def as_operands(name: str, x1: Any, x2: Any) -> tuple[Tensor, Tensor]:
-    """Two operands, one of which may be a number, as tensors of one dtype."""
+    """Two operands, at most one a Python number, as tensors of one dtype."""
     if isinstance(x1, Array) and isinstance(x2, Array):
         first, second = x1.tensor, x2.tensor
         if first.dtype is second.dtype:

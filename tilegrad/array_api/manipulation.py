@@ -162,7 +162,7 @@ def repeat(x: Array, repeats: Any, /, *, axis: int | None = None) -> Array:
 
 
 def reshape(x: Array, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Array:
-    """The same elements in another shape, one size of which may be -1.
+    """The same elements in another shape; one of its sizes may be -1.
 
     Raises ShapeError where they do not fit.
 

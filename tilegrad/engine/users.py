@@ -16,7 +16,7 @@ from tilegrad.ir.uop import UOp, toposort
 
 __all__ = ["above", "index", "stands_on", "users"]
 
-# Below so many references, none are looked through for those that have died.
+# Shorter lists of references are not searched for dead ones.
 _FEW = 16
 
 

@@ -80,7 +80,7 @@ def find_windows(nodes: Sequence[UOp]) -> list[Window]:
 
 
 def open_windows(nodes: Sequence[UOp], windows: Sequence[Window]) -> UOp:
-    """The graph, of which `nodes` are all, with variables for the places of `windows`."""
+    """The graph that consists of `nodes`, with a variable for the position of each slice."""
     bounds: dict[UOp, list[tuple[UOp | int, UOp | int]]] = {}
     for number, window in enumerate(windows):
         node = nodes[window.position]
@@ -92,7 +92,7 @@ def open_windows(nodes: Sequence[UOp], windows: Sequence[Window]) -> UOp:
 
 
 def _met_elsewhere(nodes: Sequence[UOp]) -> set[UOp]:
-    """The memory that is written to and of which more is touched than one window."""
+    """The memory that is written to and read or written outside the one slice, too."""
     counts = Counter(_written_by(node) for node in nodes if node.op is Ops.ASSIGN)
     if not counts:
         return set()
