@@ -4,9 +4,9 @@
     python bench/eager.py power k-means  those programs
     python bench/eager.py --steps 40     shorter loops
 
-Each process begins with an empty cache. Both libraries run the same steps, interleaved, and what a step
-logs is compared at every step. *steady* is PyTorch's time over tilegrad's in the median of the last
-third of the steps, *whole* that of all steps, first calls and compiles included; *plans* and
+Each process begins with an empty cache. Both libraries run the same steps, interleaved, and what a
+step logs is compared at every step. *steady* is PyTorch's time over tilegrad's in the median of the
+last third of the steps, *whole* that of all steps, first calls and compiles included; *plans* and
 *kernels* are how many graphs were scheduled and how many kernels compiled, and *late* those in the
 last third.
 """
