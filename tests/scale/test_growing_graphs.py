@@ -155,6 +155,15 @@ def test_a_plan(steps: Steps) -> None:
     assert_in_proportion(*[work_of(steps(square(), count)) for count in (8, 80)])
 
 
+@pytest.mark.parametrize("steps", [ladder, normalisations], ids=lambda steps: steps.__name__)
+def test_a_plan_of_numbers(steps: Steps) -> None:
+    """Nothing is in memory. A reduction that needs no loop is looked for in short expressions only:
+    of all, the work would be the cube of the steps.
+    """
+    few, many = [work_of(steps(Tensor.ones(8, 8), count)) for count in (80, 160)]
+    assert_in_proportion(few, many, 2.3)
+
+
 @pytest.mark.parametrize("steps", [growing, paddings], ids=lambda steps: steps.__name__)
 def test_a_plan_of_conditions(steps: Steps) -> None:
     """About ten make a kernel, in which each is beside all others: these kernels do not grow."""

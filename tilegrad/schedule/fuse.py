@@ -262,13 +262,23 @@ def _is_end_of_work(node: UOp, users: list[UOp]) -> bool:
     )
 
 
+# The longest of an ordinary program is some hundred values, for windows of a mask.
+_LONG_EXPRESSION = 1 << 12
+
+
 def _closed_forms(nodes: list[UOp]) -> frozenset[UOp]:
     """Reductions of constants that need no loop, as an `arange` is its index: computed wherever
-    they are needed.
+    they are needed. Long expressions are not looked at: a value for each reduction on the way would
+    make the work grow with the cube of a chain.
     """
     found: set[UOp] = set()
+    # How many values an element of a constant is made of, a shared one counted for each use.
+    values: dict[UOp, int] = {}
     for node in nodes:
-        if node.op is Ops.REDUCE_AXIS and node.is_constant:
+        if not node.is_constant:
+            continue
+        values[node] = min(1 + sum([values[source] for source in node.src]), _LONG_EXPRESSION)
+        if node.op is Ops.REDUCE_AXIS and values[node] < _LONG_EXPRESSION:
             builder = KernelBuilder(lambda value: value, lambda value: False)
             index = tuple(builder.range(size, Axis.LOOP) for size in node.shape)
             element = collapse(builder.start(node, index))

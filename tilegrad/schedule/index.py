@@ -15,6 +15,7 @@ from typing import Any
 
 from tilegrad.base.dtype import Place, dtypes
 from tilegrad.base.errors import InternalError
+from tilegrad.base.trace import counters
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify, simplify_under
 from tilegrad.ir.runs import runs_of
@@ -155,6 +156,7 @@ class KernelBuilder:
         """Drive `steps`, and those of every value that it asks for, without recursion."""
         running = [(request, steps)]
         answer: UOp | None = None
+        before = len(self._memo)
         while True:
             request, steps = running[-1]
             try:
@@ -163,6 +165,7 @@ class KernelBuilder:
                 answer = self._memo[request] = done.value
                 running.pop()
                 if not running:
+                    counters.visits += len(self._memo) - before
                     return done.value  # type: ignore[no-any-return]
                 continue
             answer = self._memo.get(wanted)
