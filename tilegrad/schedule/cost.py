@@ -14,6 +14,9 @@ __all__ = ["elements", "flops_of", "nbytes"]
 
 # Of one random word, in the same units as `Definition.price`.
 _RANDOM_WORD = 110
+# Shapes of integers and their numbers of elements: few, and asked for again and again.
+_known: dict[tuple[Any, ...], int] = {}
+_MOST_KNOWN = 4096
 
 
 def flops_of(node: UOp) -> int:
@@ -25,7 +28,15 @@ def flops_of(node: UOp) -> int:
 
 def elements(node: UOp) -> int:
     """Elements of the value, at the maximum of symbolic sizes."""
-    return int(prod(maximum_shape(node.shape)))
+    shape = node.shape
+    found = _known.get(shape)
+    if found is None:
+        found = int(prod(maximum_shape(shape)))
+        if all(type(size) is int for size in shape):
+            if len(_known) >= _MOST_KNOWN:
+                _known.clear()
+            _known[shape] = found
+    return found
 
 
 def nbytes(node: UOp) -> int:

@@ -34,6 +34,11 @@ _BLOCK = 25
 _AGAIN = 1 / 8
 # How far beyond that a kernel may grow where all that could be stored is larger than its sources.
 _WORTH_WAITING = 4
+# Where a kernel becomes too large, values are looked at that come so many nodes before in the order
+# of the graph, and their uses by so many nodes that follow.
+_BEFORE, _AFTER = 1000, 250
+# The least share of a full kernel that ends before it is full.
+_LEAST = 1 / 2
 
 
 def base_of(node: UOp) -> UOp:
@@ -59,40 +64,114 @@ def _cut(
     nodes: list[UOp], stored: dict[UOp, Reason], shared: Set[UOp], again: Set[UOp]
 ) -> dict[UOp, Reason]:
     """As `cut_large`; of the values `again`, those are stored that take long to compute."""
-    found = dict(stored)
-    depth: dict[UOp, int] = {}
-    # What is read, and a number for the movements on the way: where.
-    reads: dict[UOp, frozenset[tuple[UOp, int]]] = {}
-    # What is larger than all it is made of, such as the products before their sum: stored, it would
-    # take more memory than all else.
-    spread: set[UOp] = set()
-    work = _Work()
-    for node in nodes:
-        if node.op is Ops.SINK:
-            continue
-        known = _reads_of(node, reads)
-        level = _STEP.get(node.op, 1) + max((depth[source] for source in node.src), default=0)
-        excess = max(level / _DEPTH, _crowding(known), work.add(node) / _OPERATIONS)
-        if _is_spread(node, spread):
-            spread.add(node)
-        most = _WORTH_WAITING if node in spread else 1
+    cut = _Cut(nodes, stored)
+    position = 0
+    while position < len(nodes):
+        node = nodes[position]
+        if node.op is not Ops.SINK:
+            cut.add(position)
+            if node not in cut.found:
+                reason = cut.reason_to_store(node, shared, again)
+                if reason is not None:
+                    position = cut.narrow_before(position, reason is Reason.SHARED)
+                    cut.found[nodes[position]] = reason
+            if nodes[position] in cut.found or node.op is Ops.BUFFER:
+                cut.store(position)
+        position += 1
+    return cut.found
+
+
+class _Cut:
+    """The measures of what computes each value, up to some position in the order of the graph.
+
+    Attributes:
+        found: the values that are stored, and why.
+    """
+
+    def __init__(self, nodes: list[UOp], stored: dict[UOp, Reason]):
+        self.found = dict(stored)
+        self._nodes = nodes
+        self._place = {node: position for position, node in enumerate(nodes)}
+        self._depth: dict[UOp, int] = {}
+        # What is read, and a number for the movements on the way: where.
+        self._reads: dict[UOp, frozenset[tuple[UOp, int]]] = {}
+        # What is larger than all it is made of, such as the products before their sum: stored, it
+        # would take more memory than all else.
+        self._spread: set[UOp] = set()
+        self._work = _Work()
+        # What a value takes, as shares of what a kernel may: all in all, and to compute it again.
+        self._excess: dict[UOp, tuple[float, float]] = {}
+        # The position of the last value that was stored.
+        self._last = -1
+
+    def add(self, position: int) -> None:
+        """Measure the next node."""
+        node = self._nodes[position]
+        known = self._reads[node] = _reads_of(node, self._reads)
+        level = _STEP.get(node.op, 1)
+        level += max([self._depth[source] for source in node.src], default=0)
+        self._depth[node] = level
+        work = self._work.add(node) / _OPERATIONS
+        crowding = _crowding(known)
+        self._excess[node] = max(level / _DEPTH, crowding, work), max(crowding, work)
+        if _is_spread(node, self._spread):
+            self._spread.add(node)
+
+    def store(self, position: int) -> None:
+        """Let the node be read from memory from here on."""
+        node = self._nodes[position]
+        self._depth[node], self._reads[node] = 0, frozenset({(node, 0)})
+        self._work.store(node)
+        if node in self.found:
+            self._last = position
+
+    def reason_to_store(self, node: UOp, shared: Set[UOp], again: Set[UOp]) -> Reason | None:
+        """Why `node` is better stored, None if it is not."""
+        most = _WORTH_WAITING if node in self._spread else 1
         is_step = node.op.is_alu or node.op is Ops.GATHER
-        if node not in found:
-            if (is_step or node.op is Ops.PAD) and excess > most:
-                found[node] = Reason.TOO_LARGE
-            elif node.is_constant:
-                # An index, perhaps, that is computed wherever it is needed.
-                pass
-            elif is_step and (
-                (node in again and excess > _AGAIN * most)
-                or (node in shared and _leaves_of(known) > _SHARED_LEAVES)
-            ):
-                found[node] = Reason.SHARED
-        if node in found or node.op is Ops.BUFFER:
-            known, level = frozenset({(node, 0)}), 0
-            work.store(node)
-        depth[node], reads[node] = level, known
-    return found
+        whole, recomputed = self._excess[node]
+        if (is_step or node.op is Ops.PAD) and whole > most:
+            return Reason.TOO_LARGE
+        if node.is_constant or not is_step:
+            # A constant is an index, perhaps, that is computed wherever it is needed.
+            return None
+        if node in again and recomputed > _AGAIN * most:
+            return Reason.SHARED
+        if node in shared and _leaves_of(self._reads[node]) > _SHARED_LEAVES:
+            return Reason.SHARED
+        return None
+
+    def narrow_before(self, position: int, is_again: bool) -> int:
+        """The position of the value to store lest the one at `position` take too much: the nearest
+        before it through which all goes that is computed since the last stored value, so that
+        equal steps of a chain have equal kernels; else `position` itself.
+        """
+        last = max(self._last, position - _BEFORE)
+        behind = {self._nodes[position]}
+        needed: set[UOp] = set()
+        for here in range(min(position + _AFTER, len(self._nodes) - 1), last, -1):
+            node = self._nodes[here]
+            if here < position:
+                whole, recomputed = self._excess[node]
+                if (recomputed / _AGAIN if is_again else whole) < _LEAST:
+                    break
+                if node in behind and needed == {node} and self._may_end(node):
+                    return here
+            needed.discard(node)
+            if node.op is Ops.SINK:
+                continue
+            is_behind = node in behind
+            for source in node.src:
+                if last < self._place[source] and not source.is_constant:
+                    needed.add(source)
+                    if is_behind:
+                        behind.add(source)
+        return position
+
+    def _may_end(self, node: UOp) -> bool:
+        """Whether a kernel may end with `node`."""
+        is_step = node.op.is_alu or node.op is Ops.GATHER
+        return is_step and node not in self._spread and node not in self.found
 
 
 class _Work:

@@ -23,7 +23,8 @@ holds numbers only and can be kept and run again with other memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DeviceError
@@ -43,6 +44,7 @@ from tilegrad.schedule.loop import carries_of, memory_below, sources_of, step_of
 from tilegrad.schedule.order import Draft, join_drafts, order_drafts
 from tilegrad.schedule.random import random_variables
 from tilegrad.schedule.reason import Edge, Reason
+from tilegrad.schedule.region import Region, region_of
 from tilegrad.schedule.split import split_folds
 from tilegrad.schedule.versions import keep_old_versions, overwritten_by, writer_of
 from tilegrad.target import Target
@@ -51,6 +53,18 @@ __all__ = ["BufferSpec", "Item", "Schedule", "make_schedule"]
 
 # Memory of others, and what is remembered in any case.
 _NOT_KEPT = (Ops.ASSIGN, Ops.AFTER, Ops.COPY, Ops.LOOP, Ops.PART)
+
+
+class _Made(NamedTuple):
+    """A kernel that was built, for equal ones: -1 is the memory that it writes, other memory has
+    the number that it has in the key of the region. `needs` are places in the region.
+    """
+
+    ast: UOp
+    reads: tuple[int, ...]
+    needs: tuple[int, ...]
+    draws: tuple[int, ...]
+    places: tuple[str, ...]
 
 
 class _Scheduler:
@@ -102,6 +116,8 @@ class _Scheduler:
         }
         # Kernels by their form before this stage's last passes, with the parameters that they read.
         self.finished: dict[tuple[UOp, tuple[UOp, ...], str], tuple[UOp, list[int]]] = {}
+        # Kernels by what they compute.
+        self.made: dict[Hashable, _Made] = {}
         for node in self.nodes:
             if node.op is Ops.BUFFER:
                 spec = BufferSpec(node.arg.device, node.dtype, node.arg.size, node.arg.slot)
@@ -259,9 +275,77 @@ class _Scheduler:
         return UOp(Ops.DEFINE_GLOBAL, spec.dtype.ptr(spec.size), (), self.memory[node])
 
     def _draft_kernel(self, node: UOp, value: UOp, target: int) -> None:
-        builder = self._builder(node)
+        """Build the kernel that writes `value` for `node`, or take an equal one."""
         if value is node:
             value = self.fusion.shaped.get(node, node)
+        numbers: dict[int, int] = {}
+        region = self._region(node, value, numbers)
+        key = self._key_of(region, node, value, target)
+        known = self.made.get(key)
+        if known is None:
+            self._build(node, value, target)
+            draft = self.drafts[-1]
+            place = {part: number for number, part in enumerate(region.nodes)}
+            self.made[key] = _Made(
+                draft.ast,
+                tuple([-1 if read == target else numbers[read] for read in draft.reads]),
+                tuple([place[part] for part in draft.needs]),
+                draft.draws,
+                draft.places,
+            )
+            return
+        memory = {number: buffer for buffer, number in numbers.items()} | {-1: target}
+        self.drafts.append(
+            Draft(
+                node,
+                self.device[node],
+                target,
+                [memory[read] for read in known.reads],
+                [region.nodes[place] for place in known.needs],
+                known.ast,
+                self._positions_inside(node),
+                known.draws,
+                known.places,
+            )
+        )
+
+    def _region(self, node: UOp, value: UOp, numbers: dict[int, int]) -> Region:
+        """What the kernel that writes `value` for `node` computes; memory that it reads gets the
+        next of `numbers`.
+        """
+
+        def memory_key(leaf: UOp) -> Hashable:
+            buffer = self.memory[leaf]
+            spec = self.buffers[buffer]
+            return numbers.setdefault(buffer, len(numbers)), spec.dtype, spec.size
+
+        is_own = value is node or node in self.fusion.shaped
+        held = self.fusion.held.get(node, {})
+
+        def is_read(part: UOp) -> bool:
+            # What is kept in scratch is computed here, though other kernels read it from memory.
+            return (
+                part in self.fusion.stored and part not in held and not (is_own and part is value)
+            )
+
+        return region_of(value, is_read, memory_key)
+
+    def _key_of(self, region: Region, node: UOp, value: UOp, target: int) -> Hashable:
+        """All that a kernel follows from."""
+        spec = self.buffers[target]
+        held = self.fusion.held.get(node, {})
+        place = {part: number for number, part in enumerate(region.nodes)} if held else {}
+        return (
+            region.key,
+            self.device[node],
+            (spec.dtype, spec.size),
+            value is node or node in self.fusion.shaped,
+            tuple(self.fusion.outer.get(node, ())),
+            tuple([(place.get(part), of.shared, of.number) for part, of in held.items()]),
+        )
+
+    def _build(self, node: UOp, value: UOp, target: int) -> None:
+        builder = self._builder(node)
         outputs = tuple(builder.range(size, Axis.LOOP) for size in value.shape)
         is_own = value is node or node in self.fusion.shaped
         computed = builder.start(value, outputs) if is_own else builder.value(value, outputs)
@@ -368,14 +452,19 @@ class _Scheduler:
         ast, slots = self.finished[key]
         reads = [buffers[slot] for slot in slots]
         needs = [value for value in builder.reads if value.op is not Ops.BUFFER]
-        inside = toposort([node], stop=lambda part: part is not node and part in self.fusion.stored)
-        nodes = tuple(
-            self.position[part]
-            for part in inside
-            if part in self.position and (part is node or part not in self.fusion.stored)
-        )
+        nodes = self._positions_inside(node)
         self.drafts.append(
             Draft(node, self.device[node], target, reads, needs, ast, nodes, draws, places)
+        )
+
+    def _positions_inside(self, node: UOp) -> tuple[int, ...]:
+        """The positions of what the kernel of `node` computes."""
+        stored = self.fusion.stored
+        inside = toposort([node], stop=lambda part: part is not node and part in stored)
+        return tuple(
+            self.position[part]
+            for part in inside
+            if part in self.position and (part is node or part not in stored)
         )
 
     def _with_own_draws(self, ast: UOp) -> tuple[UOp, tuple[int, ...]]:

@@ -18,7 +18,7 @@ from tilegrad.engine import memory as store
 from tilegrad.engine import realize as engine
 from tilegrad.engine.request import Request
 from tilegrad.engine.run import current_recording
-from tilegrad.engine.users import above, users
+from tilegrad.engine.users import above
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint, toposort
@@ -375,14 +375,18 @@ class _Others(engine.Others):
         """The nodes of `request` that a tensor alive is, or is to be computed from and not by this
         run.
         """
+        numbers = request.numbers
         outside: dict[UOp, None] = {}
-        stack = [node for node in request.nodes if node.users]
+        # A constant costs nothing to whoever needs it.
+        stack = [node for node in request.nodes if node.users and node.op is not Ops.CONST]
         while stack:
-            for user in users(stack.pop()):
-                if user not in outside and user not in request.numbers:
-                    if engine.realized(user) is None:
-                        outside[user] = None
-                        stack.append(user)
+            for reference in stack.pop().users or ():
+                user = reference()
+                if user is None or user in numbers or user in outside:
+                    continue
+                if engine.realized(user) is None:
+                    outside[user] = None
+                    stack.append(user)
         roots = {request.nodes[number] for number in request.roots}
         found = {
             node
@@ -395,7 +399,7 @@ class _Others(engine.Others):
         seen = set(stack)
         while stack:
             for source in stack.pop().src:
-                if source in request.numbers:
+                if source in numbers:
                     found.add(source)
                 elif source in outside and source not in seen:
                     seen.add(source)

@@ -44,34 +44,41 @@ class _Past:
         self.links = alive
 
 
+_NONE: frozenset[UOp] = frozenset()
 # By memory, the BUFFER.
 _pasts: weakref.WeakKeyDictionary[UOp, _Past] = weakref.WeakKeyDictionary()
 
 
 def note(computed: Mapping[UOp, UOp]) -> None:
-    """Note what values were computed from: by value, the BUFFER that holds it from now on."""
+    """Note what values were computed from: by value, the BUFFER that holds it from now on. What one
+    of them was computed from by way of another is in the other's past.
+    """
     todo = {root: base for root, base in computed.items() if root.dtype.is_float}
-    order = toposort(todo, stop=_ends) if todo else ()
-    masks: dict[UOp, int] = {}
-    named: list[UOp] = []
-    for node in order:
-        mask = 0
-        if not _ends(node):
-            for source in node.src:
-                mask |= masks[source]
+    if not todo:
+        return
+    order = toposort(todo, stop=_ends)
+    named: dict[UOp, list[UOp]] = {root: [] for root in todo}
+    needed_by: dict[UOp, frozenset[UOp]] = {}
+    for node in reversed(order):
+        roots = needed_by.pop(node, _NONE)
         base = todo.get(node)
-        if base is not None and mask and base not in _pasts:
-            found = [each for place, each in enumerate(named) if mask >> place & 1]
+        if roots and node.dtype.is_float and (base is not None or _is_asked_for(node)):
+            names = [each for each in (node, _memory_of(node), base) if each is not None]
+            for root in roots:
+                named[root] += names
+        if base is not None:
+            roots = frozenset((node,))
+        if not roots or _ends(node):
+            continue
+        for source in node.src:
+            known = needed_by.get(source, roots)
+            needed_by[source] = roots if known is roots else known | roots
+    # Sources first, so that a past finds those that it links to.
+    for root in order:
+        if (found := named.get(root)) and (base := todo[root]) not in _pasts:
             past = _pasts[base] = _Past(base, found)
             for link in past.links:
                 link.shorten()
-        if node.dtype.is_float and _is_asked_for(node):
-            mask |= 1 << len(named)
-            named.append(node)
-            if node.stored is not None:
-                mask |= 1 << len(named)
-                named.append(_base(node.stored))
-        masks[node] = mask
 
 
 def lost(roots: Iterable[UOp], graphs: Mapping[UOp, UOp], names: Iterable[UOp]) -> UOp | None:
@@ -123,6 +130,11 @@ def _ends(node: UOp) -> bool:
 def _is_asked_for(node: UOp) -> bool:
     """Whether a tensor may be `node`, now or when it is memory."""
     return node.op is Ops.BUFFER or node.holders is not None or node.stored is not None
+
+
+def _memory_of(node: UOp) -> UOp | None:
+    """The BUFFER that holds the value of `node`, if there is one."""
+    return None if node.stored is None else _base(node.stored)
 
 
 def _base(node: UOp) -> UOp:
