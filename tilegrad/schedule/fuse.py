@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
@@ -50,7 +49,7 @@ def fuse(sink: UOp, target: Target, *, plain: bool, wanted: Sequence[UOp] = ()) 
     fusion.stored = _in_order(fusion.stored | running, nodes)
     closed = frozenset() if plain else _closed_forms(nodes)
     costs = {} if plain else _costs(nodes, closed)
-    shared = _store_reduced(nodes, users, fusion, closed, plain=plain)
+    shared = _store_reduced(nodes, users, fusion, closed, costs, plain=plain)
     fusion.stored = _in_order(cut_large(nodes, fusion.stored, shared), nodes)
     if not plain:
         _separate(nodes, fusion)
@@ -104,16 +103,9 @@ def _is_filled_for(node: UOp, users: list[UOp]) -> bool:
     )
 
 
-@dataclass
-class _Above:
-    """What lies between a value and the stored values that need it; of these two are enough to
-    know that there are several.
-    """
-
-    kernels: tuple[UOp, ...] = ()
-    expanded: bool = False
-    repeated: bool = False
-    reduced: bool = False
+# What lies between a value and the stored values that need it, in bits.
+_EXPANDED, _REPEATED, _REDUCED = 1, 2, 4
+_REDUCES, _REPEATS = (Ops.REDUCE_AXIS, Ops.PREFIX_AXIS), (Ops.EXPAND, Ops.GATHER)
 
 
 def _store_reduced(
@@ -121,6 +113,7 @@ def _store_reduced(
     users: dict[UOp, list[UOp]],
     fusion: Fusion,
     closed: Set[UOp],
+    costs: dict[UOp, int],
     *,
     plain: bool,
 ) -> set[UOp]:
@@ -137,40 +130,50 @@ def _store_reduced(
     }
     # What is dear above a reduction that is expanded is so beside the work on the reduction, which
     # is stored for itself.
-    costs = {} if plain else _costs(nodes, closed, tops)
-    above: dict[UOp, _Above] = {}
+    costs = _costs(nodes, closed, tops) if tops and not plain else costs
+    # The stored values that need a value, two of them, as these are enough to know that there are
+    # several; and what lies between.
+    above: dict[UOp, tuple[tuple[UOp, ...], int]] = {}
     chosen: dict[UOp, Reason] = {}
     shared: set[UOp] = set()
     for node in reversed(nodes):
         if node.op is Ops.SINK:
             continue
-        here = _Above()
+        kernels: tuple[UOp, ...] = ()
+        between = 0
         for user in users[node]:
             if user.op is Ops.SINK:
                 continue
             if user in fusion.stored or user in chosen:
-                over = _Above((user,))
+                beyond: tuple[UOp, ...] = (user,)
             else:
-                over = above[user]
-            here = _Above(
-                _two_of(here.kernels, over.kernels),
-                here.expanded or over.expanded or user.op is Ops.GATHER or _enlarges(user, node),
-                here.repeated or over.repeated or _enlarges(user, node),
-                here.reduced or over.reduced or user.op in (Ops.REDUCE_AXIS, Ops.PREFIX_AXIS),
-            )
-        above[node] = here
+                beyond, bits = above[user]
+                between |= bits
+            if beyond is not kernels:
+                kernels = _two_of(kernels, beyond) if kernels else beyond
+            if user.op in _REDUCES:
+                between |= _REDUCED
+            elif user.op in _REPEATS:
+                is_repeated = _enlarges(user, node)
+                between |= _EXPANDED if is_repeated or user.op is Ops.GATHER else 0
+                between |= _REPEATED if is_repeated else 0
+        above[node] = kernels, between
         if node in fusion.stored or node.op is Ops.BUFFER:
             continue
         if node in tops:
-            if here.expanded:
+            if between & _EXPANDED:
                 chosen[node] = Reason.EXPANDED
-            elif here.reduced:
+            elif between & _REDUCED:
                 chosen[node] = Reason.REDUCED_AGAIN
-            elif len(here.kernels) > 1:
+            elif len(kernels) > 1:
                 chosen[node] = Reason.SHARED
-        elif here.repeated and costs.get(node, 0) >= _COSTLY and _is_end_of_work(node, users[node]):
+        elif (
+            between & _REPEATED
+            and costs.get(node, 0) >= _COSTLY
+            and _is_end_of_work(node, users[node])
+        ):
             chosen[node] = Reason.COSTLY
-        elif len(here.kernels) > 1 and len(users[node]) > 1:
+        elif len(kernels) > 1 and len(users[node]) > 1:
             shared.add(node)
     fusion.stored = dict(
         sorted({**fusion.stored, **chosen}.items(), key=lambda item: order[item[0]])
@@ -252,7 +255,7 @@ def _enlarges(user: UOp, node: UOp) -> bool:
     """Whether `user` needs elements of `node` more than once: not where few rows of many are
     picked.
     """
-    return user.op in (Ops.EXPAND, Ops.GATHER) and elements(user) > elements(node)
+    return user.op in _REPEATS and elements(user) > elements(node)
 
 
 def _is_end_of_work(node: UOp, users: list[UOp]) -> bool:

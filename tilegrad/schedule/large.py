@@ -39,6 +39,7 @@ _WORTH_WAITING = 4
 _BEFORE, _AFTER = 1000, 250
 # The least share of a full kernel that ends before it is full.
 _LEAST = 1 / 2
+_NOTHING: frozenset[tuple[UOp, int]] = frozenset()
 
 
 def base_of(node: UOp) -> UOp:
@@ -52,126 +53,180 @@ def cut_large(nodes: list[UOp], stored: dict[UOp, Reason], shared: Set[UOp]) -> 
     """`stored`, and values that must be too, lest a kernel become too large to compile. Values that
     are `shared` are computed again in each of several kernels, and values made of them, too.
     """
-    found = _cut(nodes, stored, shared, frozenset())
+    steps = _Steps(nodes)
+    found = _Cut(steps, stored).run(shared, frozenset())
     if len(found) == len(stored):
         return found
     # Where a kernel ends, what it computed on the way may be needed beyond: a gradient goes back
     # over all steps. Each kernel would compute that again, so some of it is stored after all.
-    return _cut(nodes, stored, shared, _needed_again(nodes, found))
+    return _Cut(steps, stored).run(shared, _needed_again(nodes, found))
 
 
-def _cut(
-    nodes: list[UOp], stored: dict[UOp, Reason], shared: Set[UOp], again: Set[UOp]
-) -> dict[UOp, Reason]:
-    """As `cut_large`; of the values `again`, those are stored that take long to compute."""
-    cut = _Cut(nodes, stored)
-    position = 0
-    while position < len(nodes):
-        node = nodes[position]
-        if node.op is not Ops.SINK:
-            cut.add(position)
-            if node not in cut.found:
-                reason = cut.reason_to_store(node, shared, again)
-                if reason is not None:
-                    position = cut.narrow_before(position, reason is Reason.SHARED)
-                    cut.found[nodes[position]] = reason
-            if nodes[position] in cut.found or node.op is Ops.BUFFER:
-                cut.store(position)
-        position += 1
-    return cut.found
+class _Steps:
+    """What is known of each node whatever is stored, by its position in the order of the graph.
+
+    Attributes:
+        sources: the positions of what it is made of; nothing for the SINK.
+        may_end: whether a kernel may end with it.
+        spread: whether it is larger than all it is made of, such as the products before their sum:
+            stored, it would take more memory than all else.
+        level: the steps that it counts for in depth.
+        own: its operations.
+        way: for what reads elsewhere than it is read, a number for that.
+    """
+
+    def __init__(self, nodes: list[UOp]):
+        self.nodes = nodes
+        place = {node: position for position, node in enumerate(nodes)}
+        self.sources: list[tuple[int, ...]] = []
+        self.may_end: list[bool] = []
+        self.level: list[int] = []
+        self.own: list[int] = []
+        self.way: list[int | None] = []
+        spread: set[UOp] = set()
+        for node in nodes:
+            op = node.op
+            is_sink = op is Ops.SINK
+            self.sources.append(() if is_sink else tuple([place[source] for source in node.src]))
+            self.may_end.append((op.is_alu or op is Ops.GATHER) and not node.is_constant)
+            self.level.append(_STEP.get(op, 1))
+            own = _REDUCTION if op is Ops.REDUCE_AXIS else int(op.is_alu)
+            self.own.append(0 if node.is_constant else own)
+            is_moved = op.is_movement
+            way = (
+                hash((op, node.arg) if is_moved else node) if is_moved or op is Ops.GATHER else None
+            )
+            self.way.append(way)
+            if op.is_alu and _is_spread(node, spread):
+                spread.add(node)
+        self.spread = [node in spread for node in nodes]
 
 
 class _Cut:
-    """The measures of what computes each value, up to some position in the order of the graph.
+    """Goes through a graph, sources first, and stores what makes kernels too large.
 
-    Attributes:
-        found: the values that are stored, and why.
+    By position: how deep the value is, what is read for it and where (a number for the movements on
+    the way), and what it takes as shares of what a kernel may, all in all and to compute it again.
     """
 
-    def __init__(self, nodes: list[UOp], stored: dict[UOp, Reason]):
-        self.found = dict(stored)
-        self._nodes = nodes
-        self._place = {node: position for position, node in enumerate(nodes)}
-        self._depth: dict[UOp, int] = {}
-        # What is read, and a number for the movements on the way: where.
-        self._reads: dict[UOp, frozenset[tuple[UOp, int]]] = {}
-        # What is larger than all it is made of, such as the products before their sum: stored, it
-        # would take more memory than all else.
-        self._spread: set[UOp] = set()
-        self._work = _Work()
-        # What a value takes, as shares of what a kernel may: all in all, and to compute it again.
-        self._excess: dict[UOp, tuple[float, float]] = {}
+    def __init__(self, steps: _Steps, stored: dict[UOp, Reason]):
+        self._steps = steps
+        self._nodes = steps.nodes
+        self._found = dict(stored)
+        self._work = _Work(steps)
+        count = len(steps.nodes)
+        self._depth = [0] * count
+        self._reads: list[frozenset[tuple[UOp, int]]] = [_NOTHING] * count
+        self._whole = [0.0] * count
+        self._again = [0.0] * count
         # The position of the last value that was stored.
         self._last = -1
 
-    def add(self, position: int) -> None:
-        """Measure the next node."""
-        node = self._nodes[position]
-        known = self._reads[node] = _reads_of(node, self._reads)
-        level = _STEP.get(node.op, 1)
-        level += max([self._depth[source] for source in node.src], default=0)
-        self._depth[node] = level
-        work = self._work.add(node) / _OPERATIONS
-        crowding = _crowding(known)
-        self._excess[node] = max(level / _DEPTH, crowding, work), max(crowding, work)
-        if _is_spread(node, self._spread):
-            self._spread.add(node)
+    def run(self, shared: Set[UOp], again: Set[UOp]) -> dict[UOp, Reason]:
+        """What is stored, and why; of the values `again`, those that take long to compute."""
+        found, nodes = self._found, self._nodes
+        position, count = 0, len(nodes)
+        while position < count:
+            node = nodes[position]
+            if node.op is not Ops.SINK:
+                self._measure(position)
+                if node not in found:
+                    reason, limit = self._reason_to_store(position, shared, again)
+                    if reason is not None:
+                        position = self._narrow_before(position, limit)
+                        node = nodes[position]
+                        found[node] = reason
+                if node in found or node.op is Ops.BUFFER:
+                    self._store(position)
+            position += 1
+        return found
 
-    def store(self, position: int) -> None:
-        """Let the node be read from memory from here on."""
+    def _measure(self, position: int) -> None:
+        steps, depth = self._steps, self._depth
+        level = 0
+        for source in steps.sources[position]:
+            if depth[source] > level:
+                level = depth[source]
+        level += steps.level[position]
+        depth[position] = level
+        known = self._reads[position] = self._reads_of(position)
+        again = self._again[position] = max(
+            _crowding(known), self._work.add(position) / _OPERATIONS
+        )
+        self._whole[position] = max(level / _DEPTH, again)
+
+    def _reads_of(self, position: int) -> frozenset[tuple[UOp, int]]:
+        """What is read for an element of a value, and where."""
+        reads = self._reads
+        sources, way = self._steps.sources[position], self._steps.way[position]
+        found = _NOTHING
+        if way is not None:
+            moved, *sources_beside = sources
+            found = frozenset([(leaf, hash((before, way))) for leaf, before in reads[moved]])
+            sources = tuple(sources_beside)
+        for source in sources:
+            known = reads[source]
+            if known and known is not found:
+                found = found | known if found and not known <= found else found or known
+        return found
+
+    def _store(self, position: int) -> None:
+        """Let the value be read from memory from here on."""
         node = self._nodes[position]
-        self._depth[node], self._reads[node] = 0, frozenset({(node, 0)})
-        self._work.store(node)
-        if node in self.found:
+        self._depth[position], self._reads[position] = 0, frozenset(((node, 0),))
+        self._work.store(position)
+        if node in self._found:
             self._last = position
 
-    def reason_to_store(self, node: UOp, shared: Set[UOp], again: Set[UOp]) -> Reason | None:
-        """Why `node` is better stored, None if it is not."""
-        most = _WORTH_WAITING if node in self._spread else 1
-        is_step = node.op.is_alu or node.op is Ops.GATHER
-        whole, recomputed = self._excess[node]
-        if (is_step or node.op is Ops.PAD) and whole > most:
-            return Reason.TOO_LARGE
-        if node.is_constant or not is_step:
-            # A constant is an index, perhaps, that is computed wherever it is needed.
-            return None
-        if node in again and recomputed > _AGAIN * most:
-            return Reason.SHARED
-        if node in shared and _leaves_of(self._reads[node]) > _SHARED_LEAVES:
-            return Reason.SHARED
-        return None
-
-    def narrow_before(self, position: int, is_again: bool) -> int:
-        """The position of the value to store lest the one at `position` take too much: the nearest
-        before it through which all goes that is computed since the last stored value, so that
-        equal steps of a chain have equal kernels; else `position` itself.
+    def _reason_to_store(
+        self, position: int, shared: Set[UOp], again: Set[UOp]
+    ) -> tuple[Reason | None, float]:
+        """Why a value is better stored, None if it is not; and the share of a full kernel that it
+        takes too much of, 0 where that is not why.
         """
+        node = self._nodes[position]
+        most = _WORTH_WAITING if self._steps.spread[position] else 1
+        may_end = self._steps.may_end[position]
+        if self._whole[position] > most and (node.op.is_alu or node.op in (Ops.GATHER, Ops.PAD)):
+            return Reason.TOO_LARGE, 1
+        # A constant is an index, perhaps, that is computed wherever it is needed.
+        if may_end and self._again[position] > _AGAIN * most and node in again:
+            return Reason.SHARED, _AGAIN
+        if may_end and node in shared and _leaves_of(self._reads[position]) > _SHARED_LEAVES:
+            return Reason.SHARED, 0
+        return None, 0
+
+    def _narrow_before(self, position: int, limit: float) -> int:
+        """The position of the value to store lest the one at `position` take more than `limit`: the
+        nearest before it through which all goes that is computed since the last stored value, so
+        that equal steps of a chain have equal kernels; else `position` itself.
+        """
+        if not limit:
+            return position
+        steps, shares = self._steps, self._whole if limit == 1 else self._again
         last = max(self._last, position - _BEFORE)
-        behind = {self._nodes[position]}
-        needed: set[UOp] = set()
+        behind = {position}
+        needed: set[int] = set()
         for here in range(min(position + _AFTER, len(self._nodes) - 1), last, -1):
-            node = self._nodes[here]
             if here < position:
-                whole, recomputed = self._excess[node]
-                if (recomputed / _AGAIN if is_again else whole) < _LEAST:
+                if shares[here] < limit * _LEAST:
                     break
-                if node in behind and needed == {node} and self._may_end(node):
+                is_way = here in behind and len(needed) == 1 and here in needed
+                if is_way and self._may_end(here):
                     return here
-            needed.discard(node)
-            if node.op is Ops.SINK:
-                continue
-            is_behind = node in behind
-            for source in node.src:
-                if last < self._place[source] and not source.is_constant:
+            needed.discard(here)
+            for source in steps.sources[here]:
+                if last < source and not self._nodes[source].is_constant:
                     needed.add(source)
-                    if is_behind:
+                    if here in behind:
                         behind.add(source)
         return position
 
-    def _may_end(self, node: UOp) -> bool:
-        """Whether a kernel may end with `node`."""
-        is_step = node.op.is_alu or node.op is Ops.GATHER
-        return is_step and node not in self._spread and node not in self.found
+    def _may_end(self, position: int) -> bool:
+        """Whether a kernel may end with a value that is not stored yet."""
+        steps = self._steps
+        is_new = self._nodes[position] not in self._found
+        return steps.may_end[position] and not steps.spread[position] and is_new
 
 
 class _Work:
@@ -181,35 +236,35 @@ class _Work:
     that is needed twice is computed once.
     """
 
-    def __init__(self) -> None:
-        self._blocks: dict[UOp, frozenset[int]] = {}
+    def __init__(self, steps: _Steps) -> None:
+        self._steps = steps
+        self._blocks: list[frozenset[int]] = [frozenset()] * len(steps.nodes)
         self._current = 0
         self._filled = 0
 
-    def add(self, node: UOp) -> int:
-        """The operations of `node`, about."""
+    def add(self, position: int) -> int:
+        """The operations of the value at `position`, about."""
         needs: frozenset[int] = frozenset()
-        for source in node.src:
+        for source in self._steps.sources[position]:
             below = self._blocks[source]
             if not needs:
                 needs = below
             elif below is not needs and not below <= needs:
                 needs = needs | below
-        own = _REDUCTION if node.op is Ops.REDUCE_AXIS else int(node.op.is_alu)
-        if own and not node.is_constant:
+        own = self._steps.own[position]
+        if own:
             last = self._current + (self._filled + own - 1) // _BLOCK
             if last not in needs:
                 needs = needs.union(range(self._current, last + 1))
             self._filled += own
-            self._current, self._filled = (
-                self._current + self._filled // _BLOCK,
-                self._filled % _BLOCK,
-            )
-        self._blocks[node] = needs
+            if self._filled >= _BLOCK:
+                self._current += self._filled // _BLOCK
+                self._filled %= _BLOCK
+        self._blocks[position] = needs
         return len(needs) * _BLOCK
 
-    def store(self, node: UOp) -> None:
-        self._blocks[node] = frozenset()
+    def store(self, position: int) -> None:
+        self._blocks[position] = frozenset()
         # Equal steps from here on have equal blocks, so that their kernels are equal.
         self._current += self._filled > 0
         self._filled = 0
@@ -236,19 +291,6 @@ def _needed_again(nodes: list[UOp], stored: dict[UOp, Reason]) -> set[UOp]:
     return found
 
 
-def _reads_of(
-    node: UOp, reads: dict[UOp, frozenset[tuple[UOp, int]]]
-) -> frozenset[tuple[UOp, int]]:
-    """What is read for an element of `node`, and where."""
-    if node.op.is_movement or node.op is Ops.GATHER:
-        way = hash((node.op, node.arg) if node.op.is_movement else node)
-        moved = frozenset([(leaf, hash((before, way))) for leaf, before in reads[node.src[0]]])
-        return moved.union(*(reads[source] for source in node.src[1:]))
-    if len(node.src) == 1:
-        return reads[node.src[0]]
-    return frozenset().union(*(reads[source] for source in node.src))
-
-
 def _crowding(known: frozenset[tuple[UOp, int]]) -> float:
     """What is read, as a share of what a kernel may."""
     places = len(known) / _PLACES
@@ -262,9 +304,11 @@ def _leaves_of(known: frozenset[tuple[UOp, int]]) -> int:
 
 def _is_spread(node: UOp, spread: Set[UOp]) -> bool:
     """Whether an elementwise value has more elements than all it is computed from."""
-    if not node.op.is_alu:
-        return False
-    bases = [base for source in node.src if not (base := base_of(source)).is_constant]
-    if any(base in spread for base in bases):
-        return True
-    return bool(bases) and elements(node) > max(elements(base) for base in bases)
+    most = 0
+    for source in node.src:
+        base = base_of(source)
+        if not base.is_constant:
+            if base in spread:
+                return True
+            most = max(most, elements(base))
+    return 0 < most < elements(node)

@@ -23,7 +23,7 @@ holds numbers only and can be kept and run again with other memory.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from tilegrad.base.dtype import dtypes
@@ -295,6 +295,7 @@ class _Scheduler:
             )
             return
         memory = {number: buffer for buffer, number in numbers.items()} | {-1: target}
+        is_plain = value is node and node not in self.fusion.held
         self.drafts.append(
             Draft(
                 node,
@@ -303,7 +304,7 @@ class _Scheduler:
                 [memory[read] for read in known.reads],
                 [region.nodes[place] for place in known.needs],
                 known.ast,
-                self._positions_inside(node),
+                self._positions_of(node, region.nodes if is_plain else self._inside(node)),
                 known.draws,
                 known.places,
             )
@@ -452,19 +453,25 @@ class _Scheduler:
         ast, slots = self.finished[key]
         reads = [buffers[slot] for slot in slots]
         needs = [value for value in builder.reads if value.op is not Ops.BUFFER]
-        nodes = self._positions_inside(node)
+        nodes = self._positions_of(node, self._inside(node))
         self.drafts.append(
             Draft(node, self.device[node], target, reads, needs, ast, nodes, draws, places)
         )
 
-    def _positions_inside(self, node: UOp) -> tuple[int, ...]:
-        """The positions of what the kernel of `node` computes."""
+    def _inside(self, node: UOp) -> Iterable[UOp]:
+        """What the kernel of `node` computes, and what it reads."""
         stored = self.fusion.stored
-        inside = toposort([node], stop=lambda part: part is not node and part in stored)
+        return toposort([node], stop=lambda part: part is not node and part in stored)
+
+    def _positions_of(self, node: UOp, inside: Iterable[UOp]) -> tuple[int, ...]:
+        """The positions of what the kernel of `node` computes."""
+        stored, position = self.fusion.stored, self.position
         return tuple(
-            self.position[part]
-            for part in inside
-            if part in self.position and (part is node or part not in stored)
+            [
+                position[part]
+                for part in inside
+                if part in position and (part is node or part not in stored)
+            ]
         )
 
     def _with_own_draws(self, ast: UOp) -> tuple[UOp, tuple[int, ...]]:

@@ -23,6 +23,9 @@ from tilegrad.schedule.running import in_parts
 # What gives a value with elements for one without.
 _FOLDS = (Ops.REDUCE_AXIS, Ops.PAD, Ops.GATHER, Ops.SCATTER_ADD)
 
+# What may be another node afterwards, though none of its sources is.
+_SPLIT = (*_FOLDS, Ops.PREFIX_AXIS)
+
 __all__ = ["split_folds"]
 
 _PARTS = 8
@@ -45,6 +48,10 @@ def split_folds(
     came_from: dict[UOp, UOp] = {}
     for node in nodes:
         src = tuple([made[source] for source in node.src])
+        if node.op not in _SPLIT and src == node.src:
+            made[node] = node
+            came_from.setdefault(node, node)
+            continue
         fresh = node if src == node.src else node.replace(src=src)
         if node.op in _FOLDS and 0 not in node.shape and any(0 in x.shape for x in node.src):
             fresh = _made_of_nothing(node, src)
