@@ -182,8 +182,9 @@ def norm(x: Any, axes: Axes) -> Any:
 
 def method(name: str, **options: Any) -> Callable[..., Tensor]:
     def call(x: Tensor, axes: Axes, **more: Any) -> Tensor:
-        found: Tensor = getattr(x, name)(axis=axes, **options, **more)
-        return found
+        found: Any = getattr(x, name)(axis=axes, **options, **more)
+        made: Tensor = found[0] if isinstance(found, tuple) else found
+        return made
 
     return call
 

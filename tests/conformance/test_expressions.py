@@ -77,7 +77,7 @@ def along(axis: int, size: int, generator: Any) -> Iterator[Move]:
     )
     yield Move(f"cumsum {axis}", lambda v: v[-1].cumsum(axis) * 0.3,
                lambda v: v[-1].cumsum(axis) * 0.3)  # fmt: skip
-    yield Move(f"cummax {axis}", lambda v: v[-1].cummax(axis),
+    yield Move(f"cummax {axis}", lambda v: v[-1].cummax(axis).values,
                lambda v: np.maximum.accumulate(v[-1], axis))  # fmt: skip
     yield Move(f"below the largest {axis}", lambda v: v[-1].max(axis, True) - v[-1],
                lambda v: v[-1].max(axis, keepdims=True) - v[-1])  # fmt: skip

@@ -62,12 +62,18 @@ CONSTANTS: dict[str, tuple[Callable[[int], Tensor], Callable[[int], Any]]] = {
 }
 
 
+def running(x: Tensor, name: str) -> Tensor:
+    found = getattr(x, name)(0)
+    made: Tensor = found.values if isinstance(found, tuple) else found
+    return made
+
+
 @pytest.mark.parametrize("constant", CONSTANTS)
 @pytest.mark.parametrize("name", RUNNING)
 def test_a_running_reduction_of_a_constant_takes_one_pass(name: str, constant: str) -> None:
     make, values = CONSTANTS[constant]
     for size in (100, 100_000, 1_000_000):
-        count, found = operations(lambda size=size: getattr(make(size), name)(0))
+        count, found = operations(lambda size=size: running(make(size), name))
         assert count <= 30 * size
         if size == 100 and not (name == "cumprod" and constant == "arange"):
             wanted = RUNNING[name](values(size).astype(np.float64))

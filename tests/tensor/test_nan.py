@@ -110,7 +110,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "xlogy": lambda x: x.xlogy(Tensor.full((3,), 2.0)),
     "max_pool": lambda x: F.max_pool1d(x.reshape(1, 1, 3), 1).reshape(3),
     "avg_pool": lambda x: F.avg_pool1d(x.reshape(1, 1, 3), 1).reshape(3),
-    "cummax": lambda x: x.reshape(3, 1).cummax(1).reshape(3),
+    "cummax": lambda x: x.reshape(3, 1).cummax(1).values.reshape(3),
     "sort": lambda x: x.reshape(3, 1).sort(1)[0].reshape(3),
     "interpolate": lambda x: F.interpolate(x.reshape(1, 1, 3), 3, mode="linear").reshape(3),
 }

@@ -89,7 +89,8 @@ def test_along_any_axis() -> None:
 def test_of_little() -> None:
     zero = Tensor(5.0).sort()
     assert (zero[0].item(), zero[1].item()) == (5.0, 0)
-    assert Tensor(2).topk(1)[0].tolist() == [2]
+    assert Tensor(2).topk(1)[0].tolist() == 2
+    assert Tensor(2).topk(0)[1].tolist() == []
     assert [part.shape for part in Tensor.zeros(2, 0, 3).sort(1)] == [(2, 0, 3)] * 2
     assert [part.tolist() for part in Tensor([[7], [8]]).sort()] == [[[7], [8]], [[0], [0]]]
     assert [part.shape for part in Tensor.zeros(2, 3).topk(0)] == [(2, 0)] * 2

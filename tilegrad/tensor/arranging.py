@@ -13,9 +13,9 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.core import describe
+from tilegrad.tensor.pairs import Ranked
 from tilegrad.tensor.picking import Picking
-from tilegrad.tensor.sizes import as_axis, here, show_shape
-from tilegrad.tensor.statistics import Ranked
+from tilegrad.tensor.sizes import as_axis, here, is_of_number, show_shape
 
 __all__ = ["Arranging"]
 
@@ -181,6 +181,8 @@ class Arranging(Picking):
         """
         if dim is None:
             return self.flatten().nanmedian(0).values
+        if is_of_number(dim, self.ndim):
+            return self._as_row(lambda row: row.nanmedian(0))
         axis = as_axis("nanmedian", dim, self.ndim)
         values, places = self.sort(axis)
         count = self.isnan().logical_not().sum(axis, keepdim=True)
@@ -200,6 +202,8 @@ class Arranging(Picking):
         if dim is None:
             flat = self.flatten().nanquantile(q, 0)
             return flat.reshape(*flat.shape, *[1] * self.ndim) if keepdim else flat
+        if is_of_number(dim, self.ndim):
+            return self.flatten().nanquantile(q, 0)
         axis = as_axis("nanquantile", dim, self.ndim)
         q = q.tolist() if hasattr(q, "tolist") else q
         given = list(q) if isinstance(q, (list, tuple)) else [q]

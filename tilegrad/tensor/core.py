@@ -33,6 +33,7 @@ from tilegrad.tensor.living import (
     with_gradient,
     with_variables,
 )  # fmt: skip
+from tilegrad.tensor.pairs import ValuesAlone
 from tilegrad.tensor.sizes import (
     NO_VARIABLES,
     Variables,
@@ -151,8 +152,8 @@ class Core:
     _previous: tuple[weakref.ref[UOp], ...]
     _is_leaf: bool
     _is_shared: bool
-    # The call, of a result that is a pair in PyTorch; else not set.
-    _stands_for: str
+    # Of a result that is a pair in PyTorch; else not set.
+    _stands_for: ValuesAlone
     _alias: Alias | None
 
     def _set(
@@ -238,12 +239,12 @@ class Core:
         tensor._set(uop, self.device, self._variables, requires_grad, leaf=False)
         return tensor
 
-    def _instead_of_pair(self, call: str, made: Self) -> Self:
-        """`made`, the values that `call` of this tensor gives, which cannot be unpacked as the pair
-        that PyTorch gives.
+    def _values_alone(self, name: str, axis: int, keepdim: bool, made: Self) -> Self:
+        """`made`, the values that a call of this tensor gives, which cannot be unpacked as the pair
+        that PyTorch gives, but has its names.
         """
         if made is not self:
-            made._stands_for = call
+            made._stands_for = ValuesAlone(name, axis, keepdim, self._node)
         return made
 
     def _joined(self, uop: UOp, *others: Core) -> Self:

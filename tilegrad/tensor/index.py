@@ -37,6 +37,7 @@ from tilegrad.tensor.sizes import (
     as_size,
     here,
     index_dtype,
+    is_of_number,
     is_zero,
     merge,
     multiply,
@@ -344,6 +345,8 @@ class Indexing(Creation):
         >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
         [[2], [3]]
         """
+        if is_of_number(dim, self.ndim):
+            return self._as_row(lambda row: row.gather(0, index.reshape(1)))
         axis = self._aligned("gather", dim, index)
         rows = self._whole_rows("gather", axis, index)
         if rows is not None:
@@ -417,6 +420,9 @@ class Indexing(Creation):
         >>> Tensor([1, 2]).scatter_add(0, Tensor([0, 0]), Tensor([10, 20])).tolist()
         [31, 2]
         """
+        if is_of_number(dim, self.ndim):
+            vectors = index.reshape(1), source.reshape(1)
+            return self._as_row(lambda row: row.scatter_add(0, *vectors))
         axis = self._aligned("scatter_add", dim, index)
         if source.ndim != index.ndim or any(
             ours < theirs for ours, theirs in zip(source._sizes, index._sizes)
@@ -451,6 +457,8 @@ class Indexing(Creation):
         >>> Tensor([[1, 2], [3, 4]]).index_select(1, Tensor([1])).tolist()
         [[2], [4]]
         """
+        if is_of_number(dim, self.ndim):
+            return self._as_row(lambda row: row.index_select(0, index.reshape(1)))
         axis = as_axis("index_select", dim, self.ndim)
         if isinstance(index, Core) and index.ndim > 1:
             raise ShapeError(

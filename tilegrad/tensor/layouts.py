@@ -243,7 +243,7 @@ class Layouts(Statistics):
         >>> Tensor([3, 1, 2]).msort().tolist()
         [1, 2, 3]
         """
-        return self.sort(0)[0]
+        return self.sort(0).values
 
     # parts written, as a new tensor
 

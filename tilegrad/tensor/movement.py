@@ -9,8 +9,8 @@ whole and chooses between them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypeVar, cast
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ShapeError
@@ -31,6 +31,7 @@ from tilegrad.tensor.sizes import (
     divide,
     flat_arguments,
     here,
+    is_of_number,
     is_one,
     is_zero,
     merge,
@@ -45,6 +46,7 @@ from tilegrad.tensor.sizes import (
 __all__ = ["Movement", "filled"]
 
 Bounds = tuple[sint, sint]
+Made = TypeVar("Made")
 
 
 def filled(value: Any, dtype: DType, shape: tuple[sint, ...]) -> UOp:
@@ -247,6 +249,8 @@ class Movement(Casts):
         [[1, 3], [2, 4]]
         """
         ndim = self.ndim
+        if is_of_number(dim0, ndim) and is_of_number(dim1, ndim):
+            return self
         first, second = as_axis("transpose", dim0, ndim), as_axis("transpose", dim1, ndim)
         order = list(range(ndim))
         order[first], order[second] = second, first
@@ -261,6 +265,16 @@ class Movement(Casts):
         """
         return self.permute(tuple(reversed(range(self.ndim))))
 
+    def _as_row(self, call: Callable[[Self], Made]) -> Made:
+        """What `call` makes of this number as the one element of a row, as numbers again."""
+        made: Any = call(self.reshape(1))
+        numbers: Any = (
+            type(made)(*[part.reshape(()) for part in made])
+            if isinstance(made, tuple)
+            else made.reshape(())
+        )
+        return cast("Made", numbers)
+
     def movedim(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Self:
         """Axis `source` moved to the place `destination`, or several; the others keep their order.
 
@@ -269,6 +283,8 @@ class Movement(Casts):
         >>> Tensor.zeros(2, 3, 4).movedim(0, 2).shape
         (3, 4, 2)
         """
+        if is_of_number(source, self.ndim) and is_of_number(destination, self.ndim):
+            return self
         axes, places = (
             [as_axis("movedim", axis, self.ndim) for axis in ([given] if isinstance(given, int)
              else given)] for given in (source, destination)

@@ -9,10 +9,11 @@ from typing import Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.ir.op import Ops
 from tilegrad.tensor.core import describe
 from tilegrad.tensor.numbers import Numbers
-from tilegrad.tensor.sizes import as_axis, here, index_dtype, show_shape
-from tilegrad.tensor.statistics import Ranked
+from tilegrad.tensor.pairs import Ranked
+from tilegrad.tensor.sizes import as_axis, here, index_dtype, is_of_number, show_shape
 
 __all__ = ["Picking"]
 
@@ -158,7 +159,7 @@ class Picking(Numbers):
         return tuple(made) if len(made) > 1 else made[0]
 
     @composed
-    def mode(self, dim: int = -1, keepdim: bool = False) -> Ranked:
+    def mode(self, dim: int = -1, keepdim: bool = False) -> Ranked[Self]:
         """The value along `dim` that occurs most often, of several the smallest, and the last of
         its places.
 
@@ -168,6 +169,8 @@ class Picking(Numbers):
         >>> made.values.item(), made.indices.item()
         (1, 3)
         """
+        if is_of_number(dim, self.ndim):
+            return self._as_row(lambda row: row.mode(0))
         axis = as_axis("mode", dim, self.ndim)
         size = self._length(axis)
         if not size:
@@ -176,7 +179,7 @@ class Picking(Numbers):
         at = self._places(size).reshape([-1 if n == axis else 1 for n in range(self.ndim)])
         is_first = values.ne(values.roll(1, axis)) | at.eq(0)
         # How far each element is in its run: farthest at the end of the longest.
-        start = is_first.where(at, 0).cummax(axis)
+        start = is_first.where(at, 0)._scanned("mode", axis, Ops.MAX)
         longest = (at - start).argmax(axis, keepdim=True)
         picked = [part.gather(axis, longest) for part in (values, places)]
         return Ranked(*(part if keepdim else part.squeeze(axis) for part in picked))

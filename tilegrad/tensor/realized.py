@@ -23,6 +23,7 @@ from tilegrad.tensor.attention import Attention
 from tilegrad.tensor.core import Core, as_dtype, compute, describe
 from tilegrad.tensor.device import canonical
 from tilegrad.tensor.memory import is_stored, owners
+from tilegrad.tensor.pairs import ValuesAlone
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, multiply, show_shape
 from tilegrad.tensor.tracing import closed, is_open, is_transforming, needs_value
 
@@ -299,16 +300,67 @@ class Realized(Attention):
         code, at = frame.f_code.co_code, frame.f_lasti
         if code[at] != _UNPACK or code[at + 1] != 2:
             return
-        call = self._stands_for
-        places = call.replace("max", "argmax").replace("min", "argmin")
+        call = self._stands_for.call
         raise DTypeError(
             f"{call}: these are the values alone, not a pair of values and indices",
             tensor=describe(self.uop),
             line=here(),
-            remedy=f"values = x.{call}"
-            + ("" if call.startswith("cum") else f"; indices = x.{places}")
-            + "; list(...) gives the slices",
+            remedy=f"values = x.{call}; indices = x.arg{call}; list(...) gives the slices",
         )
+
+    @property
+    def values(self) -> Self:
+        """This tensor, which `max` or `min` along an axis gave: the values of what is a pair of
+        `values` and `indices` in PyTorch.
+
+        Raises AttributeError for any other tensor.
+
+        >>> Tensor([[1, 5], [3, 2]]).max(1).values.tolist()
+        [5, 3]
+        """
+        pair = self._pair_of("values")
+        pair.kept = pair.source() if pair.indices is None else None
+        return self
+
+    @property
+    def indices(self) -> Self:
+        """Where along the axis the values stand that `max` or `min` gave, as `argmax` and `argmin`
+        tell it.
+
+        Raises AttributeError for any other tensor, and once what the values were chosen from is
+        gone.
+
+        >>> Tensor([[1, 5], [3, 2]]).max(1).indices.tolist()
+        [1, 0]
+        """
+        pair = self._pair_of("indices")
+        if pair.indices is not None:
+            known: Self = pair.indices
+            return known
+        source = pair.source()
+        if source is None:
+            raise AttributeError(
+                f"{pair.call}: what these values were chosen from is gone: keep it, or ask for "
+                f"x.arg{pair.call} beside them",
+                name="indices",
+                obj=self,
+            )
+        chosen_from = self._of(source, self.device, self._variables)
+        found = chosen_from.argmax if pair.name == "max" else chosen_from.argmin
+        pair.indices, pair.kept = found(pair.axis, pair.keepdim), None
+        return self.indices
+
+    def _pair_of(self, name: str) -> ValuesAlone:
+        """The call that gave these values; AttributeError if it was no other."""
+        try:
+            return self._stands_for
+        except AttributeError:
+            raise AttributeError(
+                f"'Tensor' object has no attribute {name!r}; what max(dim=...) and min(dim=...) "
+                "give has it",
+                name=name,
+                obj=self,
+            ) from None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         copied = self.clone()

@@ -19,7 +19,16 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.tensor.activations import Activations
 from tilegrad.tensor.core import as_dtype, compute, describe
-from tilegrad.tensor.sizes import as_axes, as_axis, as_number, here, index_dtype, is_one, is_zero
+from tilegrad.tensor.sizes import (
+    as_axes,
+    as_axis,
+    as_number,
+    here,
+    index_dtype,
+    is_of_number,
+    is_one,
+    is_zero,
+)
 from tilegrad.tensor.spelling import takes_dim
 
 __all__ = ["Reduce"]
@@ -118,7 +127,8 @@ class Reduce(Activations):
 
     @takes_dim
     def max(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
-        """The largest value over `axis`; NaN if there is one.
+        """The largest value over `axis`; NaN if there is one. Of one axis the result has `values`,
+        which it is itself, and `indices`.
 
         Raises ShapeError if there is no value.
 
@@ -127,11 +137,12 @@ class Reduce(Activations):
         """
         self._some("max", axis)
         made = self._folded("max", Ops.MAX, axis, keepdim)
-        return self._instead_of_pair(f"max({axis})", made) if type(axis) is int else made
+        return self._values_alone("max", axis, keepdim, made) if type(axis) is int else made
 
     @takes_dim
     def min(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
-        """The smallest value over `axis`; NaN if there is one.
+        """The smallest value over `axis`; NaN if there is one. Of one axis the result has `values`,
+        which it is itself, and `indices`.
 
         Raises ShapeError if there is no value.
 
@@ -140,7 +151,7 @@ class Reduce(Activations):
         """
         self._some("min", axis)
         made = self._mirrored()._folded("min", Ops.MAX, axis, keepdim)._mirrored()
-        return self._instead_of_pair(f"min({axis})", made) if type(axis) is int else made
+        return self._values_alone("min", axis, keepdim, made) if type(axis) is int else made
 
     def _some(self, name: str, axis: Axes) -> None:
         if any(is_zero(self.shape[place]) for place in as_axes(name, axis, self.ndim)):
@@ -366,6 +377,8 @@ class Reduce(Activations):
         if axis is None:
             flat = self.flatten().argmax(0)
             return flat.reshape((1,) * self.ndim) if keepdim else flat
+        if is_of_number(axis, self.ndim):
+            return self._as_row(lambda row: row.argmax(0))
         place = as_axis("argmax", axis, self.ndim)
         self._some("argmax", place)
         size = self.shape[place]
@@ -472,6 +485,8 @@ class Reduce(Activations):
         [0.5, 0.5]
         """
 
+        if is_of_number(axis, self.ndim):
+            return self._as_row(lambda row: row.softmax(0, dtype))
         axis = as_axis("softmax", axis, self.ndim)
 
         def function(x: Self) -> Self:
@@ -491,6 +506,8 @@ class Reduce(Activations):
         [-1000.0, 0.0]
         """
 
+        if is_of_number(axis, self.ndim):
+            return self._as_row(lambda row: row.log_softmax(0, dtype))
         axis = as_axis("log_softmax", axis, self.ndim)
 
         def function(x: Self) -> Self:

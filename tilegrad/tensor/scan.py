@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from tilegrad.base.dtype import total_dtype
+from tilegrad.base.dtype import dtypes, total_dtype
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.core import as_dtype, compute
+from tilegrad.tensor.pairs import Ranked
 from tilegrad.tensor.reduce import Reduce
-from tilegrad.tensor.sizes import as_axis, is_zero
+from tilegrad.tensor.sizes import as_axis, is_of_number, is_zero
 from tilegrad.tensor.spelling import takes_dim
 
 __all__ = ["Scan"]
@@ -57,29 +58,46 @@ class Scan(Reduce):
         return total.cast(self.dtype) if self.dtype.is_float else total
 
     @takes_dim
-    def cummax(self, axis: int = 0, *, dim: int | None = None) -> Self:
-        """The largest value of all prefixes along `axis`.
+    def cummax(self, axis: int = 0, *, dim: int | None = None) -> Ranked[Self]:
+        """The largest value of all prefixes along `axis`, NaN from the first one on; and where it
+        was last, as int32.
 
-        >>> Tensor([1, 3, 2]).cummax(0).tolist()
-        [1, 3, 3]
+        >>> values, indices = Tensor([1, 3, 2]).cummax(0)
+        >>> values.tolist(), indices.tolist()
+        ([1, 3, 3], [0, 1, 1])
         """
-        return self._instead_of_pair(f"cummax({axis})", self._scanned("cummax", axis, Ops.MAX))
+        values = self._scanned("cummax", axis, Ops.MAX)
+        return Ranked(values, self._last_places_of(values, axis))
 
     @takes_dim
-    def cummin(self, axis: int = 0, *, dim: int | None = None) -> Self:
-        """The smallest value of all prefixes along `axis`.
+    def cummin(self, axis: int = 0, *, dim: int | None = None) -> Ranked[Self]:
+        """The smallest value of all prefixes along `axis`, and where it was, as `cummax`.
 
-        >>> Tensor([2, 1, 3]).cummin(0).tolist()
-        [2, 1, 1]
+        >>> values, indices = Tensor([2, 1, 3]).cummin(0)
+        >>> values.tolist(), indices.tolist()
+        ([2, 1, 1], [0, 1, 1])
         """
-        made = self._mirrored()._scanned("cummin", axis, Ops.MAX)._mirrored()
-        return self._instead_of_pair(f"cummin({axis})", made)
+        values = self._mirrored()._scanned("cummin", axis, Ops.MAX)._mirrored()
+        return Ranked(values, self._last_places_of(values, axis))
+
+    @composed
+    def _last_places_of(self, values: Self, axis: int) -> Self:
+        """For each running extreme of this tensor where along `axis` it stood last."""
+        if is_of_number(axis, self.ndim):
+            return self._copy_of(self._like(UOp.const(dtypes.int32, 0)))
+        place = as_axis("cummax", axis, self.ndim)
+        size = self.shape[place]
+        at = self._places(size).reshape([size if n == place else 1 for n in range(self.ndim)])
+        is_there = self.detach().eq(values.detach())
+        if self.dtype.is_float:
+            is_there = is_there | self.isnan()
+        return is_there.where(at, 0)._scanned("cummax", place, Ops.MAX)
 
     @composed
     def _scanned(self, name: str, axis: int, op: Ops) -> Self:
-        place = as_axis(name, axis, self.ndim) if self.ndim or axis not in (0, -1) else None
-        if place is None:
+        if is_of_number(axis, self.ndim):
             return self._copy_of(self)
+        place = as_axis(name, axis, self.ndim)
         if any(is_zero(size) for size in self.shape):
             return self._running(place, op)
         if op is not Ops.MUL and _is_one_value(self.uop):
@@ -95,6 +113,9 @@ class Scan(Reduce):
         >>> Tensor([0.0, 1000.0]).logcumsumexp(0).tolist()
         [0.0, 1000.0]
         """
+
+        if is_of_number(axis, self.ndim):
+            return self._copy_of(self._floating())
 
         def function(x: Self) -> Self:
             place = as_axis("logcumsumexp", axis, x.ndim)

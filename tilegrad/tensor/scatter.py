@@ -11,7 +11,7 @@ a product without zeros is.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from tilegrad.base.dtype import as_const, dtypes, sum_dtype
 from tilegrad.base.errors import DTypeError, ShapeError
@@ -19,7 +19,7 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.core import Core, check_devices, describe
-from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.sizes import here, is_of_number, show_shape
 from tilegrad.tensor.sort import Sorting
 
 __all__ = ["Scatter"]
@@ -56,6 +56,9 @@ class Scatter(Sorting):
                     line=here(),
                 )
             return self.scatter_reduce(dim, index, src, known[reduce])
+        if is_of_number(dim, self.ndim):
+            source = cast("Self", src).reshape(1) if isinstance(src, Core) else src
+            return self._as_row(lambda row: row.scatter(0, index.reshape(1), source))
         axis, values = self._to_scatter("scatter", dim, index, src)
         if not index._has_elements() or not self._has_elements():
             return self._copy_of(self)
@@ -89,6 +92,10 @@ class Scatter(Sorting):
                 allowed=", ".join(map(repr, _REDUCTIONS)),
                 line=here(),
             )
+        if is_of_number(dim, self.ndim):
+            source = cast("Self", src).reshape(1) if isinstance(src, Core) else src
+            vectors = index.reshape(1), source
+            return self._as_row(lambda row: row.scatter_reduce(0, *vectors, reduce, include_self))
         axis, values = self._to_scatter("scatter_reduce", dim, index, src)
         if not index._has_elements() or not self._has_elements():
             return self._copy_of(self)

@@ -22,7 +22,8 @@ __all__ = [
     "NO_VARIABLES", "Variables", "are_plain", "as_axes", "as_axis", "as_int", "as_number",
     "as_size", "as_sizes",
     "ceil_divide", "divide",
-    "flat_arguments", "here", "index_dtype", "is_one", "is_zero", "merge", "multiply", "same",
+    "flat_arguments", "here", "index_dtype", "is_of_number", "is_one", "is_zero", "merge",
+    "multiply", "same",
     "same_shape", "show_shape", "show_size", "simple",
 ]  # fmt: skip
 
@@ -154,15 +155,27 @@ def as_axis(name: str, axis: Any, ndim: int) -> int:
     return number + ndim if number < 0 else number
 
 
+def is_of_number(axis: Any, ndim: int) -> bool:
+    """Whether `axis` is 0 or -1 of a tensor without axes: one number counts as a row of one where
+    an axis is reduced, scanned or sorted.
+    """
+    return not ndim and type(axis) is int and -1 <= axis <= 0
+
+
 def as_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
-    """Axes counted from the front, in order; None means all of them."""
+    """Axes counted from the front, in order; None means all of them. Axis 0 and -1 of one number
+    are none.
+    """
     if axes is None:
         return tuple(range(ndim))
+    if is_of_number(axes, ndim):
+        return ()
     if type(axes) is int:
         return (as_axis(name, axes, ndim),)
-    found = [
-        as_axis(name, axis, ndim) for axis in (axes if isinstance(axes, (tuple, list)) else (axes,))
-    ]
+    given = axes if isinstance(axes, (tuple, list)) else (axes,)
+    if len(given) == 1 and is_of_number(given[0], ndim):
+        return ()
+    found = [as_axis(name, axis, ndim) for axis in given]
     if len(set(found)) != len(found):
         raise ShapeError(f"{name}: an axis is named twice: {tuple(axes)}", line=here())
     return tuple(sorted(found))

@@ -28,6 +28,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.core import Core, describe
 from tilegrad.tensor.custom import Custom
+from tilegrad.tensor.pairs import Ranked
 from tilegrad.tensor.sizes import as_axis, as_int, here
 
 __all__ = ["Sorting"]
@@ -55,10 +56,9 @@ class Sorting(Custom):
     __slots__ = ()
 
     @composed
-    def sort(
-        self, dim: int = -1, descending: bool = False, stable: bool = True
-    ) -> tuple[Self, Self]:
-        """The elements in order along `dim`, and where each of them was, as int32. Equal elements
+    def sort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Ranked[Self]:
+        """The elements in order along `dim`, and where each of them was, as int32: `values` and
+        `indices`. Equal elements
         keep their order, whatever `stable` says.
 
         Raises IndexBoundsError if there is no axis `dim`, ShapeError for a symbolic size.
@@ -69,8 +69,8 @@ class Sorting(Custom):
         """
         order = self.argsort(dim, descending)
         if not self.ndim or not self._has_elements():
-            return self._copy_of(self), order
-        return self.gather(dim, order), order
+            return Ranked(self._copy_of(self), order)
+        return Ranked(self.gather(dim, order), order)
 
     @composed
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Self:
@@ -102,7 +102,7 @@ class Sorting(Custom):
         sorted_: bool = True,
         *,
         sorted: bool = True,
-    ) -> tuple[Self, Self]:
+    ) -> Ranked[Self]:
         """The `k` largest elements along `dim` (or the smallest), the best first, and where they
         are, as int32. Of equal ones the first count. They are sorted whatever `sorted` and
         `sorted_`, its name in tinygrad, say.
@@ -132,7 +132,11 @@ class Sorting(Custom):
             order = keys._first_of_rows(count).reshape(*rows.shape[:-1], count)
         order = order.movedim(-1, axis)
         values = x.gather(axis, order) if count and 0 not in sizes else x._window(axis, 0, count)
-        return (values, order) if self.ndim else (values.reshape(count), order.reshape(count))
+        if not self.ndim:
+            # Of one number at most one is asked for, and that is a number again.
+            shape = () if count else (0,)
+            return Ranked(values.reshape(shape), order.reshape(shape))
+        return Ranked(values, order)
 
     # keys
 

@@ -8,31 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.core import describe
+from tilegrad.tensor.pairs import Extremes, Ranked
 from tilegrad.tensor.reduce import Axes
 from tilegrad.tensor.sizes import (
     as_axes,
     as_axis,
     as_number,
     here,
+    is_of_number,
     show_shape,
 )
 from tilegrad.tensor.spelling import takes_dim
 from tilegrad.tensor.transcendents import Transcendents
 
-__all__ = ["Ranked", "Statistics"]
-
-
-class Ranked(NamedTuple):
-    """Values and the places, as int32, where they stand along the axis they were picked from."""
-
-    values: Any
-    indices: Any
+__all__ = ["Statistics"]
 
 
 class Statistics(Transcendents):
@@ -63,13 +58,13 @@ class Statistics(Transcendents):
     @takes_dim
     def aminmax(
         self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None
-    ) -> tuple[Self, Self]:
-        """The smallest and the largest value over `axis`.
+    ) -> Extremes[Self]:
+        """The smallest and the largest value over `axis`, named `min` and `max`.
 
         >>> [part.item() for part in Tensor([3, 1, 2]).aminmax()]
         [1, 3]
         """
-        return self.min(axis, keepdim), self.max(axis, keepdim)
+        return Extremes(self.min(axis, keepdim), self.max(axis, keepdim))
 
     @takes_dim
     def nansum(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
@@ -102,7 +97,7 @@ class Statistics(Transcendents):
 
     # ranks
 
-    def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> Ranked:
+    def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> Ranked[Self]:
         """The `k`-th smallest value along `dim`, 1 the smallest, and its place.
 
         Raises ShapeError unless `k` is 1 to the size of the axis.
@@ -110,6 +105,8 @@ class Statistics(Transcendents):
         >>> Tensor([3, 1, 2]).kthvalue(2).values.item()
         2
         """
+        if is_of_number(dim, self.ndim):
+            return self._as_row(lambda row: row.kthvalue(k, 0))
         axis = as_axis("kthvalue", dim, self.ndim)
         size = self._length(axis)
         if not 1 <= k <= size:
@@ -135,6 +132,8 @@ class Statistics(Transcendents):
         """
         if dim is None:
             return self.flatten().median(0).values
+        if is_of_number(dim, self.ndim):
+            return self._as_row(lambda row: row.median(0))
         axis = as_axis("median", dim, self.ndim)
         size = self._length(axis)
         if not size:
@@ -166,6 +165,8 @@ class Statistics(Transcendents):
         if dim is None:
             flat = self.flatten().quantile(q, 0, False, interpolation)
             return flat.reshape(*flat.shape, *[1] * self.ndim) if keepdim else flat
+        if is_of_number(dim, self.ndim):
+            return self.flatten().quantile(q, 0, False, interpolation)
         q = q.tolist() if hasattr(q, "tolist") else q
         axis = as_axis("quantile", dim, self.ndim)
         size, shares = self._length(axis), _shares(q)

@@ -114,7 +114,7 @@ REDUCING = [
     Instruction("logsumexp", 1, "{a}.logsumexp({p[0]})", _logsumexp, _axis, _F, rounding=16.0, is_exact=False, any_size=True),
     Instruction("cumsum", 1, "{a}.cumsum({p[0]})", _scan, _axis, _F, error=lambda given, out, axis: _sum_error(given, out, axis), any_size=True),
     Instruction("int_cumsum", 1, "{a}.cumsum({p[0]}).cast('int64')", _scan, _axis, _I, "int64", any_size=True, torch="{a}.cumsum({p[0]})"),
-    Instruction("cummax", 1, "{a}.cummax({p[0]})", lambda a, axis: _np().maximum.accumulate(a, axis), _axis, _FI, any_size=True, torch="{a}.cummax({p[0]})[0]"),
+    Instruction("cummax", 1, "{a}.cummax({p[0]}).values", lambda a, axis: _np().maximum.accumulate(a, axis), _axis, _FI, any_size=True, torch="{a}.cummax({p[0]})[0]"),
     Instruction("argmax", 1, "{a}.argmax({p[0]}).cast('int32')", lambda a, axis: a.argmax(axis).astype("i4"), _axis, _FI, "int32", needs_exact=True, is_wild_safe=True, any_size=True, torch="{a}.argmax({p[0]}).int()"),
     Instruction("argmin", 1, "{a}.argmin({p[0]}).cast('int32')", lambda a, axis: a.argmin(axis).astype("i4"), _axis, _FI, "int32", needs_exact=True, is_wild_safe=True, any_size=True, torch="{a}.argmin({p[0]}).int()"),
     Instruction("sort", 1, "{a}.sort({p[0]})[0]", lambda a, axis: _np().sort(a, axis), _axis, _FI, is_wild_safe=True),
