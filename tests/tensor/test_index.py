@@ -79,6 +79,65 @@ def test_integer_tensors(key: Any) -> None:
     close(Tensor(X)[ours], X[theirs])
 
 
+# Sequences as indices: each is an array, wherever it stands in the key.
+SEQUENCE_KEYS: list[Any] = [
+    [[0, 1], [1, 0]],
+    [(0, 1), (2, 0)],
+    [[[3]]],
+    [],
+    ((0, 2), (1, 3)),
+    ((0, 2),),
+    ((), 0),
+    ([0, 2], (1, 3)),
+    (((0,), (2,)), (1, 3)),
+    (0, ((1, 2), (3, 4))),
+    (slice(None), ((0, 1), (2, 3))),
+    (Ellipsis, (0, -1)),
+    ((0, 2), None, slice(None, None, 2)),
+    ((True, False, True, False),),
+    ((True, False, True, False), (1, 2)),
+    ([np.int64(0), np.uint8(2)],),
+    ([np.bool_(True), np.bool_(False)] * 2,),
+    (range(2), (0, 1)),
+]
+
+
+@pytest.mark.parametrize("key", SEQUENCE_KEYS, ids=repr)
+def test_nested_lists_and_tuples(key: Any) -> None:
+    """As in NumPy, where tuples inside of a key are arrays too."""
+    as_arrays = key if isinstance(key, tuple) else (key,)
+    as_arrays = tuple(
+        np.array(part, bool if part and isinstance(part[0], (bool, np.bool_)) else np.int64)
+        if isinstance(part, (list, tuple, range))
+        else part
+        for part in as_arrays
+    )
+    close(Tensor(X)[key], X[as_arrays])
+    written, mine = X.copy(), Tensor(X).contiguous().realize()
+    written[as_arrays] = mine[key] = -7
+    close(mine, written)
+
+
+def test_a_list_that_is_no_array_stands_for_a_tuple() -> None:
+    """As in PyTorch and tinygrad."""
+    x, rows = Tensor(X), Tensor([0, 2])
+    close(x[[rows, [1, 3]]], X[[0, 2], [1, 3]])
+    close(x[[0, [1, 3]]], X[0, [1, 3]])
+    close(x[[0, (1, 3), rows]], X[0, [1, 3], [0, 2]])
+    close(x[[slice(1, 3), 0]], X[1:3, 0])
+    close(x[[None, 0]], X[None, 0])
+    close(x[[Ellipsis, 0]], X[..., 0])
+    written, mine = X.copy(), x.contiguous().realize()
+    written[[0, 2], [1, 3]] = mine[[rows, [1, 3]]] = 5
+    close(mine, written)
+
+
+@pytest.mark.parametrize("key", [True, False, np.True_, np.array(False), Tensor(True)], ids=repr)
+def test_a_bool_is_no_index(key: Any) -> None:
+    with pytest.raises(DTypeError, match="a bool is no index"):
+        Tensor(X)[key]
+
+
 def test_a_number_picks_before_tensors_do() -> None:
     """PyTorch's rule: the result of x[0, :, rows] is that of x[0][:, rows]."""
     close(Tensor(X)[0, :, Tensor(ROW)], X[0][:, ROW])

@@ -20,7 +20,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tilegrad.base.dtype import dtypes, sum_dtype
+from tilegrad.base.dtype import DType, dtypes, sum_dtype
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
@@ -99,8 +99,7 @@ class Indexing(Creation):
 
     def _completed(self, key: Any) -> list[Any]:
         """One index for each axis, and None for each new one."""
-        keys: list[Any] = list(key) if isinstance(key, tuple) else [key]
-        keys = [self._as_index(part) for part in keys]
+        keys = [self._as_index(part) for part in _parts_of(key)]
         dots = [at for at, part in enumerate(keys) if part is Ellipsis]
         if len(dots) > 1:
             raise IndexBoundsError("getitem: more than one Ellipsis", line=here())
@@ -124,18 +123,18 @@ class Indexing(Creation):
         """An index as a number, slice, None, Ellipsis, tensor or array."""
         if part is None or part is Ellipsis or isinstance(part, (slice, UOp)) or type(part) is int:
             return part
-        if isinstance(part, (list, range)):
+        if isinstance(part, (list, tuple, range)):
             part = _Known(*flatten(list(part)))
         elif hasattr(part, "__array__") and not isinstance(part, Core):
-            if getattr(part, "shape", None) == () and part.dtype.kind in "iu":
-                return int(part)
+            if getattr(part, "shape", None) == ():
+                if part.dtype.kind == "b":
+                    raise DTypeError("getitem: a bool is no index", line=here())
+                return as_int("getitem", "an index", part)
             part = _Known(part.reshape(-1).tolist(), tuple(part.shape))
         if isinstance(part, _Known):
-            for value in part.values:
-                if not isinstance(value, int):
-                    raise DTypeError(
-                        f"getitem: an index must be an integer, not {value!r}", line=here()
-                    )
+            part.values = [
+                value if type(value) is int else _as_number(value) for value in part.values
+            ]
             return part
         if not isinstance(part, Core):
             if isinstance(part, bool):
@@ -494,8 +493,11 @@ class _Known:
 
     def __init__(self, values: list[Any], shape: tuple[int, ...]):
         self.values, self.shape = values, shape
-        is_mask = bool(values) and all(isinstance(value, bool) for value in values)
-        self.dtype = dtypes.bool if is_mask else dtypes.int32
+
+    @property
+    def dtype(self) -> DType:
+        is_mask = bool(self.values) and all(isinstance(value, bool) for value in self.values)
+        return dtypes.bool if is_mask else dtypes.int32
 
     @property
     def ndim(self) -> int:
@@ -508,6 +510,32 @@ class _Known:
         return [[place // step % size for place in flat] for step, size in zip(steps, self.shape)]
 
 
+def _parts_of(key: Any) -> list[Any]:
+    """What `x[key]` is indexed by, one for each axis. A list that is no array, as it holds tensors,
+    slices, None, Ellipsis, or numbers beside lists, stands for a tuple, as in PyTorch and tinygrad;
+    any other list is an array, as in NumPy.
+    """
+    if isinstance(key, tuple):
+        return list(key)
+    if isinstance(key, list):
+        are_lists = [isinstance(part, (list, tuple, range)) for part in key]
+        if (any(are_lists) and not all(are_lists)) or any(
+            part is None or part is Ellipsis or isinstance(part, (Core, slice)) for part in key
+        ):
+            return list(key)
+    return [key]
+
+
+def _as_number(value: Any) -> int | bool:
+    """An element of a list of indices: an integer, or a bool of a mask.
+
+    Raises DTypeError for anything else.
+    """
+    if isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b":
+        return bool(value)
+    return as_int("getitem", "an index", value)
+
+
 def _axes_of(part: Any) -> int:
     """How many axes an index stands for."""
     if part is None or part is Ellipsis:
@@ -516,8 +544,8 @@ def _axes_of(part: Any) -> int:
 
 
 def has_tensor(key: Any) -> bool:
-    """Whether an index holds a tensor, a list or an array: then it does not name a window."""
-    parts = key if isinstance(key, tuple) else (key,)
+    """Whether an index holds a tensor, a sequence or an array: then it does not name a window."""
     return any(
-        isinstance(part, (Core, list, range)) or hasattr(part, "__array__") for part in parts
+        isinstance(part, (Core, list, tuple, range)) or hasattr(part, "__array__")
+        for part in _parts_of(key)
     )
