@@ -72,6 +72,59 @@ def test_interpolate_by_a_factor_and_other_dtypes() -> None:
     assert Tensor.zeros(1, 1, 2, 3, 4).interpolate((4, 6, 8), "trilinear").shape == (1, 1, 4, 6, 8)
 
 
+@pytest.mark.parametrize("aligned", [False, True])
+def test_positions_in_float32_images_are_rounded_as_pytorch_rounds_them(aligned: bool) -> None:
+    """The step in float32, then one rounding of the position: a weight differs by 1e-4 from one
+    that was computed exactly.
+    """
+    old, new = 500, 1333
+    row = numbers(old)
+    at = np.arange(new, dtype=np.float64)
+    if aligned:
+        spots = (at * np.float64(np.float32((old - 1) / (new - 1)))).astype(np.float32)
+    else:
+        step = np.float64(np.float32(old / new))
+        spots = np.maximum(((at + 0.5) * step - 0.5).astype(np.float32), np.float32(0))
+    low = np.minimum(spots.astype(int), old - 1)
+    near = spots - low.astype(np.float32)
+    wanted = row[low] * (1 - near) + row[np.minimum(low + 1, old - 1)] * near
+    found = Tensor(row[None, None]).interpolate(new, "linear", aligned).numpy()[0, 0]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=5e-7)
+    exact = Tensor(row[None, None].astype(np.float64)).interpolate(new, "linear", aligned)
+    assert np.abs(exact.numpy()[0, 0] - wanted).max() > 2e-5
+
+
+def test_a_scale_that_leaves_an_axis_its_size_copies_it() -> None:
+    """As in PyTorch: where lines are drawn between elements, and the nearest of an image."""
+    x = Tensor(np.arange(5, dtype=np.float32)[None, None])
+    image = x.reshape(1, 1, 1, 5)
+    assert x.interpolate(mode="linear", scale_factor=1.1).tolist() == x.tolist()
+    assert image.interpolate(mode="nearest", scale_factor=(1, 1.1)).tolist() == image.tolist()
+    assert x.interpolate(mode="nearest", scale_factor=1.1).tolist() == [[[0, 0, 1, 2, 3]]]
+
+
+@pytest.mark.nightly
+def test_images_are_resampled_as_by_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    for height, width in [(4, 4), (5, 7), (1, 5), (33, 500)]:
+        array = numbers(2, 3, height, width)
+        for mode in ("bilinear", "bicubic", "nearest", "nearest-exact"):
+            for how in (
+                {"size": (8, 8)},
+                {"size": (7, 333)},
+                {"scale_factor": 2},
+                {"scale_factor": (2.3, 1.1)},
+            ):
+                for aligned in (None,) if mode.startswith("nearest") else (False, True):
+                    wanted = torch.nn.functional.interpolate(
+                        torch.tensor(array), mode=mode, align_corners=aligned, **how
+                    ).numpy()
+                    found = Tensor(array).interpolate(mode=mode, align_corners=bool(aligned), **how)
+                    np.testing.assert_allclose(
+                        found.numpy(), wanted, rtol=0, atol=5e-7 if mode == "bilinear" else 1e-5
+                    )
+
+
 def test_the_gradient_of_interpolate_is_its_transpose() -> None:
     eye = np.eye(5)[None]
     weights = numbers(1, 1, 8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilegrad.nn.functional.layers import interpolate
 from tilegrad.nn.module import Module
 from tilegrad.tensor.tensor import Tensor
 
@@ -27,12 +28,21 @@ class Upsample(Module):
         scale_factor: float | Sequence[float] | None = None,
         mode: str = "nearest",
         align_corners: bool | None = None,
+        recompute_scale_factor: bool | None = None,
     ):
         self.size, self.scale_factor = size, scale_factor
         self.mode, self.align_corners = mode, align_corners
+        self.recompute_scale_factor = recompute_scale_factor
 
     def __call__(self, x: Tensor) -> Tensor:
-        return x.interpolate(self.size, self.mode, bool(self.align_corners), self.scale_factor)
+        return interpolate(
+            x,
+            self.size,
+            self.scale_factor,
+            self.mode,
+            self.align_corners,
+            self.recompute_scale_factor,
+        )
 
 
 class UpsamplingNearest2d(Upsample):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
@@ -83,11 +84,20 @@ class Resampling(Rearranging):
                 )
             return self.reshape(0).reshape(*self.shape[:first], *sizes)
         x = self if kind.startswith("nearest") else self._wide()
-        for place, (new, ratio) in enumerate(zip(sizes, ratios)):
+        position = float if x.dtype is dtypes.float64 else _as_float32
+        # The last axis first, as PyTorch adds the four neighbours of a place.
+        for place, (new, ratio) in reversed(list(enumerate(zip(sizes, ratios)))):
             axis = first + place
             old = self._sizes[axis]
-            if (old, ratio) != (new, 1.0):
-                x = x._with_taps(axis, _taps(kind, old, new, ratio, is_aligned=align_corners))
+            # Whatever the scale is: as PyTorch, of images also the nearest.
+            is_copied = old == new and (
+                ratio == 1 or kind == "linear" or (kind == "nearest" and len(sizes) == 2)
+            )
+            if not is_copied:
+                if kind == "nearest" and len(sizes) == 2 and new == 2 * old:
+                    ratio = 0.5
+                taps = _taps(kind, old, new, ratio, position, is_aligned=align_corners)
+                x = x._with_taps(axis, taps)
         if not self.dtype.is_float and x.dtype.is_float:
             x = x.round()
         return x.cast(self.dtype)
@@ -314,12 +324,26 @@ def _check_grid(image: Core, grid: Core, mode: str, padding_mode: str) -> None:
         )
 
 
-def _taps(kind: str, old: int, new: int, ratio: float, *, is_aligned: bool) -> Taps:
-    """What each new element is made of: for every tap the places in the old axis, and weights."""
-    if kind == "nearest":
-        return [([min(int(at * ratio), old - 1) for at in range(new)], [1.0] * new)]
-    if kind == "nearest-exact":
-        return [([min(int((at + 0.5) * ratio), old - 1) for at in range(new)], [1.0] * new)]
+def _as_float32(value: float) -> float:
+    """The float32 nearest to `value`."""
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded
+
+
+def _taps(
+    kind: str,
+    old: int,
+    new: int,
+    ratio: float,
+    rounded: Callable[[float], float],
+    *,
+    is_aligned: bool,
+) -> Taps:
+    """What each new element is made of: for every tap the places in the old axis, and weights.
+
+    Positions are `rounded` where PyTorch rounds them: in a large image of float32 a weight is off
+    by 1e-4, and a model that was trained so expects it.
+    """
     if kind == "area":
         ranges = [(at * old // new, -(-(at + 1) * old // new)) for at in range(new)]
         longest = max(end - start for start, end in ranges)
@@ -330,10 +354,18 @@ def _taps(kind: str, old: int, new: int, ratio: float, *, is_aligned: bool) -> T
             )
             for tap in range(longest)
         ]
+    if kind.startswith("nearest"):
+        half, step = (0.5 if kind == "nearest-exact" else 0.0), _as_float32(ratio)
+        return [
+            ([min(int(_as_float32((at + half) * step)), old - 1) for at in range(new)], [1.0] * new)
+        ]
     if is_aligned:
-        spots = [at * (old - 1) / (new - 1) if new > 1 else 0.0 for at in range(new)]
+        step = rounded((old - 1) / (new - 1)) if new > 1 else 0.0
+        spots = [rounded(at * step) for at in range(new)]
     else:
-        spots = [(at + 0.5) * ratio - 0.5 for at in range(new)]
+        # One rounding, of what a fused multiply-add gives.
+        step = rounded(ratio)
+        spots = [rounded((at + 0.5) * step - 0.5) for at in range(new)]
     if kind == "linear":
         spots = [min(max(spot, 0.0), old - 1.0) for spot in spots]
     offsets = range(2) if kind == "linear" else range(-1, 3)

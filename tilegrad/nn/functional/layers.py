@@ -296,14 +296,25 @@ def interpolate(
     scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
 ) -> Tensor:
-    """All axes but the first two resampled to `size`, or to their sizes times `scale_factor`.
+    """All axes but the first two resampled to `size`, or to their sizes times `scale_factor`; with
+    `recompute_scale_factor` elements lie as the sizes say, not the factor.
 
-    Raises as `Tensor.interpolate`.
+    Raises as `Tensor.interpolate`; DTypeError for `antialias`.
 
     >>> nn.functional.interpolate(Tensor([[[1.0, 2.0]]]), scale_factor=2).tolist()
     [[[1.0, 1.0, 2.0, 2.0]]]
     """
+    check_tensors("interpolate", input)
+    if antialias:
+        raise DTypeError(
+            "interpolate: antialias is not implemented",
+            remedy='mode="area" averages what an element covers',
+        )
+    if recompute_scale_factor and scale_factor is not None:
+        size, scale_factor = input._output_sizes(None, scale_factor)[0], None
     return input.interpolate(size, mode, bool(align_corners), scale_factor)
 
 
