@@ -24,10 +24,15 @@ if TYPE_CHECKING:
     from tilegrad.ir import Variable as Variable
     from tilegrad.tensor import Tensor as Tensor
     from tilegrad.tensor.loops import scan as scan
+    from tilegrad.tensor.modes import enable_grad as enable_grad
+    from tilegrad.tensor.modes import is_grad_enabled as is_grad_enabled
+    from tilegrad.tensor.modes import no_grad as no_grad
+    from tilegrad.tensor.modes import set_grad_enabled as set_grad_enabled
 
 __all__ = [
     "Context", "Device", "GlobalCounters", "Tensor", "TinyJit", "UOp", "Variable",
-    "dtypes", "func", "getenv", "jit", "nn", "scan",
+    "dtypes", "enable_grad", "func", "getenv", "is_grad_enabled", "jit", "nn", "no_grad", "scan",
+    "set_grad_enabled",
 ]  # fmt: skip
 
 __version__ = "0.1.0"
@@ -41,9 +46,13 @@ _HOME = {
     "UOp": "tilegrad.ir",
     "Variable": "tilegrad.ir",
     "dtypes": "tilegrad.base.dtype",
+    "enable_grad": "tilegrad.tensor.modes",
     "getenv": "tilegrad.base.config",
+    "is_grad_enabled": "tilegrad.tensor.modes",
     "jit": "tilegrad.capture",
+    "no_grad": "tilegrad.tensor.modes",
     "scan": "tilegrad.tensor.loops",
+    "set_grad_enabled": "tilegrad.tensor.modes",
 }
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from tilegrad import Tensor, nn
 from tilegrad.base import errors
 
 
@@ -49,6 +53,8 @@ def test_each_is_a_builtin_too(name: str, builtin: type[Exception]) -> None:
     kind = getattr(errors, name)
     assert issubclass(kind, builtin)
     assert issubclass(kind, errors.TilegradError)
+    # PyTorch raises RuntimeError for most of what this library has classes for.
+    assert issubclass(kind, RuntimeError)
     with pytest.raises(builtin, match="op: fact"):
         raise kind("op: fact", detail=1)
 
@@ -56,3 +62,21 @@ def test_each_is_a_builtin_too(name: str, builtin: type[Exception]) -> None:
 def test_all_are_named() -> None:
     classes = {name for name, value in vars(errors).items() if isinstance(value, type)}
     assert classes | {"located"} == set(errors.__all__)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: Tensor.ones(2, 3) @ Tensor.ones(2, 3),
+        lambda: Tensor.ones(2) + Tensor.ones(3),
+        lambda: Tensor.ones(6).view(4),
+        lambda: Tensor.ones(2).cat(Tensor.ones(2, 2)),
+        lambda: Tensor.ones(2).backward(),
+        lambda: Tensor([1, 2]).requires_grad_(),
+        lambda: Tensor.ones(2, 2).gather(0, Tensor([[5, 5]])).item(),
+        lambda: nn.Linear(2, 2).load_state_dict({}),
+    ],
+)
+def test_what_pytorch_raises_as_runtime_errors_is_caught_as_such(call: Callable[[], Any]) -> None:
+    with pytest.raises(RuntimeError):
+        call()

@@ -290,3 +290,24 @@ def test_saving_into_the_file_that_was_loaded(tmp_path: Path) -> None:
     safe_save({"x": loaded["x"] + 1}, path)
     assert loaded["x"].tolist() == [1.0, 2.0]
     assert safe_load(path)["x"].tolist() == [2.0, 3.0]
+
+
+def test_a_file_without_counts_of_batches_loads_as_in_pytorch() -> None:
+    """PyTorch had none before 1.0, and tinygrad's converters leave them out."""
+    layer = nn.Sequential(nn.BatchNorm2d(2))
+    weights = nn.state.get_state_dict(layer)
+    del weights["0.num_batches_tracked"]
+    assert layer.load_state_dict(weights) == ([], [])
+    assert nn.state.load_state_dict(layer, weights) == ([], [])
+    del weights["0.running_mean"]
+    with pytest.raises(DataError, match="1 names are missing"):
+        layer.load_state_dict(weights)
+
+
+def test_a_count_of_batches_is_read() -> None:
+    layer = nn.BatchNorm1d(2)
+    assert list(layer.state_dict())[-1] == "num_batches_tracked"
+    layer.load_state_dict({**layer.state_dict(), "num_batches_tracked": np.array(41)})
+    layer(Tensor.ones(3, 2))
+    assert layer.num_batches_tracked is not None
+    assert (layer.num_batches_tracked.item(), layer.num_batches_tracked.dtype) == (42, dtypes.int64)

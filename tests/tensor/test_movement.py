@@ -247,3 +247,17 @@ def test_movement_that_does_not_fit_raises() -> None:
         ShapeError, match=r"split: \[1, 1\] does not add up to the size 3 of axis 1"
     ):
         x.split([1, 1], dim=1)
+
+
+def test_shapes_and_orders_under_their_names() -> None:
+    x = Tensor([[1, 2, 3], [4, 5, 6]])
+    assert (
+        x.reshape(shape=(3, 2)).tolist()
+        == x.view(shape=(3, 2)).tolist()
+        == [[1, 2], [3, 4], [5, 6]]
+    )
+    assert x.reshape(shape=-1).shape == (6,)
+    assert x.permute(order=(1, 0)).tolist() == x.permute(dims=(1, 0)).tolist() == x.T.tolist()
+    assert x[:1].expand(shape=(2, 3)).tolist() == [[1, 2, 3]] * 2
+    assert x.flip(axis=0).tolist() == x.flip(dims=(0,)).tolist() == [[4, 5, 6], [1, 2, 3]]
+    assert x.repeat(repeats=(1, 2)).tolist() == [[1, 2, 3] * 2, [4, 5, 6] * 2]

@@ -20,7 +20,9 @@ from typing import Any, ParamSpec, TypeVar
 
 from tilegrad.base.errors import ConfigError
 
-__all__ = ["Config", "Context", "Switch", "config", "getenv", "switches", "training"]
+__all__ = [
+    "Config", "Context", "Switch", "config", "getenv", "gradients", "switches", "training",
+]  # fmt: skip
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -218,6 +220,9 @@ _current: contextvars.ContextVar[Config] = contextvars.ContextVar(
 # Whether the running thread trains, which is so until it is said otherwise. No switch of the
 # machine: `Tensor.training` writes it, and `Context(TRAINING=0)` sets it for a block.
 training: contextvars.ContextVar[bool] = contextvars.ContextVar("tilegrad_training", default=True)
+
+# Whether the running thread records gradients: not inside `tilegrad.no_grad()`.
+gradients: contextvars.ContextVar[bool] = contextvars.ContextVar("tilegrad_gradients", default=True)
 
 
 class _Reader:

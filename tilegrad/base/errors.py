@@ -2,7 +2,7 @@
 
 A user's error names the op, both values, the user's own lines and the remedy; an `InternalError`
 names the pass and how to reproduce it. Each class also derives from the built-in one that Python
-users expect to catch.
+users expect to catch, and all of them from RuntimeError, which is what PyTorch raises for most.
 
 The line, where the raising code does not give one, and the name of what was called there, where the
 headline speaks of another op (`mse_loss` subtracts), are found here: no error can forget them.
@@ -22,7 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class TilegradError(Exception):
+class TilegradError(RuntimeError):
     """The root of all errors raised on purpose: `headline` is the fact, `details` the labelled
     lines under it as they were given. `names_line` says whether the user's line is added.
 
@@ -54,7 +54,7 @@ class DTypeError(TilegradError, TypeError):
     """A dtype is unknown or does not fit the op."""
 
 
-class DeviceError(TilegradError, RuntimeError):
+class DeviceError(TilegradError):
     """A device is unknown, not usable here, or two devices meet in one op."""
 
 
@@ -72,7 +72,7 @@ class OptError(TilegradError, ValueError):
     names_line = False
 
 
-class CompileError(TilegradError, RuntimeError):
+class CompileError(TilegradError):
     """The compiler behind a renderer refused the source."""
 
 
@@ -84,11 +84,11 @@ class DataError(TilegradError, ValueError):
     """A file is absent, truncated, or not what its format demands."""
 
 
-class CaptureError(TilegradError, RuntimeError):
+class CaptureError(TilegradError):
     """A function cannot be captured and replayed safely."""
 
 
-class TransformError(TilegradError, RuntimeError):
+class TransformError(TilegradError):
     """A function cannot be differentiated or mapped as it is written."""
 
 

@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast, overload
 
-from tilegrad.base.config import Config, config
+from tilegrad.base.config import Config, config, gradients
 from tilegrad.base.errors import CaptureError
 from tilegrad.capture.build import Again, Builder
 from tilegrad.capture.entry import Entry, Mismatch
@@ -103,11 +103,11 @@ class Jit(Generic[P, R]):
         return self._function(*args, **kwargs)
 
     def _mode_now(self, switches: Config) -> tuple[object, ...]:
-        """What shapes every capture: switches, training or not, the default device."""
+        """What shapes every capture: switches, training, gradients, the default device."""
         if switches is not self._config:
             self._config = switches
             self._mode = (config.code_key(), switches.DEVICE)
-        return (self._mode, is_training(), Device._default)
+        return (self._mode, is_training(), gradients.get(), Device._default)
 
     def _run(
         self,

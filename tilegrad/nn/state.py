@@ -104,7 +104,8 @@ def load_state_dict(
             those of `state_dict`, which stay lazy: weights of a mapped file are then used where
             they stand. Functions that were captured before still use the old memory.
 
-    Raises DataError for such names if `strict`, ShapeError for other shapes, DTypeError where a
+    Raises DataError for such names if `strict`, but not for a `num_batches_tracked` that the file
+    lacks, as PyTorch does; ShapeError for other shapes, DTypeError where a
     float would become an integer or the reverse. Everything is checked, and computed, before
     anything is written.
 
@@ -122,7 +123,7 @@ def load_state_dict(
         )
     own = get_state_dict(model)
     unmatched = Unmatched(
-        [name for name in own if name not in state_dict],
+        [name for name in own if name not in state_dict and not _is_counter(name)],
         [name for name in state_dict if name not in own],
     )
     if strict:
@@ -145,6 +146,11 @@ def load_state_dict(
         for name, _, _ in pairs:
             del state_dict[name]
     return unmatched
+
+
+def _is_counter(name: str) -> bool:
+    """Whether `name` is a count of batches, which files of older PyTorch and of tinygrad lack."""
+    return name.rpartition(".")[2] == "num_batches_tracked"
 
 
 def _listed(names: list[str]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
+from tilegrad.base.config import gradients
 from tilegrad.base.errors import DTypeError, ShapeError, TilegradError
 from tilegrad.device.disk import is_file
 from tilegrad.engine.realize import exclusive
@@ -339,12 +340,12 @@ class Assignment(Algebra):
         >>> x = Tensor([1, 2, 3]); x[1:] = 0; x.tolist()
         [1, 0, 0]
         """
-        if self._requires_grad and self._is_leaf:
+        if self._requires_grad and self._is_leaf and gradients.get():
             raise DTypeError(
                 "setitem: a leaf that requires a gradient cannot be written in part",
                 tensor=describe(self.uop),
                 line=here(),
-                remedy="write to a clone() of it, or to detach() for no gradient",
+                remedy="write to a clone() of it, or under tilegrad.no_grad() for no gradient",
             )
         wants_grad = isinstance(value, Core) and self.dtype.is_float and value._requires_grad
         if not self._has_elements():
@@ -376,12 +377,12 @@ class Assignment(Algebra):
 
         Raises DTypeError for one, else as `assign`.
         """
-        if self._requires_grad and self._is_leaf:
+        if self._requires_grad and self._is_leaf and gradients.get():
             raise DTypeError(
                 "assign: a leaf that requires a gradient cannot be changed in place",
                 tensor=describe(self.uop),
                 line=here(),
-                remedy="say assign(value), or write to its detach()",
+                remedy="say assign(value), or write to it under tilegrad.no_grad()",
             )
         return self.assign(value)
 

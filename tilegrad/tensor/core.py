@@ -17,11 +17,12 @@ from operator import attrgetter
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Self
 
+from tilegrad.base.config import gradients
 from tilegrad.base.dtype import DType, dtypes, promote
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
 from tilegrad.base.origin import mark, user_expression, user_line
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, sint
+from tilegrad.ir.uop import UOp, sint, toposort
 from tilegrad.tensor.aliases import Alias
 from tilegrad.tensor.device import canonical
 from tilegrad.tensor.living import (
@@ -230,12 +231,21 @@ class Core:
         tensor._set(uop, canonical(device), variables, requires_grad, leaf=False)
         return tensor
 
+    def _again(self, uop: UOp, device: str, variables: Variables) -> Self:
+        """A tensor of its own around `uop`, which has this tensor's value."""
+        requires_grad = self._requires_grad
+        if requires_grad and not gradients.get():
+            uop, requires_grad = _detached(uop), False
+        return self._of(uop, device, variables, requires_grad)
+
     def _like(self, uop: UOp) -> Self:
         """The tensor around `uop`, which was made of this tensor alone."""
         if uop is self.uop:
             return self
         tensor: Self = object.__new__(type(self))
         requires_grad = self._requires_grad if uop.dtype.is_float else None
+        if requires_grad and not gradients.get():
+            uop, requires_grad = _cut(uop, self), False
         tensor._set(uop, self.device, self._variables, requires_grad, leaf=False)
         return tensor
 
@@ -258,6 +268,8 @@ class Core:
             requires_grad = requires_grad or other._requires_grad
         if not uop.dtype.is_float:
             requires_grad = None
+        elif requires_grad and not gradients.get():
+            uop, requires_grad = _cut(uop, self, *others), False
         tensor: Self = object.__new__(type(self))
         tensor._set(uop, device, variables, requires_grad, leaf=False)
         return tensor
@@ -411,6 +423,32 @@ class Core:
                     dtype = promote(dtype, node.dtype)
             nodes = [node if node.dtype is dtype else cast_node(node, dtype) for node in nodes]
         return broadcast(name, nodes)
+
+
+def _detached(node: UOp) -> UOp:
+    """The same value, through which no gradient flows."""
+    return UOp(Ops.DETACH, node.dtype, (node,)) if node.dtype.is_float else node
+
+
+def _cut(made: UOp, *operands: Core) -> UOp:
+    """`made`, which an op made of `operands`, without a gradient to those that require one.
+
+    These are detached, not what was made of them: a node between two ops would hide from the
+    scheduler that they belong together.
+    """
+    known = {tensor.uop: tensor._requires_grad for tensor in operands}
+    new: dict[UOp, UOp] = {}
+    for node in toposort([made], stop=known.__contains__):
+        if node in known:
+            new[node] = _detached(node) if known[node] else node
+        else:
+            sources = tuple([new[source] for source in node.src])
+            new[node] = (
+                node if sources == node.src else compute(node.op, node.dtype, sources, node.arg)
+            )
+    cut = new[made]
+    # The value itself, in which the operands are not found.
+    return cut if cut is not made else _detached(made)
 
 
 def number_dtype(name: str, dtype: DType, value: Any) -> DType:

@@ -376,20 +376,21 @@ class Joining(Movement):
 
     # repetition
 
-    def repeat(self, *repeats: Any) -> Self:
+    def repeat(self, *counts: Any, repeats: Any = None) -> Self:
         """The whole tensor `repeats[i]` times along axis i; new axes may stand in front.
 
         >>> Tensor([1, 2]).repeat(2, 2).tolist()
         [[1, 2, 1, 2], [1, 2, 1, 2]]
         """
-        counts, variables = as_sizes("repeat", flat_arguments(repeats))
-        lead = len(counts) - self.ndim
+        given = flat_arguments(counts if repeats is None else (repeats,))
+        times, variables = as_sizes("repeat", given)
+        lead = len(times) - self.ndim
         if lead < 0:
-            raise ShapeError(f"repeat: {len(counts)} counts for {self.ndim} axes", line=here())
+            raise ShapeError(f"repeat: {len(times)} counts for {self.ndim} axes", line=here())
         ours = (1,) * lead + self.shape
         split = [part for size in ours for part in (1, size)]
-        wide = [part for count, size in zip(counts, ours) for part in (count, size)]
-        whole = [multiply(pair) for pair in zip(counts, ours)]
+        wide = [part for count, size in zip(times, ours) for part in (count, size)]
+        whole = [multiply(pair) for pair in zip(times, ours)]
         made = self.reshape(split).expand(wide).reshape(whole)._holding(variables)
         return self._copy_of(made)
 

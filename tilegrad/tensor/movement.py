@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar, cast
 
+from tilegrad.base.config import gradients
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ShapeError
 from tilegrad.ir.op import Ops
@@ -64,6 +65,9 @@ class Movement(Casts):
 
     def _moved(self, op: Ops, arg: Any) -> Self:
         """A view: an alias of this tensor, which sees what is written to it."""
+        if self._requires_grad and not gradients.get():
+            detached: Any = self
+            return cast("Self", detached.detach()._moved(op, arg))
         moved = self._like(UOp(op, self.uop.dtype, (self.uop,), arg))
         moved._is_shared = self._is_shared
         storage, path = self._alias or shared(self)
@@ -99,13 +103,13 @@ class Movement(Casts):
         """
         if self._alias is None:
             return self
-        return self._of(self.uop, self.device, self._variables, self._requires_grad)
+        return self._again(self.uop, self.device, self._variables)
 
     def _copy_of(self, made: Self) -> Self:
         """`made`, which movement ops made of this tensor, as a copy."""
         if made is not self:
             return made._apart()
-        return self._of(self.uop, self.device, self._variables, self._requires_grad)
+        return self._again(self.uop, self.device, self._variables)
 
     def _holding(self, variables: Any) -> Self:
         """This tensor, knowing the values of `variables` too."""
@@ -120,7 +124,7 @@ class Movement(Casts):
 
     # shape
 
-    def reshape(self, *shape: Any) -> Self:
+    def reshape(self, *sizes: Any, shape: Any = None) -> Self:
         """The same elements in the same row-major order under `shape`; one size may be -1 and is
         worked out, and None is the size that this tensor has there.
 
@@ -129,7 +133,7 @@ class Movement(Casts):
         >>> Tensor([1, 2, 3, 4]).reshape(2, -1).tolist()
         [[1, 2], [3, 4]]
         """
-        wanted, old = flat_arguments(shape), self.uop.shape
+        wanted, old = flat_arguments(sizes if shape is None else (shape,)), self.uop.shape
         if are_plain(wanted) and are_plain(old) and math.prod(wanted) == math.prod(old):
             return self if tuple(wanted) == old else self._reshaped(tuple(wanted))
         if None in wanted:
@@ -140,18 +144,18 @@ class Movement(Casts):
             raise ShapeError(
                 f"reshape: more than one size is -1: {show_shape(wanted)}", line=here()
             )
-        sizes, variables = as_sizes(
+        new, variables = as_sizes(
             "reshape", [1 if axis in unknown else size for axis, size in enumerate(wanted)]
         )
         total = multiply(self.shape)
         if unknown:
-            rest = divide(self.shape, sizes)
+            rest = divide(self.shape, new)
             if rest is None:
                 raise self._cannot_reshape(wanted)
-            sizes = (*sizes[: unknown[0]], rest, *sizes[unknown[0] + 1 :])
-        elif not same(multiply(sizes), total):
+            new = (*new[: unknown[0]], rest, *new[unknown[0] + 1 :])
+        elif not same(multiply(new), total):
             raise self._cannot_reshape(wanted)
-        found = self if same_shape(sizes, self.shape) else self._reshaped(sizes)
+        found = self if same_shape(new, self.shape) else self._reshaped(new)
         return found._holding(variables)
 
     def _cannot_reshape(self, wanted: Sequence[Any]) -> ShapeError:
@@ -165,13 +169,13 @@ class Movement(Casts):
             rule="the number of elements stays the same",
         )
 
-    def view(self, *shape: Any) -> Self:
+    def view(self, *sizes: Any, shape: Any = None) -> Self:
         """As `reshape`.
 
         >>> Tensor([1, 2, 3, 4]).view(2, 2).tolist()
         [[1, 2], [3, 4]]
         """
-        return self.reshape(*shape)
+        return self.reshape(*sizes, shape=shape)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
         """Axes `start_dim` to `end_dim` as one; a tensor without axes gets one.
@@ -223,24 +227,26 @@ class Movement(Casts):
         axis = as_axis("unsqueeze", dim, self.ndim + 1)
         return self.reshape(*self.shape[:axis], 1, *self.shape[axis:])
 
-    def permute(self, *order: Any) -> Self:
-        """The axes in another order: axis i of the result is axis `order[i]` of this tensor.
+    def permute(self, *axes: Any, order: Any = None, dims: Any = None) -> Self:
+        """The axes in another order, `order` or `dims`: axis i of the result is axis `order[i]` of
+        this tensor.
 
         Raises ShapeError unless each axis is named once.
 
         >>> Tensor.zeros(2, 3, 4).permute(2, 0, 1).shape
         (4, 2, 3)
         """
-        wanted, ndim = flat_arguments(order), self.ndim
-        axes = tuple([as_axis("permute", axis, ndim) for axis in wanted])
-        places = list(range(ndim))
-        if sorted(axes) != places:
+        named = dims if order is None else order
+        wanted, ndim = flat_arguments(axes if named is None else (named,)), self.ndim
+        places = tuple([as_axis("permute", axis, ndim) for axis in wanted])
+        in_order = tuple(range(ndim))
+        if tuple(sorted(places)) != in_order:
             raise ShapeError(
                 f"permute: {tuple(wanted)} does not name each of {self.ndim} axes once",
                 tensor=describe(self.uop),
                 line=here(),
             )
-        return self if axes == tuple(places) else self._moved(Ops.PERMUTE, axes)
+        return self if places == in_order else self._moved(Ops.PERMUTE, places)
 
     def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
         """Two axes exchanged.
@@ -301,7 +307,7 @@ class Movement(Casts):
             order.insert(place, axis)
         return self.permute(order)
 
-    def expand(self, *shape: Any) -> Self:
+    def expand(self, *wanted_sizes: Any, shape: Any = None) -> Self:
         """Axes of size 1 repeated up to `shape`; -1 or None keeps a size, and new axes may stand in
         front.
 
@@ -310,11 +316,12 @@ class Movement(Casts):
         >>> Tensor([1, 2]).broadcast_to((2, 2)).tolist()
         [[1, 2], [1, 2]]
         """
-        wanted, shape = flat_arguments(shape), self.uop.shape
-        if wanted == shape and are_plain(wanted):
+        wanted = flat_arguments(wanted_sizes if shape is None else (shape,))
+        old = self.uop.shape
+        if wanted == old and are_plain(wanted):
             return self
-        lead = len(wanted) - len(shape)
-        ours = (1,) * lead + shape
+        lead = len(wanted) - len(old)
+        ours = (1,) * lead + old
         if lead < 0:
             raise ShapeError(
                 f"expand: {show_shape(self.shape)} has more axes than {show_shape(wanted)}",
@@ -345,14 +352,16 @@ class Movement(Casts):
         """
         return self.expand(other.shape)
 
-    def flip(self, *dims: Any) -> Self:
+    def flip(self, *axes: Any, dims: Any = None, axis: Any = None) -> Self:
         """The axes `dims` in reverse order: a copy, as in PyTorch; `x[::-1]` is a view.
 
         >>> Tensor([[1, 2], [3, 4]]).flip(1).tolist()
         [[2, 1], [4, 3]]
         """
-        axes = as_axes("flip", tuple(flat_arguments(dims)), self.ndim)
-        flags = tuple(axis in axes and not is_one(size) for axis, size in enumerate(self.shape))
+        named = dims if axis is None else axis
+        wanted = tuple(flat_arguments(axes if named is None else (named,)))
+        places = as_axes("flip", wanted, self.ndim)
+        flags = tuple(place in places and not is_one(size) for place, size in enumerate(self.shape))
         if not any(flags):
             return self._copy_of(self)
         return self._like(UOp(Ops.FLIP, self.uop.dtype, (self.uop,), flags))

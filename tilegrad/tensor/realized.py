@@ -104,13 +104,8 @@ class Realized(Attention):
         if name == self.device:
             return self
         if self.uop.is_constant:
-            return self._of(self.uop, name, self._variables, self._requires_grad)
-        return self._of(
-            files.moved(self.uop, self.device, name),
-            name,
-            self._variables,
-            self._requires_grad,
-        )
+            return self._again(self.uop, name, self._variables)
+        return self._again(files.moved(self.uop, self.device, name), name, self._variables)
 
     def to_(self, device: str | None) -> Self:
         """As `to`, for this tensor itself.

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from tilegrad.base.config import gradients
 from tilegrad.base.errors import TransformError
 from tilegrad.grad.regions import moved
 from tilegrad.ir.op import Ops
@@ -59,9 +60,12 @@ def transforming(
     _open.leaves |= frozenset(leaves)
     _open.empty |= empty
     _open.depth += 1
+    # A derivative is one under `no_grad`, too.
+    token = gradients.set(True)
     try:
         yield
     finally:
+        gradients.reset(token)
         _open.leaves, _open.empty, _open.name, _open.stands_for, _open.watched = before
         _open.depth -= 1
 
