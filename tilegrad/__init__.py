@@ -62,10 +62,40 @@ if not TYPE_CHECKING:
         if name in ("func", "nn"):
             return importlib.import_module(f"tilegrad.{name}")
         if name not in _HOME:
-            raise AttributeError(f"module 'tilegrad' has no attribute {name!r}")
+            raise _absent(name)
         found = getattr(importlib.import_module(_HOME[name]), name)
         globals()[name] = found
         return found
+
+
+def _absent(name: str) -> AttributeError:
+    """What to write instead of a name that PyTorch, NumPy or tinygrad have at this place."""
+    from tilegrad.base.absent import absent
+
+    if name.startswith("__"):
+        return AttributeError(f"module 'tilegrad' has no attribute {name!r}")
+    instead = {
+        "load": "nn.state.torch_load(path), or nn.state.safe_load(path)",
+        "save": "nn.state.safe_save(tensors, path)",
+        "array": "Tensor(data)",
+        "asarray": "Tensor(data)",
+        "as_tensor": "Tensor(data)",
+        "from_numpy": "Tensor(array), or Tensor.from_dlpack(array) to share memory",
+        "device": 'a device\'s name: Tensor(data, device="CPU")',
+        "inference_mode": "tilegrad.no_grad",
+        "vmap": "tilegrad.func.vmap",
+        "grad": "tilegrad.func.grad",
+        "optim": "tilegrad.nn.optim",
+        "utils": "tilegrad.nn.utils",
+        "array_api": "`from tilegrad import array_api`",
+        "torch": "`import tilegrad.torch as torch`",
+    }
+    if name not in instead:
+        for owner, path in (("dtypes", "dtypes"), ("Tensor", "Tensor"), ("nn", "nn")):
+            if hasattr(getattr(importlib.import_module("tilegrad"), owner), name):
+                instead[name] = f"{path}.{name}"
+                break
+    return absent("module 'tilegrad'", name, __all__, instead)
 
 
 def __dir__() -> list[str]:

@@ -2,6 +2,7 @@
 
     python -m tilegrad devices                        the devices, and what they are
     python -m tilegrad ceilings [--renew]             what the default device reaches, measured
+    python -m tilegrad cache [--clear]                compiled code: where, how much; remove it
     python -m tilegrad show FILE                      run a script; the kernels that it compiles
     python -m tilegrad show FILE --after lower.expand one state of each, or of --kernel N; --every
     python -m tilegrad replay FILE --from optimize    go on from a graph that a failure saved
@@ -53,6 +54,24 @@ def ceilings(renew: bool) -> str:
     for size, rate in found.copies[:-1]:
         lines.append(f"{rate / 1e9:8.1f} GB/s     copies within {size >> 10} KiB")
     return "\n".join([*lines, f"{found.memory / 1e9:8.1f} GB/s     copies in memory"])
+
+
+def cache(clear: bool) -> str:
+    """Where compiled code is kept, how much of it, and how much there may be."""
+    from tilegrad.base import cache
+
+    found = cache.clear() if clear else cache.usage()
+    count = sum(found.entries.values())
+    parts = ", ".join(f"{number} {table}" for table, number in sorted(found.entries.items()))
+    limit = f"{found.limit / 1e6:.0f} MB" if found.limit else "none"
+    return "\n".join(
+        [
+            f"folder   {cache.folder()}",
+            f"{'removed' if clear else 'holds':8s} {count} entries{f' ({parts})' if parts else ''}",
+            f"size     {found.size / 1e6:.1f} MB",
+            f"limit    {limit} (TILEGRAD_CACHE_MEGABYTES; TILEGRAD_CACHE names another folder)",
+        ]
+    )
 
 
 def show(options: argparse.Namespace) -> str:
@@ -122,6 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command")
     commands.add_parser("devices")
     commands.add_parser("ceilings").add_argument("--renew", action="store_true")
+    commands.add_parser("cache").add_argument("--clear", action="store_true")
     shown = commands.add_parser("show")
     shown.add_argument("file")
     shown.add_argument("arguments", nargs="*")
@@ -148,6 +168,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(devices())
         elif options.command == "ceilings":
             print(ceilings(options.renew))
+        elif options.command == "cache":
+            print(cache(options.clear))
         elif options.command == "show":
             print(show(options))
         elif options.command == "fuzz":

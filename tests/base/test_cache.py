@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tilegrad.__main__ import main
 from tilegrad.base import cache, trust
 from tilegrad.base.config import Context
 
@@ -331,3 +332,30 @@ def test_a_write_that_fails_leaves_no_part(folder: Path, monkeypatch: pytest.Mon
     with pytest.warns(RuntimeWarning, match="No space left"):
         cache.put("kernels", cache.digest("a"), b"payload")
     assert not [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_usage_counts_what_is_there_and_clear_removes_it(folder: Path) -> None:
+    assert cache.usage() == cache.clear() == ({}, 0, 1024 << 20)
+    cache.put("kernels", "a1", b"x" * 5000)
+    cache.put("kernels", "b2", b"x")
+    cache.put("plans", "a1", b"x")
+    with Context(CACHE_MEGABYTES=3):
+        assert cache.usage() == ({"kernels": 2, "plans": 1}, 4 * 4096, 3 << 20)
+    assert cache.clear().entries == {"kernels": 2, "plans": 1}
+    assert cache.usage().entries == {} and cache.get("kernels", "a1") is None
+    # And it is used again.
+    cache.put("plans", "a1", b"y")
+    assert cache.get("plans", "a1") == b"y"
+
+
+def test_the_command_says_where_and_how_much(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache.put("plans", "a1", b"x")
+    for arguments, wanted in ((["cache"], "holds    1 entries (1 plans)"),
+                              (["cache", "--clear"], "removed  1 entries (1 plans)"),
+                              (["cache"], "holds    0 entries")):  # fmt: skip
+        assert main(arguments) == 0
+        printed = capsys.readouterr().out.splitlines()
+        assert printed[0] == f"folder   {folder}" and printed[1] == wanted
+        assert printed[3].startswith("limit    1074 MB (TILEGRAD_CACHE_MEGABYTES;")

@@ -24,11 +24,12 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from tilegrad.base.config import config
 from tilegrad.base.trust import make_private, read_private
 
-__all__ = ["digest", "folder", "get", "put"]
+__all__ = ["Usage", "clear", "digest", "folder", "get", "put", "usage"]
 
 _VERSION = "2"
 _CHECK_BYTES = 16
@@ -196,3 +197,38 @@ def _remove_left_over(base: Path) -> None:
                 found = entry.stat(follow_symlinks=False)
                 if stat.S_ISREG(found.st_mode) and now - found.st_mtime > _LEFT_OVER_SECONDS:
                     os.unlink(entry.path)
+
+
+class Usage(NamedTuple):
+    """What the cache folder holds: entries by table, the bytes on disk, and how many there may be
+    (0: no limit).
+    """
+
+    entries: dict[str, int]
+    size: int
+    limit: int
+
+
+def usage() -> Usage:
+    """What the cache folder holds now."""
+    base = _base()
+    entries: dict[str, int] = {}
+    total = 0
+    for _, blocks, path in _entries(base):
+        table = Path(path).relative_to(base).parts[0]
+        entries[table] = entries.get(table, 0) + 1
+        total += blocks
+    return Usage(entries, total * _BLOCK, config.CACHE_MEGABYTES << 20)
+
+
+def clear() -> Usage:
+    """Remove every entry; what there was. Processes that run meanwhile compile again what they
+    look for.
+    """
+    before = usage()
+    for _, _, path in list(_entries(_base())):
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    with contextlib.suppress(OSError):
+        os.truncate(_base() / _USAGE, 0)
+    return before

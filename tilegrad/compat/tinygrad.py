@@ -28,7 +28,6 @@ from tilegrad.compat.names import MODULES, absent, find
 from tilegrad.compat.numbers import kept_defaults
 from tilegrad.compat.switches import kept_declarations
 from tilegrad.device.registry import Device
-from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["installed", "main", "run"]
 
@@ -117,7 +116,7 @@ def _run(path: str, arguments: Sequence[str]) -> dict[str, Any]:
         with installed(), Context(TRAINING=0, **({"DEVICE": wanted} if wanted else {})):
             return runpy.run_path(path, run_name="__main__")
     except AttributeError as error:
-        if error.obj is Tensor or isinstance(error.obj, Tensor):
+        if getattr(error, "is_of_tensor", False):
             error.add_note(absent(f"tinygrad.Tensor.{error.name}"))
         raise
     finally:

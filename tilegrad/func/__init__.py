@@ -4,6 +4,9 @@ A function of tensors is run once, to build its graph; what is asked for is that
 They nest in any order, and in `jit`.
 """
 
+from typing import TYPE_CHECKING
+
+from tilegrad.base.absent import refusing
 from tilegrad.func.derivatives import (
     grad,
     grad_and_value,
@@ -23,3 +26,8 @@ __all__ = [
     "Function", "checkpoint", "functional_call", "grad", "grad_and_value", "hessian", "jacfwd",
     "jacobian", "jacrev", "jvp", "stack_module_state", "vjp", "vmap",
 ]  # fmt: skip
+
+
+if not TYPE_CHECKING:
+    # Last, so that the imports above do not ask it.
+    __getattr__ = refusing(__name__)

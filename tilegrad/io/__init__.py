@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from tilegrad.base.absent import absent
+
 __all__ = [
     "TensorIO", "gguf_load", "npy_load", "npy_save", "npz_load", "npz_save", "safe_load",
     "safe_load_metadata", "safe_save", "tar_extract", "torch_load", "zip_extract",
@@ -32,7 +34,7 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'tilegrad.io' has no attribute {name!r}")
+        raise absent("module 'tilegrad.io'", name, __all__)
     found = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = found
     return found

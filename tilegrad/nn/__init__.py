@@ -5,6 +5,9 @@ and `nn.utils` are modules; ready data sets are in `tilegrad.nn.datasets`, which
 name.
 """
 
+from typing import TYPE_CHECKING
+
+from tilegrad.base.absent import refusing
 from tilegrad.nn import data, distributions, functional, init, optim, schedulers, state, utils
 from tilegrad.nn.activations import (
     CELU,
@@ -365,3 +368,8 @@ __all__ = [
     "summary",
     "utils",
 ]
+
+
+if not TYPE_CHECKING:
+    # Last, so that the imports above do not ask it.
+    __getattr__ = refusing(__name__)

@@ -9,7 +9,9 @@ fan_in is the number of inputs of one output, size(1) times the kernel; fan_out 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
+from tilegrad.base.absent import refusing
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.tensor.core import check_tensors
 from tilegrad.tensor.sizes import here, show_shape
@@ -227,3 +229,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     q = q * np.sign(np.diag(r))
     made = (q.T if rows < columns else q).astype(np.float32).reshape(tensor._sizes)
     return _write(tensor, Tensor(np.ascontiguousarray(made * np.float32(gain))))
+
+
+if not TYPE_CHECKING:
+    # Last, so that the imports above do not ask it.
+    __getattr__ = refusing(__name__)

@@ -38,6 +38,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from tilegrad.base.absent import absent
 from tilegrad.base.errors import ShapeError, TilegradError
 from tilegrad.grad.backward import below, gradients
 from tilegrad.grad.rules import NO_DERIVATIVE
@@ -81,23 +82,31 @@ class _Kind(type):
         set_training(mode)
 
     def __getattr__(cls, name: str) -> Any:
-        hint = f"; instead: {_INSTEAD[name]}" if name in _INSTEAD else ""
-        raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}{hint}")
+        raise _absent(f"type object {cls.__name__!r}", name)
 
 
 # What users of PyTorch reach for that is spelled otherwise here.
 _INSTEAD = {
     "as_tensor": "Tensor(data)",
     "compile": "the decorator tilegrad.jit",
-    "enable_grad": "nothing: gradients are computed when they are asked for",
+    "enable_grad": "tilegrad.enable_grad",
     "from_numpy": "Tensor(array), or Tensor.from_dlpack(array) to share memory",
-    "inference_mode": "nothing: gradients are computed when they are asked for",
+    "inference_mode": "tilegrad.no_grad",
     "load": "nn.state.torch_load(path), or nn.state.safe_load(path)",
-    "no_grad": "nothing: gradients are computed when they are asked for; detach() cuts one off",
+    "no_grad": "tilegrad.no_grad",
     "save": "nn.state.safe_save(tensors, path)",
     "tensor": "Tensor(data)",
     "vmap": "tilegrad.func.vmap",
 }
+
+
+def _absent(what: str, name: str) -> AttributeError:
+    """The error for a name that tensors do not have."""
+    if name.startswith("_"):
+        return AttributeError(f"{what} has no attribute {name!r}")
+    found = absent(what, name, (each for each in dir(Tensor) if each[0] != "_"), _INSTEAD)
+    found.is_of_tensor = True  # type: ignore[attr-defined]
+    return found
 
 
 class Tensor(Interchange, metaclass=_Kind):
@@ -122,6 +131,10 @@ class Tensor(Interchange, metaclass=_Kind):
         # Symbolic sizes are nodes; they stand for the integers that they are bound to.
         @property
         def shape(self) -> tuple[int, ...]: ...
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            raise _absent("'Tensor' object", name)
 
     def __repr__(self) -> str:
         values = values_of(self)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from tilegrad.base.absent import refusing
 from tilegrad.nn.data.loader import DataLoader, collate, default_collate
 from tilegrad.nn.data.samplers import (
     BatchSampler,
@@ -43,3 +46,8 @@ __all__ = [
     "default_collate",
     "random_split",
 ]
+
+
+if not TYPE_CHECKING:
+    # Last, so that the imports above do not ask it.
+    __getattr__ = refusing(__name__)

@@ -1,5 +1,8 @@
 """Functions under the names and arguments of PyTorch's `nn.functional`."""
 
+from typing import TYPE_CHECKING
+
+from tilegrad.base.absent import refusing
 from tilegrad.nn.functional.activations import (
     celu,
     elu,
@@ -229,3 +232,8 @@ __all__ = [
     "unfold",
     "upsample",
 ]
+
+
+if not TYPE_CHECKING:
+    # Last, so that the imports above do not ask it.
+    __getattr__ = refusing(__name__)

@@ -6,6 +6,9 @@ a kernel: nothing is compiled again, and a captured step (`jit`) sees the change
 are computed in at least float32, for half parameters too.
 """
 
+from typing import TYPE_CHECKING
+
+from tilegrad.base.absent import refusing
 from tilegrad.nn.optim.adam import LAMB, Adam, Adamax, AdamW, NAdam, RAdam
 from tilegrad.nn.optim.adaptive import Adadelta, Adafactor, Adagrad, RMSprop, Rprop
 from tilegrad.nn.optim.base import Optimizer, ParamGroup
@@ -16,3 +19,8 @@ __all__ = [
     "ASGD", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW",
     "Adamax", "Lion", "Muon", "NAdam", "Optimizer", "ParamGroup", "RAdam", "RMSprop", "Rprop",
 ]  # fmt: skip
+
+
+if not TYPE_CHECKING:
+    # Last, so that the imports above do not ask it.
+    __getattr__ = refusing(__name__)

@@ -14,6 +14,7 @@ from tilegrad.engine.run import current_recording
 from tilegrad.nn.optim.saved import Saved
 from tilegrad.tensor import memory
 from tilegrad.tensor.assignment import all_or_nothing
+from tilegrad.tensor.printing import values_of
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor
 
@@ -155,6 +156,26 @@ class Optimizer:
                 name: Tensor.full_like(group["lr"], value, requires_grad=False)
                 for name, value in self._counts_at(group, 0).items()
             }
+        )
+
+    def __repr__(self) -> str:
+        """The options of each group, and how much it trains.
+
+        >>> nn.optim.SGD([Tensor.ones(2, 3)], lr=0.5, momentum=0.9)
+        SGD(lr=0.5, momentum=0.9, weight_decay=0.0, nesterov=False, dampening=0.0, maximize=False, \
+1 parameter of 6 elements)
+        """
+        return "\n".join(self._group_text(group) for group in self.param_groups)
+
+    def _group_text(self, group: ParamGroup) -> str:
+        options = {name: value for name, value in group.items() if name != "params"}
+        # The rate is a tensor; its value is shown where it is known, and nothing runs for it.
+        shown = [f"{name}={_shown(value)}" for name, value in options.items()]
+        count = len(group["params"])
+        elements = sum(tensor.max_numel() for tensor in group["params"])
+        return (
+            f"{type(self).__name__}({', '.join(shown)}, {count} "
+            f"parameter{'' if count == 1 else 's'} of {elements} elements)"
         )
 
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
@@ -530,3 +551,13 @@ def _without_name(given: Any) -> Any:
 
 def _is_trainable(tensor: Tensor) -> bool:
     return tensor.requires_grad is not False and tensor.dtype.is_float
+
+
+def _shown(option: Any) -> str:
+    """An option as text; of a tensor its number, if it is known."""
+    if not isinstance(option, Tensor):
+        return repr(option)
+    values = values_of(option)
+    if values is None:
+        return "(pending)"
+    return repr(float(f"{values.reshape(-1)[0]:.6g}"))

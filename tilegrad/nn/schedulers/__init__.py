@@ -8,6 +8,9 @@ the step, which cannot be captured: their step() stands outside.
 With a scheduler made, the rate is that of step 0.
 """
 
+from typing import TYPE_CHECKING
+
+from tilegrad.base.absent import refusing
 from tilegrad.nn.schedulers.base import (
     LRScheduler,
 )
@@ -57,3 +60,8 @@ __all__ = [
     "StepLR",
     "WarmupCosineLR",
 ]
+
+
+if not TYPE_CHECKING:
+    # Last, so that the imports above do not ask it.
+    __getattr__ = refusing(__name__)

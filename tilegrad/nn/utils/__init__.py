@@ -2,6 +2,9 @@
 sequences of several lengths.
 """
 
+from typing import TYPE_CHECKING
+
+from tilegrad.base.absent import refusing
 from tilegrad.nn.utils import parametrizations, parametrize, rnn
 from tilegrad.nn.utils.average import EMA
 from tilegrad.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
@@ -25,3 +28,8 @@ __all__ = [
     "parametrize", "remove_spectral_norm", "remove_weight_norm", "rnn", "spectral_norm",
     "vector_to_parameters", "weight_norm",
 ]  # fmt: skip
+
+
+if not TYPE_CHECKING:
+    # Last, so that the imports above do not ask it.
+    __getattr__ = refusing(__name__)

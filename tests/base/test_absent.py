@@ -1,0 +1,110 @@
+"""A name that is not there: the error says which one is, or what to write."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import tilegrad
+from tilegrad import Tensor, nn
+from tilegrad.base.absent import nearest
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("Relu", "ReLU"),
+        ("relu", "ReLU"),
+        ("RELU", "ReLU"),
+        ("batch_norm_2d", "BatchNorm2d"),
+        ("Conv2D", "Conv2d"),
+        ("Linaer", "Linear"),
+        ("CrossEntropyLos", "CrossEntropyLoss"),
+        ("quantum_entanglement", ""),
+    ],
+)
+def test_the_nearest_name(name: str, meant: str) -> None:
+    assert nearest(name, nn.__all__) == meant
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "meant"),
+    [
+        ("tilegrad", "jitt", "jit"),
+        ("tilegrad.nn", "Relu", "ReLU"),
+        ("tilegrad.nn.functional", "ReLU", "relu"),
+        ("tilegrad.nn.functional", "cross_entropi", "cross_entropy"),
+        ("tilegrad.nn.optim", "adamw", "AdamW"),
+        ("tilegrad.nn.schedulers", "StepLr", "StepLR"),
+        ("tilegrad.nn.init", "kaiming_uniform", "kaiming_uniform_"),
+        ("tilegrad.nn.utils", "clip_grad_norm", "clip_grad_norm_"),
+        ("tilegrad.nn.data", "Dataloader", "DataLoader"),
+        ("tilegrad.nn.state", "load_statedict", "load_state_dict"),
+        ("tilegrad.func", "Vmap", "vmap"),
+        ("tilegrad.io", "ggufload", "gguf_load"),
+    ],
+)
+def test_modules_name_what_was_meant(owner: str, name: str, meant: str) -> None:
+    module = importlib.import_module(owner)
+    with pytest.raises(AttributeError, match=rf"'{name}'; did you mean {meant}\?"):
+        getattr(module, name)
+
+
+@pytest.mark.parametrize("owner", [Tensor, Tensor([1.0])], ids=["class", "tensor"])
+@pytest.mark.parametrize(("name", "meant"), [("ReLU", "relu"), ("softmx", "softmax")])
+def test_tensors_name_what_was_meant(owner: Any, name: str, meant: str) -> None:
+    with pytest.raises(AttributeError, match=rf"'{name}'; did you mean {meant}\?"):
+        getattr(owner, name)
+    assert not hasattr(owner, name) and getattr(owner, name, 3) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("zeros", "Tensor.zeros"),
+        ("ones", "Tensor.ones"),
+        ("full", "Tensor.full"),
+        ("arange", "Tensor.arange"),
+        ("cat", "Tensor.cat"),
+        ("stack", "Tensor.stack"),
+        ("manual_seed", "Tensor.manual_seed"),
+        ("randn", "Tensor.randn"),
+        ("float32", "dtypes.float32"),
+        ("bfloat16", "dtypes.bfloat16"),
+        ("Linear", "nn.Linear"),
+        ("save", "nn.state.safe_save(tensors, path)"),
+        ("load", "nn.state.torch_load(path), or nn.state.safe_load(path)"),
+        ("from_numpy", "Tensor(array), or Tensor.from_dlpack(array) to share memory"),
+    ],
+)
+def test_names_of_pytorch_say_what_to_write(name: str, instead: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(tilegrad, name)
+    assert str(caught.value).endswith(f"; write {instead}")
+    # What is written there is there.
+    found: Any = tilegrad
+    for part in instead.partition("(")[0].split("."):
+        found = getattr(found, part)
+
+
+def test_packages_with_the_name_of_a_function_say_what_to_call() -> None:
+    # Imported here by other tests or not.
+    for name, instead in (("tensor", "Tensor"), ("compile", "tilegrad.jit")):
+        package = importlib.import_module(f"tilegrad.{name}")
+        with pytest.raises(TypeError, match=rf"is a package; write {instead}\("):
+            package([1.0])  # type: ignore[operator]
+
+
+def test_python_adds_no_suggestion_of_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from tilegrad import nn\nnn.Relu"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = done.stderr.splitlines()[-1]
+    assert last.endswith("has no attribute 'Relu'; did you mean ReLU?")
