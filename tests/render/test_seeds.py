@@ -14,7 +14,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import UPat
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
-from tilegrad.render.cstyle import CUDARenderer, MetalRenderer
+from tilegrad.render.cstyle import ClangRenderer, CUDARenderer, MetalRenderer
 
 CUDA_HEAD = (
     "#define INFINITY (__int_as_float(0x7f800000))\n#define NAN (__int_as_float(0x7fffffff))\n"
@@ -142,7 +142,7 @@ def test_the_graph_api_folds_before_rendering() -> None:
 
 @pytest.mark.row("F1.2")
 def test_dot_of_two() -> None:
-    assert body(CUDARenderer("sm_50").render("r_2", programs.dot_2())) == [
+    assert body(ClangRenderer().render("r_2", programs.dot_2())) == [
         "int acc0 = 0;",
         "for (int ridx0 = 0; ridx0 < 2; ridx0++) {",
         "int val0 = *(data1+ridx0);",

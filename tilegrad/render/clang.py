@@ -82,6 +82,7 @@ _DIALECT = Dialect(
     ),
     has_vector_arithmetic=True,
     keeps_excess=True,
+    wraps_integers=True,
 )
 _MASKS = {1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
 

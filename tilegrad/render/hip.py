@@ -80,6 +80,7 @@ _DIALECT = Dialect(
         '__builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");'
     ),
     functions=_functions(),
+    wraps_integers=True,
     define_whole=(
         "static inline __attribute__((device)) {type} {stem}_of_{source}({source} x) {{ "
         "return x!=x ? 0 : x>={above} ? {high} : x<={below} ? {low} : ({type})x; }}"

@@ -23,7 +23,9 @@ __all__ = ["C_RULES"]
 _CHAINS = frozenset({Ops.ADD, Ops.MUL, Ops.XOR})
 # C computes in int what is narrower than int, so these may leave their dtype.
 _OVERFLOWING = frozenset({Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.SHL, Ops.IDIV, Ops.MULACC})
+_WRAPPING = (Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.SHL, Ops.MULACC)
 _ROUNDING = frozenset({Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.RECIP})
+_UNSIGNED = {dtype.itemsize: dtype for dtype in dtypes.unsigned}
 _SHORT_FLOATS = frozenset({dtypes.float16, dtypes.bfloat16})
 # Of two bools, C would make the integers 0, 1 and 2.
 _OF_BOOLS = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
@@ -86,6 +88,71 @@ def operate(u: UOp, ctx: Rendering) -> str:
     return _narrowed(text, op, dtype, ctx)
 
 
+def wrap_around(u: UOp, ctx: Rendering) -> str | None:
+    """Arithmetic of signed integers that may leave their type: C leaves its result open, so it is
+    done in the unsigned type. Bounds show of indices that they stay inside.
+
+        before   a*b+c
+        after    (int)((unsigned int)a*(unsigned int)b+(unsigned int)c)
+    """
+    if u.dtype.lanes > 1 or ctx.dialect.wraps_integers or (dtype := _wrapping_type(u)) is None:
+        return None
+    texts = [_unsigned(source, dtype, ctx) for source in u.src]
+    if u.op is Ops.SHL:
+        texts[1] = ctx.text(u.src[1])
+    elif u.op in _CHAINS:
+        chained = (value_of(source).op is u.op for source in u.src)
+        texts = [strip_parentheses(t) if same else t for t, same in zip(texts, chained)]
+    return f"({ctx.type(u.dtype)}){OPERATORS[u.op].format(*texts)}"
+
+
+def _wrapping_type(u: UOp) -> DType | None:
+    """The unsigned type in which to compute `u`; None where C's own type holds the result."""
+    if not u.dtype.is_int:
+        return None
+    # What is narrower than int becomes int before anything is done with it.
+    own = dtypes.int32 if u.dtype.itemsize < 4 else u.dtype
+    low, high = _exact_bounds(u)
+    is_shift_of_negative = u.op is Ops.SHL and u.src[0].vmin < 0
+    is_inside = own.min <= low and high <= own.max and not is_shift_of_negative
+    return None if own.kind == "uint" or is_inside else _UNSIGNED[own.itemsize]
+
+
+def _exact_bounds(u: UOp) -> tuple[int, int]:
+    """The smallest and the largest result, and product of a MULACC, if nothing wrapped."""
+    (a, b), *others = ((int(source.vmin), int(source.vmax)) for source in u.src)
+    if u.op is Ops.NEG:
+        return -b, -a
+    c, d = others[0]
+    if u.op is Ops.ADD:
+        return a + c, b + d
+    if u.op is Ops.SUB:
+        return a - d, b - c
+    if u.op is Ops.SHL:
+        c, d = 1 << max(c, 0), 1 << min(max(d, 0), u.dtype.bits)
+    products = (a * c, a * d, b * c, b * d)
+    low, high = min(products), max(products)
+    if u.op is not Ops.MULACC:
+        return low, high
+    return min(low, low + others[1][0]), max(high, high + others[1][1])
+
+
+def _unsigned(source: UOp, dtype: DType, ctx: Rendering) -> str:
+    """`source` as the unsigned `dtype`. What was computed in it is not cast there and back."""
+    value = value_of(source)
+    if value.op is Ops.CONST and value.arg >= 0 and dtype is dtypes.uint32:
+        return f"{value.arg}u"
+    text, signed = ctx.text(source), f"({ctx.type(source.dtype)})"
+    if value.op in _WRAPPING and source.dtype.itemsize == dtype.itemsize:
+        if _wrapping_type(value) is dtype and text.startswith(f"{signed}("):
+            return text.removeprefix(signed)
+    return f"({ctx.type(dtype)}){text}" if text.isidentifier() else _cast_to(dtype, text, ctx)
+
+
+def _cast_to(dtype: DType, text: str, ctx: Rendering) -> str:
+    return f"({ctx.type(dtype)})({strip_parentheses(text)})"
+
+
 def _narrowed(text: str, op: Ops, dtype: DType, ctx: Rendering) -> str:
     """`text` brought back to its dtype where C computes in a wider one."""
     is_small = dtype.kind in ("int", "uint") and dtype.itemsize < 4 and op in _OVERFLOWING
@@ -122,13 +189,22 @@ def divide(u: UOp, ctx: Rendering) -> str | None:
     may_be_zero = right.vmin <= 0 <= right.vmax
     may_be_minus_one = u.dtype.kind == "int" and right.vmin <= -1 <= right.vmax
     if may_be_minus_one:
-        form = "({1}==-1?(-{0}):" + form + ")" if is_quotient else "({1}==-1?0:" + form + ")"
+        negated = _negated(u.dtype, ctx) if is_quotient else "0"
+        form = "({1}==-1?" + negated + ":" + form + ")"
     if may_be_zero:
         zero = "{0}" if u.op is Ops.MOD else "0"
         form = "({1}==0?" + zero + ":" + form + ")"
     repeats = may_be_zero or may_be_minus_one
     text = form.format(*((ctx.atom if repeats else ctx.text)(source) for source in u.src))
     return _narrowed(text, Ops.IDIV, u.dtype, ctx)
+
+
+def _negated(dtype: DType, ctx: Rendering) -> str:
+    """The text of -{0}: the least integer negated is itself, which C leaves open."""
+    if ctx.dialect.wraps_integers:
+        return "(-{0})"
+    unsigned = _UNSIGNED[max(dtype.itemsize, 4)]
+    return f"({ctx.type(dtype)})(-({ctx.type(unsigned)}){{0}})"
 
 
 def cast(u: UOp, ctx: Rendering) -> str:
@@ -288,6 +364,7 @@ C_RULES = PatternMatcher(
     [
         Rule("c-constant", UPat(Ops.CONST, name="u"), function=constant),
         Rule("c-not", UPat(Ops.XOR, name="u"), function=negate_bool),
+        Rule("c-wrap-around", UPat(_WRAPPING, name="u"), function=wrap_around),
         Rule("c-operate", UPat(_OPERATIONS, name="u"), function=operate),
         Rule("c-reciprocal", UPat(Ops.RECIP, name="u"), function=reciprocal),
         Rule("c-divide", UPat(_DIVISIONS, name="u"), function=divide),
