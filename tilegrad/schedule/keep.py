@@ -161,7 +161,8 @@ def cut_rows(ast: UOp, target: Target) -> UOp | None:
     equal = (size for size in range(most, most // 2, -1) if row.length % size == 0)
     count = -(-row.length // most)
     size = next((size for size in equal if size % _VECTORS == 0), 0)
-    return in_parts(ast, row, size or min(-(-row.length // (count * _VECTORS)) * _VECTORS, most))
+    size = size or min(-(-row.length // (count * _VECTORS)) * _VECTORS, most)
+    return in_parts(ast, row, size, target)
 
 
 def _level(size: int, target: Target) -> int:

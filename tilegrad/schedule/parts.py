@@ -13,6 +13,9 @@ Scratch then holds a part of each row, and what all rows pass over (keys, values
 passed over a part at a time, by all rows before the next one. A factor that is the same all
 along the row (1 over the sum of the exponentials) is known at its end only, so it leaves the sum.
 
+What is rescaled is summed in float64 where the target has it, and so is by how much: a row of a
+million keys has thousands of slices, whose roundings would add up in the one accumulator.
+
 What makes an earlier fold of a row unlike a function of its part (`x - mean`, squared) is refused.
 """
 
@@ -20,10 +23,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilegrad.base.dtype import DType, Pointer
+from tilegrad.base.dtype import DType, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, toposort
+from tilegrad.target import Target
 
 __all__ = ["Row", "in_parts", "longest_row", "part_of"]
 
@@ -94,11 +98,11 @@ def longest_row(root: UOp) -> Row | None:
     return Row(extents.pop(), frozenset(memories), frozenset(ranges))
 
 
-def in_parts(root: UOp, row: Row, size: int) -> UOp | None:
+def in_parts(root: UOp, row: Row, size: int, target: Target) -> UOp | None:
     """`root` that goes over `row` in parts of `size`; None where a fold of the whole row is needed
     before another one can begin.
     """
-    cut = _Cut(root, row, size)
+    cut = _Cut(root, row, size, target)
     try:
         return cut.whole(root)
     except _Refused:
@@ -117,8 +121,9 @@ class _Cut:
     of a part, with what folds of the row gave so far; as a `whole`, that of all parts.
     """
 
-    def __init__(self, root: UOp, row: Row, size: int):
+    def __init__(self, root: UOp, row: Row, size: int, target: Target):
         nodes = root.toposort()
+        self.has_doubles = target.supports(dtypes.float64)
         number = 1 + max(node.arg[0] for node in nodes if node.op is Ops.RANGE)
         self.row, self.size = row, size
         self.part = UOp.range(simplify((row.extent + (size - 1)) // size), number, Axis.REDUCE)
@@ -232,9 +237,15 @@ class _Cut:
             return
         part = UOp(Ops.REDUCE, fold.dtype, (_product(factors.inside), *ranges), fold.arg)
         if factors.corrections:
-            part = UOp(Ops.RESCALED, fold.dtype, (part, _product(factors.corrections)))
-        total = UOp(Ops.REDUCE, fold.dtype, (part, self.part), fold.arg)
+            wide = self._wide(fold.dtype)
+            change = _product(factors.corrections).cast(wide)
+            part = UOp(Ops.RESCALED, wide, (part.cast(wide), change))
+        total = UOp(Ops.REDUCE, part.dtype, (part, self.part), fold.arg).cast(fold.dtype)
         self.outer[fold] = _product([total, *(each.cast(fold.dtype) for each in factors.outside)])
+
+    def _wide(self, dtype: DType) -> DType:
+        """What is rescaled is summed in it."""
+        return dtypes.float64 if self.has_doubles else dtype
 
     def _running(self, fold: UOp, part: UOp, count: int) -> UOp:
         """What `fold` gives of the parts before this one, and of this one, if `count` is 1. The
@@ -354,8 +365,9 @@ class _Cut:
         before = self.before[largest]
         for limit in least:
             before = before.maximum(limit)
-        change = before + self.inside(shift)
-        return UOp(value.op, value.dtype, (change,))
+        wide = self._wide(value.dtype)
+        change = before.cast(wide) + self.inside(shift).cast(wide)
+        return UOp(value.op, wide, (change,))
 
 
 class _Factors(NamedTuple):
