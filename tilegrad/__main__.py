@@ -1,6 +1,6 @@
 """The command line.
 
-    python -m tilegrad devices                        the devices, and what they are
+    python -m tilegrad devices                        each device: usable, or why not
     python -m tilegrad ceilings [--renew]             what the default device reaches, measured
     python -m tilegrad cache [--clear]                compiled code: where, how much; remove it
     python -m tilegrad show FILE                      run a script; the kernels that it compiles
@@ -29,20 +29,36 @@ from tilegrad.device.registry import Device
 
 
 def devices() -> str:
-    """A row per kind of device."""
+    """A row per kind of device: what it is, or why it cannot be used, and what to do."""
     rows = []
     for name in Device:
-        try:
-            target = Device[name].target
-            what = f"{target.name} {target.isa}".strip()
-            if target.has_vectors:
-                what += f", vectors of {target.vector_bytes} bytes"
-            if target.has_locals:
-                what += f", blocks of {target.block_lanes} lanes"
-        except TilegradError as error:
-            what = f"not here: {error.headline}"
-        rows.append(f"{'*' if name == Device.DEFAULT else ' '} {name:8s} {what}")
-    return "\n".join([*rows, "* the default; TILEGRAD_DEVICE names another"])
+        mark = "*" if name == Device.DEFAULT else " "
+        if name == "DISK":
+            # A kind for files, each of which is a device.
+            rows.append(f"{mark} {name:6s} usable    a file, as in DISK:weights.bin")
+            continue
+        why, remedy = Device.refusal(name)
+        if why:
+            rows.append(f"{mark} {name:6s} not here  {why.removeprefix(f'{name}: ')}")
+            rows += [f"{'':19}{remedy}"] if remedy else []
+        else:
+            rows.append(f"{mark} {name:6s} usable    {_described(name)}")
+    like = (
+        "  NULL and EMU take the code of another device: NULL:CUDA:sm_90 compiles, EMU:CL runs it"
+    )
+    return "\n".join([*rows, "", "* the default; TILEGRAD_DEVICE names another", like])
+
+
+def _described(name: str) -> str:
+    """What an open device is."""
+    backend = Device[name]
+    target = backend.target
+    what = f"{target.name} {target.isa}".strip()
+    if target.has_vectors:
+        what += f", vectors of {target.vector_bytes} bytes"
+    if target.has_locals:
+        what += f", blocks of {target.block_lanes} lanes"
+    return f"{what}, {backend.hardware}" if backend.hardware else what
 
 
 def ceilings(renew: bool) -> str:

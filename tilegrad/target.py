@@ -71,6 +71,7 @@ class Target:
         shared_bytes: shared memory of a block; 0 where there are no blocks.
         has_locals: whether a launch has blocks of lanes.
         block_lanes: lanes of a block at most.
+        view_bytes: what the offset of a view into a buffer is a multiple of.
         threads: work items that run at once where a launch is split into chunks; 0 where it is not.
         cache_bytes: sizes of the caches from the nearest outward; the last is shared.
         has_mask: whether vector loads and stores take a gate per lane.
@@ -89,6 +90,7 @@ class Target:
     shared_bytes: int = 0
     has_locals: bool = False
     block_lanes: int = 1
+    view_bytes: int = 64
     threads: int = 0
     cache_bytes: tuple[int, ...] = (32 << 10, 1 << 20, 16 << 20)
     has_mask: bool = False
@@ -122,6 +124,17 @@ class Target:
     def supports(self, dtype: DType) -> bool:
         return dtype.scalar not in self.missing_dtypes
 
+
+# Compute capabilities without the dot (CUDA C++ Programming Guide, table of capabilities).
+_CAPABILITIES = (
+    50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121,
+)  # fmt: skip
+# From LLVM's user guide for AMDGPU: GCN 5 with its successors CDNA, and RDNA.
+_AMD_ARCHITECTURES = (
+    "gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1010", "gfx1011", "gfx1012",
+    "gfx1030", "gfx1031", "gfx1032", "gfx1034", "gfx1035", "gfx1036", "gfx1100", "gfx1101",
+    "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1200", "gfx1201",
+)  # fmt: skip
 
 # Python's division is lowered to C's everywhere: no instruction set has it.
 _NO_FLOOR = frozenset({Ops.FLOORDIV, Ops.FLOORMOD})
@@ -214,12 +227,14 @@ def clang_target(vector_bytes: int = 16) -> Target:
 def cuda_target(arch: str) -> Target:
     """An NVIDIA GPU of compute capability `arch`, as "sm_90" or "sm_90a".
 
-    Raises DeviceError if `arch` is not of that form.
+    Raises DeviceError if there is no such architecture.
     """
     found = re.fullmatch(r"sm_(\d{2,3})[af]?", arch)
-    if found is None:
+    if found is None or int(found[1]) not in _CAPABILITIES:
         raise DeviceError(
-            f"cuda: {arch!r} is no architecture", form="sm_ and the compute capability, as sm_90"
+            f"cuda: {arch!r} is no architecture",
+            form="sm_ and the compute capability, as sm_90",
+            known=", ".join(f"sm_{number}" for number in _CAPABILITIES),
         )
     capability = int(found[1])
     units: tuple[MatrixUnit, ...] = ()
@@ -284,6 +299,8 @@ def opencl_target(*, has_half: bool = True, has_double: bool = True) -> Target:
         shared_bytes=32 << 10,
         has_locals=True,
         block_lanes=256,
+        # The alignment of the largest dtype, long16, which every device allows.
+        view_bytes=128,
         cache_bytes=(16 << 10, 1 << 20),
         missing=_NO_FLOOR,
         missing_dtypes=frozenset(missing),
@@ -291,7 +308,12 @@ def opencl_target(*, has_half: bool = True, has_double: bool = True) -> Target:
 
 
 def hip_target(arch: str = "gfx1100") -> Target:
-    """An AMD GPU."""
+    """An AMD GPU.
+
+    Raises DeviceError if there is no such architecture.
+    """
+    if arch not in _AMD_ARCHITECTURES:
+        raise DeviceError(f"hip: {arch!r} is no architecture", known=", ".join(_AMD_ARCHITECTURES))
     return Target(
         "HIP",
         memory_lanes=4,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -162,16 +163,36 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) ->
 
 
 def test_devices(capsys: pytest.CaptureFixture[str]) -> None:
+    """A row for each kind, under it what to do about one that is not here."""
     out = run(capsys, "devices")
-    assert [line.split()[0] for line in out.splitlines()] == [
-        "*",
-        "EMU",
-        "HOST",
-        "DISK",
-        "NULL",
-        "*",
-    ]
-    assert out.startswith("* CPU      cpu ")
+    table = out.partition("\n\n")[0].splitlines()
+    rows = {line[2:8].strip(): line[9:] for line in table if line[2:3].strip()}
+    assert list(rows) == list(Device)
+    assert out.startswith("* CPU    usable    cpu ")
+    assert rows["DISK"].startswith("usable") and rows["METAL"].startswith("not here")
+    assert "NULL:METAL compiles for it" in out
+
+
+def test_devices_names_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without pyopencl and without a C compiler."""
+    for kind in ("CL", "CLANG"):
+        Device.unregister(kind)
+    monkeypatch.setitem(sys.modules, "pyopencl", None)
+    monkeypatch.setenv("PATH", "")
+    out = run(capsys, "devices")
+    assert "CLANG  not here  there is no C compiler on the path" in out
+    assert "apt-get install gcc" in out
+    assert "CL     not here  pyopencl cannot be imported" in out
+    assert "pip install 'tilegrad[opencl]'" in out
+
+
+def test_nothing_of_a_vendor_is_imported_until_its_device_is_opened() -> None:
+    code = "import sys, tilegrad; tilegrad.Tensor([1.0]).add(1).tolist(); "
+    code += "print('pyopencl' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_show_lists_kernels_and_their_opts(script: str, capsys: pytest.CaptureFixture[str]) -> None:

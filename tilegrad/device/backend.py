@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tilegrad.base.dtype import DType
+from tilegrad.base.errors import DeviceError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer, LRUAllocator
 from tilegrad.runtime.protocol import Runtime
 from tilegrad.target import Target
 
-__all__ = ["Backend"]
+__all__ = ["Backend", "arch_of", "text_only"]
 
 _lock = held_at_fork(threading.Lock(), 65)
 
@@ -37,6 +38,7 @@ class Backend:
             processor), for cache keys.
         spills: source text -> how many vectors its innermost loops move to the stack and back;
             None where that cannot be told.
+        hardware: what the device is called by its maker; empty where there is nothing to add.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Backend:
     runtime: Runtime
     compiler: str = ""
     spills: Callable[[str], int] | None = None
+    hardware: str = ""
     _allocators: list[LRUAllocator] = field(default_factory=list, repr=False)
 
     @property
@@ -60,3 +63,28 @@ class Backend:
     def buffer(self, size: int, dtype: DType) -> Buffer:
         """A buffer of `size` elements; no memory is taken yet."""
         return Buffer(self.allocator, size, dtype)
+
+
+def arch_of(name: str, default: str) -> str:
+    """The architecture that a device's name gives, as NULL:CUDA:sm_90 does; a number is none."""
+    rest = name.partition(":")[2]
+    return rest.lower() if rest and not rest.isdecimal() else default
+
+
+def text_only(
+    name: str,
+    target: Target,
+    render: Callable[[str, Sequence[UOp]], str],
+    runtime: Runtime | None,
+) -> Backend:
+    """A device whose programs are written and not yet run: described over another runtime.
+
+    Raises DeviceError where there is no other runtime.
+    """
+    if runtime is None:
+        kind = name.split(":")[0]
+        raise DeviceError(
+            f"{kind}: kernels are written as text, and cannot be launched yet",
+            remedy=f"NULL:{kind} compiles for it and runs nothing, EMU:{kind} runs it in Python",
+        )
+    return Backend(name, target, render, str.encode, runtime, compiler="text")

@@ -34,7 +34,7 @@ from tilegrad.runtime.buffer import address_of
 from tilegrad.runtime.protocol import Dims, Runtime
 from tilegrad.target import MatrixUnit, Target, dot_unit
 
-__all__ = ["CpuProgram", "CpuRuntime", "backend", "cpu_target"]
+__all__ = ["CpuProgram", "CpuRuntime", "backend", "cpu_target", "processor_flags"]
 
 _HUGE = 2 << 20
 _ADVISE_HUGE_PAGES = 14
@@ -48,7 +48,7 @@ _EXTERNAL = ("memcpy", "memset", "memmove", "trunc", "truncf")
 
 
 @functools.cache
-def _flags() -> frozenset[str]:
+def processor_flags() -> frozenset[str]:
     """The instruction set extensions that the operating system reports."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
@@ -82,7 +82,7 @@ def _cache_sizes() -> tuple[int, ...]:
 
 
 def _isa(limit: str) -> str:
-    flags = _flags()
+    flags = processor_flags()
     if platform.machine().lower() in ("aarch64", "arm64"):
         return "neon" if limit != "scalar" else "scalar"
     if limit == "scalar":
@@ -99,7 +99,7 @@ def _dot_units(isa: str) -> tuple[MatrixUnit, ...]:
     """Instructions that add several products of short numbers to each lane, as found."""
     if isa != "avx512":
         return ()
-    flags = _flags()
+    flags = processor_flags()
     units = []
     if "avx512_bf16" in flags:
         units.append(dot_unit(2, dtypes.bfloat16, dtypes.bfloat16, dtypes.float32))
@@ -301,4 +301,4 @@ def _installed_version(package: str) -> str:
 def _identity() -> str:
     """What the code depends on beside the target: the processor's extensions and LLVM's version."""
     llvm = _installed_version("llvmlite")
-    return f"llvmlite {llvm} {platform.machine()} {' '.join(sorted(_flags()))}"
+    return f"llvmlite {llvm} {platform.machine()} {' '.join(sorted(processor_flags()))}"

@@ -1,7 +1,7 @@
 """A device that compiles and never runs: `NULL` for the emulator's target, `NULL:CUDA` for that
-of another device.
+of another device, `NULL:CUDA:sm_90` for one of its architectures.
 
-    render, compile   those of the named device, which needs no hardware for them
+    render, compile   those of the named device, as far as they need no hardware
     run               memory that reads as zeros; a launch does nothing
 
 For compile times, kernel counts and source text on a machine without the hardware, and for

@@ -1,8 +1,9 @@
 """Devices by name: `Device["CPU"]`, `Device["CUDA:1"]`, `Device.DEFAULT`.
 
-A name is a kind, and for all but the first of its kind a number. Opening a device imports its
-file, so that nobody pays for hardware they do not use; it happens once per name and process, and
-`DEBUG=1` shows it. A kind outside this package joins with `Device.register("MYDEV", factory)`,
+A name is a kind, and for all but the first of its kind a number. `NULL` and `EMU` take the name of
+another device behind the colon, with its architecture: `NULL:CUDA:sm_90`. Opening a device imports
+its file, so that nobody pays for hardware they do not use; it happens once per name and process,
+and `DEBUG=1` shows it. A kind outside this package joins with `Device.register("MYDEV", factory)`,
 where `factory(name)` gives a `Backend`.
 """
 
@@ -31,8 +32,18 @@ _BUILT_IN = {
     "HOST": "tilegrad.device.host",
     "DISK": "tilegrad.device.disk",
     "NULL": "tilegrad.device.null",
+    "CLANG": "tilegrad.device.clang",
+    "CL": "tilegrad.device.opencl",
+    "CUDA": "tilegrad.device.cuda",
+    "HIP": "tilegrad.device.hip",
+    "METAL": "tilegrad.device.metal",
 }
-
+# Other names of kinds.
+_ALIASES = {"OPENCL": "CL", "AMD": "HIP"}
+# Kinds that take the code generator of another device, whose name follows.
+_LIKE_ANOTHER = frozenset({"NULL", "EMU"})
+# Kinds that are memory only.
+_MEMORY = frozenset({"HOST", "DISK"})
 
 # How many files are open as devices.
 _MOST_FILES = 1024
@@ -65,7 +76,7 @@ class Devices:
         before, _, path = name.partition(":")
         if before.upper() == "DISK" and path:
             return f"DISK:{os.path.abspath(path)}"
-        kind, *rest = name.upper().split(":")
+        kind, *rest = [_ALIASES.get(part, part) for part in name.upper().split(":")]
         parts = [str(int(part)) if part.isdecimal() else part for part in rest]
         if not kind.isidentifier() or not all(parts):
             raise DeviceError(
@@ -113,6 +124,7 @@ class Devices:
         with self._lock:
             found = self._open.get(name)
             if found is None:
+                self.check(name)
                 found = self._factory(name)(name)
                 self._open[name] = found
                 self._close_files()
@@ -127,6 +139,26 @@ class Devices:
         files = [name for name in self._open if name.startswith("DISK:")]
         for name in files[:-_MOST_FILES]:
             del self._open[name]
+
+    def check(self, name: str) -> None:
+        """Raise DeviceError if the canonical `name` is of a kind that is not known, or takes the
+        code of one that has none. Nothing is opened.
+        """
+        kind, *rest = name.split(":")
+        if kind not in self:
+            raise self._unknown(name, list(self))
+        if kind in _LIKE_ANOTHER and rest and not rest[0].isdecimal():
+            kinds = [each for each in self if each not in _LIKE_ANOTHER | _MEMORY]
+            if rest[0] not in kinds:
+                raise self._unknown(name, [f"{kind}:{each}" for each in kinds])
+
+    @staticmethod
+    def _unknown(name: str, known: list[str]) -> DeviceError:
+        return DeviceError(
+            f"device: {name!r} is unknown",
+            known=", ".join(known),
+            remedy="`python -m tilegrad devices` says which kinds can be used here",
+        )
 
     def is_built_in(self, name: str) -> bool:
         """Whether any process finds the device `name`, without being told of it."""
@@ -148,14 +180,20 @@ class Devices:
             return dict(self._open)
 
     def why_not(self, kind: str) -> str | None:
-        """Why the device `kind` cannot be used here, or None if it can."""
-        if kind in self._open:
-            return None
+        """Why the device `kind` cannot be used here, or None if it can be."""
+        return self.refusal(kind)[0] or None
+
+    def refusal(self, kind: str) -> tuple[str, str]:
+        """Why the device `kind` cannot be used here, and what to do about it; empty if it can be.
+        The device is opened to find out.
+        """
         try:
-            self._factory(kind)(kind)
-        except (TilegradError, ImportError, OSError) as error:
-            return str(error).splitlines()[0] if str(error) else type(error).__name__
-        return None
+            self[kind]
+        except TilegradError as error:
+            return error.headline, str(error.details.get("remedy", ""))
+        except (ImportError, OSError) as error:
+            return (str(error).splitlines() or [type(error).__name__])[0], ""
+        return "", ""
 
     def _factory(self, name: str) -> Factory:
         kind = name.split(":")[0]
@@ -165,8 +203,7 @@ class Devices:
             module: Any = importlib.import_module(_BUILT_IN[kind])
             factory: Factory = module.backend
             return factory
-        known = {other: self.why_not(other) or "can be used" for other in self}
-        raise DeviceError(f"device: {name!r} is unknown", **known)
+        raise self._unknown(name, list(self))
 
     @property
     def DEFAULT(self) -> str:
@@ -181,13 +218,14 @@ class Devices:
         if asked != "CPU":
             return self.canonical(asked)
         for kind in self:
-            if kind not in ("HOST", "DISK") and os.environ.get(kind) == "1":
+            if kind not in _MEMORY and os.environ.get(kind) == "1":
                 return kind
         return asked
 
     @DEFAULT.setter
     def DEFAULT(self, name: str) -> None:
         name = self.canonical(name)
+        self.check(name)
         self._factory(name)
         self._default = (name, config.DEVICE)
 

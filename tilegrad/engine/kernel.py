@@ -26,13 +26,6 @@ from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.name import kernel_name
 from tilegrad.optimize.opt import Opt, OptOps, axes_of
 from tilegrad.optimize.opts import apply_opt, start
-from tilegrad.render.cstyle import (
-    ClangRenderer,
-    CUDARenderer,
-    HIPRenderer,
-    MetalRenderer,
-    OpenCLRenderer,
-)
 from tilegrad.render.names import function_name
 from tilegrad.runtime.protocol import launch_dims
 from tilegrad.target import Target
@@ -71,9 +64,9 @@ class Program:
 class Kernel:
     """A kernel graph being shaped.
 
-    `target` is a Target, or the name of a device or of a language ("CUDA", "METAL", "HIP", "CL",
-    "CLANG") that brings a target and a renderer. A renderer given beside it writes the source;
-    given alone, it brings its own target.
+    `target` is a Target, or the name of a device ("CUDA:sm_90", "CL"), here or not, that brings a
+    target and a renderer. A renderer given beside it writes the source; given alone, it brings its
+    own target.
     """
 
     def __init__(
@@ -134,27 +127,13 @@ class Kernel:
         return Program(name, display, source, tuple(program), dims.global_size, dims.local_size)
 
 
-_LANGUAGES: dict[str, Callable[[], Renderer]] = {
-    "CUDA": CUDARenderer,
-    "METAL": MetalRenderer,
-    "HIP": HIPRenderer,
-    "CL": OpenCLRenderer,
-    "CLANG": ClangRenderer,
-}
-
-
 def _described(
     target: Target | str | None, renderer: Renderer | None
 ) -> tuple[Target, Callable[[str, Sequence[UOp]], str] | None]:
     """The target, and what writes the source."""
     if isinstance(target, str):
-        if target not in Device and target in _LANGUAGES:
-            language = _LANGUAGES[target]()
-            found, render = language.target, language.render
-        else:
-            described = Device.describe(target, NullRuntime())
-            found, render = described.target, described.render
-        return found, renderer.render if renderer is not None else render
+        described = Device.describe(target, NullRuntime())
+        return described.target, renderer.render if renderer is not None else described.render
     if renderer is not None:
         return target or renderer.target, renderer.render
     assert target is not None

@@ -23,7 +23,7 @@ from tilegrad.base.errors import TilegradError, located
 from tilegrad.base.forks import held_at_fork
 from tilegrad.base.origin import Entry, method_names, user_lines
 from tilegrad.base.recent import Recent
-from tilegrad.base.trace import counters
+from tilegrad.base.trace import PassRecord, counters, trace
 from tilegrad.device.backend import Backend
 from tilegrad.engine.fields import names, numbers, parsed, text, whole
 
@@ -257,6 +257,9 @@ def finish_kernel(
     function = shaped.function
     counters.renders += 1
     source = backend.render(function, program)
+    record = trace.get()
+    if record is not None:
+        record.append(PassRecord("render", program, source))
     if config.DEBUG >= 5:
         print(listing(program))
     if config.DEBUG >= 4:

@@ -172,7 +172,7 @@ def _make(graph: Graph, keep: Sequence[int]) -> Plan:
     loops = [place for place, item in enumerate(schedule.items) if item.loop is not None]
     turns = {place: _turns(schedule, place) for place in loops}
     outputs = [*schedule.outputs, *schedule.kept.values()]
-    memory = plan_memory(schedule, outputs)
+    memory = plan_memory(schedule, outputs, targets)
     steps = []
     for place, item in enumerate(schedule.items):
         kernel = None if item.ast is None else next(kernels)

@@ -13,12 +13,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 
-from tilegrad.base import cache
 from tilegrad.base.config import config
 from tilegrad.base.dtype import Place, Pointer
 from tilegrad.base.errors import InternalError
+from tilegrad.base.failed import keep_failed
 from tilegrad.base.origin import method_names, user_lines
-from tilegrad.base.trust import make_private
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.checks import TABLES, Check, cut, dtype_text
 from tilegrad.ir.op import Axis, Ops, Stage
@@ -304,7 +303,8 @@ def _error(
     for key, found in (("call", method_names(node.origin)), ("line", user_lines(node.origin))):
         if found:
             details[key] = ", ".join(found)
-    details["reproduce"] = f"python -m tilegrad replay {_saved(graph)} --from {after}"
+    saved = _saved(graph)
+    details["reproduce"] = f"python -m tilegrad replay {saved} --from {after}"
     return InternalError(f"{after} left {article} {name} in a {stage.label} graph{fact}", **details)
 
 
@@ -320,12 +320,8 @@ def _described(node: UOp) -> str:
 
 
 def _saved(graph: UOp | Sequence[UOp]) -> str:
-    """The file that the graph was written to; without a cache folder only its usual name."""
-    path = cache.folder() / "failed.ir"
+    """The file that the graph was written to; only its usual name where it has no text."""
     try:
-        if not make_private(path.parent, path.parent):
-            return "failed.ir"
-        path.write_text(dump(graph) + "\n")
-    except (OSError, KeyError):
+        return keep_failed("failed.ir", dump(graph) + "\n")
+    except KeyError:
         return "failed.ir"
-    return str(path)

@@ -153,6 +153,8 @@ class LRUAllocator:
             self.flush()
         try:
             return self.runtime.allocate(size)
+        except OutOfMemoryError:
+            raise
         except MemoryError:
             raise OutOfMemoryError(
                 f"allocate: {nbytes} bytes do not fit on {self.device}",

@@ -8,10 +8,11 @@ anything runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilegrad.schedule.schedule import Schedule
+from tilegrad.target import Target
 
 __all__ = ["MemoryPlan", "plan_memory"]
 
@@ -26,8 +27,12 @@ class MemoryPlan:
     blocks: dict[str, int]
 
 
-def plan_memory(schedule: Schedule, keep: Iterable[int]) -> MemoryPlan:
-    """Offsets for every buffer that is made by the schedule and not in `keep`."""
+def plan_memory(
+    schedule: Schedule, keep: Iterable[int], targets: Mapping[str, Target] | None = None
+) -> MemoryPlan:
+    """Offsets for every buffer that is made by the schedule and not in `keep`, where the devices,
+    by name, can have a view begin.
+    """
     kept = set(keep) | {
         number for number, spec in enumerate(schedule.buffers) if spec.source is not None
     }
@@ -43,7 +48,9 @@ def plan_memory(schedule: Schedule, keep: Iterable[int]) -> MemoryPlan:
     placed: dict[str, list[tuple[int, int, int, int]]] = {}
     for number in sorted(first, key=lambda each: (-schedule.buffers[each].nbytes, first[each])):
         spec = schedule.buffers[number]
-        size = -(-spec.nbytes // _ALIGNMENT) * _ALIGNMENT
+        target = (targets or {}).get(spec.device)
+        alignment = _ALIGNMENT if target is None else max(target.view_bytes, _ALIGNMENT)
+        size = -(-spec.nbytes // alignment) * alignment
         others = placed.setdefault(spec.device, [])
         offset = _lowest(others, first[number], last[number], size)
         offsets[number] = offset

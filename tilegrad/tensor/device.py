@@ -22,15 +22,7 @@ def canonical(name: str | None) -> str:
     found = _names.get(name) if isinstance(name, str) else None
     if found is None:
         found = Device.canonical(name)
-        if found.split(":")[0] not in Device:
-            known = ", ".join(Device)
-            from tilegrad.base.errors import DeviceError
-
-            raise DeviceError(
-                f"device: {name!r} is unknown",
-                known=known,
-                remedy=f"leave it out: {Device.DEFAULT} is the default; no GPU can be used so far",
-            )
+        Device.check(found)
         if not is_file(found) and len(_names) < _MOST:
             # What a path means depends on the folder of the moment.
             _names[name] = found

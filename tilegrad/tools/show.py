@@ -49,11 +49,13 @@ class TracedKernel:
     Attributes:
         name: its name, empty for a kernel that was taken up within lowering.
         unchanged: the passes that left it as it was.
+        rendered: its source as the device that runs it rendered it; empty where none did.
     """
 
     name: str = ""
     graphs: dict[str, State] = field(default_factory=dict)
     unchanged: set[str] = field(default_factory=set)
+    rendered: str = ""
 
     def after(self, state: str) -> str:
         """The text of a state.
@@ -90,7 +92,9 @@ class TracedKernel:
 
     @cached_property
     def source(self) -> str:
-        """The program as the default device renders it."""
+        """The program as its device rendered it, or else as the default device does."""
+        if self.rendered:
+            return self.rendered
         name = function_name(self.name) if self.name else "kernel"
         return Device[Device.DEFAULT].render(name, self.program)
 
@@ -121,6 +125,8 @@ def _kernels(record: Sequence[PassRecord]) -> list[TracedKernel]:
         if each.name == _LOWER[0]:
             found.append(TracedKernel(kernel_name(each.before)[0], {"optimize": each.before}))
             passed = set()
+        if found and each.name == "render":
+            found[-1].rendered = each.after
         # Some passes record the rewrites within them under their own name, before themselves.
         if found and each.name in _LOWER and each.after is not None:
             kernel = found[-1]

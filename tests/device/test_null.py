@@ -1,0 +1,79 @@
+"""Tensors on `NULL:<device>` are compiled for a device that is not here, and not run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tilegrad import Context, Device, Tensor
+from tilegrad.base.errors import DeviceError
+from tilegrad.base.trace import counters
+from tilegrad.tools.show import run_recorded
+
+# What opens a kernel in each language, and where it says which lane it is.
+HEADS = {
+    "CUDA": ('extern "C" __global__ void', "threadIdx.x"),
+    "CUDA:sm_90": ('extern "C" __global__ void', "threadIdx.x"),
+    "OPENCL": ("__kernel void", "get_local_id(0)"),
+    "METAL": ("kernel void", "lid.x"),
+    "HIP": ("__attribute__((global)) void", "__ockl_get_local_id(0)"),
+    "AMD:gfx942": ("__attribute__((global)) void", "__ockl_get_local_id(0)"),
+    "CLANG": ("void r_", "entry_of_r_"),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_tensor_is_compiled_and_shown_and_reads_as_zeros(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if name == "CLANG" and Device.why_not("CLANG"):
+        pytest.skip("there is no C compiler")
+    x = Tensor.ones(64, 64, device=f"NULL:{name}").contiguous()
+    before = counters.compiles
+    with Context(DEBUG=4):
+        found = (x @ x).softmax(1).tolist()
+    head, lane = HEADS[name]
+    printed = capsys.readouterr().out
+    assert head in printed and lane in printed
+    assert counters.compiles > before
+    assert found == [[0.0] * 64] * 64
+
+
+def test_the_architecture_decides_what_the_text_has(capsys: pytest.CaptureFixture[str]) -> None:
+    """`mma.m16n8k16` came with sm_80; sm_75 has `mma.m16n8k8`, sm_70 neither."""
+    found = {}
+    for arch in ("sm_70", "sm_75", "sm_80"):
+        x = Tensor.empty(128, 128, dtype="half", device=f"NULL:CUDA:{arch}")
+        with Context(DEBUG=4):
+            x.matmul(x, dtype="float").realize()
+        found[arch] = set(re.findall(r"m16n8k\d+", capsys.readouterr().out))
+    assert found == {"sm_70": set(), "sm_75": {"m16n8k8"}, "sm_80": {"m16n8k16"}}
+
+
+def test_show_has_the_text_of_the_device_that_a_script_names(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from tilegrad import Tensor\n"
+        "x = Tensor.ones(32, 33, device='NULL:METAL').contiguous().realize()\n"
+        "y = (x + 3).sqrt().realize()\n"
+    )
+    kernels = run_recorded(str(script))
+    assert kernels
+    assert all("#include <metal_stdlib>" in kernel.after("render") for kernel in kernels)
+
+
+@pytest.mark.parametrize("name", ["NULL:XPU", "EMU:XPU:3", "NULL:HOST", "NULL:NULL"])
+def test_what_has_no_code_is_refused_with_what_has(name: str) -> None:
+    with pytest.raises(DeviceError, match=f"{name!r} is unknown") as caught:
+        Tensor([1.0], device=name)
+    wrapper = name.split(":")[0]
+    known = caught.value.details["known"]
+    assert f"{wrapper}:CUDA" in known and f"{wrapper}:CL" in known and "HOST" not in known
+
+
+@pytest.mark.parametrize("name", ["CUDA:sm_99", "HIP:gfx1", "METAL:m1", "CL:full"])
+def test_an_unknown_architecture_is_refused(name: str) -> None:
+    with pytest.raises(DeviceError, match="is no architecture"):
+        Device[f"NULL:{name}"]

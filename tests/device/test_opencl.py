@@ -1,0 +1,221 @@
+"""The CL device on what OpenCL driver there is, in the tests PoCL."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.device.helpers import needs
+from tilegrad import Context, Device, GlobalCounters, Tensor, Variable, jit
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
+from tilegrad.device.opencl import OpenCLRuntime
+from tilegrad.ir.uop import UOp
+
+pytestmark = needs("CL")
+
+
+def array(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.fixture
+def runtime() -> OpenCLRuntime:
+    found = Device["CL"].runtime
+    assert isinstance(found, OpenCLRuntime)
+    return found
+
+
+def test_products_and_rows_are_those_of_numpy() -> None:
+    """With temporaries, which are views into one buffer, at offsets that the device allows."""
+    a, b = array(100, 70), array(70, 90, seed=1)
+    found = (Tensor(a, device="CL") @ Tensor(b, device="CL")).softmax(1)
+    assert found.device == "CL"
+    scores = a.astype(np.float64) @ b
+    powers = np.exp(scores - scores.max(1, keepdims=True))
+    np.testing.assert_allclose(found.numpy(), powers / powers.sum(1, keepdims=True), atol=1e-5)
+
+
+def test_views_begin_where_the_device_allows(runtime: OpenCLRuntime) -> None:
+    backend = Device["CL"]
+    assert backend.target.view_bytes % (runtime.device.mem_base_addr_align // 8) == 0
+    whole = backend.buffer(1024, dtypes.uint8).copy_in(bytes(range(256)) * 4)
+    step = backend.target.view_bytes
+    view = whole.view(step, 4)
+    assert bytes(view.copy_out()) == bytes(range(256))[step % 256 :][:4]
+    view.copy_in(b"abcd")
+    assert bytes(whole.copy_out())[step : step + 4] == b"abcd"
+
+
+def test_half_double_and_bfloat16_are_there_or_emulated() -> None:
+    """A third is rounded to each, whether the device has the dtype or float32 stands for it."""
+    thirds = {"half": 0.333251953125, "bfloat16": 0.333984375}
+    if Device["CL"].target.supports(dtypes.float64):
+        thirds["double"] = 1 / 3
+    for dtype, value in thirds.items():
+        x = Tensor([1.0, 2.0, 4.0], device="CL").cast(dtype)
+        assert (x / 3).cast("float").tolist() == pytest.approx(
+            [value, 2 * value, 4 * value], rel=1e-7
+        )
+
+
+def test_a_device_without_doubles_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = Device["CL"]
+    without = replace(
+        backend.target, missing_dtypes=backend.target.missing_dtypes | {dtypes.float64}
+    )
+    monkeypatch.setitem(vars(backend), "target", without)
+    with pytest.raises(CompileError, match="CL: no values of float64"):
+        (Tensor([1.5, 2.5], device="CL", dtype="double") * 3).realize()
+
+
+def test_a_bound_variable_is_passed() -> None:
+    x = Tensor(np.arange(10, dtype=np.int32), device="CL").realize()
+    rows = Variable("rows", 1, 10)
+    for count in (3, 7):
+        assert x[: rows.bind(count)].sum().item() == count * (count - 1) // 2
+
+
+def test_rows_that_meet_are_added(runtime: OpenCLRuntime) -> None:
+    values = array(40, 8)
+    rows = np.random.default_rng(2).integers(0, 5, 40)
+    table = Tensor.zeros(5, 8, device="CL").contiguous()
+    found = table.index_add(0, Tensor(rows, device="CL"), Tensor(values, device="CL"))
+    wanted = np.zeros((5, 8))
+    np.add.at(wanted, rows, values)
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_captured_function_replays() -> None:
+    step = jit(lambda x: (x * 2 + 1).realize())
+    for value in range(4):
+        x = Tensor([float(value)] * 3, device="CL").realize()
+        assert step(x).tolist() == [2.0 * value + 1] * 3
+
+
+def test_a_copy_within_the_device_does_not_pass_the_host(
+    runtime: OpenCLRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Device["CL"]
+    source = backend.buffer(4, dtypes.uint8).copy_in(b"abcd")
+    target = backend.buffer(4, dtypes.uint8)
+    assert runtime.transfer(target.handle, source.handle, runtime, 4)
+    assert bytes(target.copy_out()) == b"abcd"
+    assert not runtime.transfer(target.handle, source.handle, Device["CPU"].runtime, 4)
+
+
+def test_tensors_move_between_devices() -> None:
+    x = Tensor([1.0, 2.0, 3.0]).realize().to("CL")
+    assert (x + 1).to("CPU").mul(2).tolist() == [4.0, 6.0, 8.0]
+
+
+def test_launches_are_timed_by_the_device(capsys: pytest.CaptureFixture[str]) -> None:
+    x = Tensor.ones(1 << 20, device="CL").contiguous().realize()
+    GlobalCounters.reset()
+    with Context(DEBUG=2):
+        (x * 3 + 1).realize()
+    assert GlobalCounters.time_sum_s > 0
+    assert "*** CL" in capsys.readouterr().out
+
+
+def test_threads_share_a_kernel() -> None:
+    """Each launch has its own arguments, though the kernel keeps them."""
+    inputs = [Tensor([float(n)] * 1000, device="CL").realize() for n in range(8)]
+    (inputs[0] * 2).realize()
+    found: dict[int, bool] = {}
+
+    def run(number: int) -> None:
+        results = [(inputs[number] * 2).realize() for _ in range(20)]
+        found[number] = all((each.numpy() == 2.0 * number).all() for each in results)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == dict.fromkeys(range(8), True)
+
+
+# what goes wrong
+
+
+def test_a_device_that_is_not_there_is_said_with_those_that_are() -> None:
+    with pytest.raises(DeviceError, match="CL: there is no device 99") as caught:
+        Device["CL:99"]
+    assert "CL:0 " in str(caught.value.details["found"])
+
+
+def test_a_buffer_over_the_limit_is_refused_with_the_limit(runtime: OpenCLRuntime) -> None:
+    most = int(runtime.device.max_mem_alloc_size)
+    with pytest.raises(OutOfMemoryError, match="too large") as caught:
+        Tensor.empty(most + (1 << 20), dtype="uint8", device="CL").realize().numpy()
+    assert str(most) in str(caught.value)
+    assert "line:" in str(caught.value)
+    assert Tensor([1.0, 2.0], device="CL").add(1).tolist() == [2.0, 3.0]
+
+
+def test_a_source_that_is_refused_names_kernel_lines_and_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backend = Device["CL"]
+    render = backend.render
+
+    def broken(name: str, program: Sequence[UOp]) -> str:
+        return render(name, program).replace("sqrt(", "no_such_function(")
+
+    monkeypatch.setitem(vars(backend), "render", broken)
+    with Context(DISABLE_COMPILER_CACHE=1), pytest.raises(CompileError) as caught:
+        (Tensor([2.0] * 77, device="CL") * 5).sqrt().realize()
+    text = str(caught.value)
+    assert "no_such_function" in caught.value.headline
+    assert "kernel:" in text and "E_" in str(caught.value.details["kernel"])
+    assert Path(__file__).name in text
+    assert "no_such_function" in Path(str(caught.value.details["source"])).read_text()
+    monkeypatch.undo()
+    assert Tensor([4.0] * 77, device="CL").sqrt().tolist() == [2.0] * 77
+
+
+def test_a_block_over_the_limit_is_refused(runtime: OpenCLRuntime) -> None:
+    source = "// f: \n__kernel void f(__global float* data0) { data0[0] = 1.0f; }\n"
+    program = runtime.load("f", runtime.compile(source))
+    memory = Device["CL"].buffer(1, dtypes.float32)
+    too_many = int(runtime.device.max_work_group_size) * 2
+    with pytest.raises(DeviceError, match=f"f: {too_many} lanes in a block"):
+        runtime.launch(program, [memory.handle], [], (1, 1, 1), (too_many, 1, 1))
+    assert runtime.launch(program, [memory.handle], [], (1, 1, 1), (1, 1, 1), wait=True) is not None
+
+
+# training
+
+
+def test_a_training_step_is_that_of_numpy() -> None:
+    """Two layers, cross entropy, one step of gradient descent, by hand in float64."""
+    x, w, v = array(32, 20), array(20, 16, seed=1) * 0.2, array(16, 5, seed=2) * 0.2
+    labels = np.random.default_rng(3).integers(0, 5, 32)
+    rate = 0.5
+    tx = Tensor(x, device="CL")
+    tw, tv = (Tensor(each, device="CL", requires_grad=True) for each in (w, v))
+    loss = ((tx @ tw).relu() @ tv).cross_entropy(Tensor(labels, device="CL"))
+    loss.backward()
+    assert tw.grad is not None and tv.grad is not None
+    stepped = [(each - rate * each.grad).numpy() for each in (tw, tv)]
+
+    hidden = x.astype(np.float64) @ w
+    active = np.maximum(hidden, 0)
+    scores = active @ v
+    powers = np.exp(scores - scores.max(1, keepdims=True))
+    chances = powers / powers.sum(1, keepdims=True)
+    wanted_loss = -np.log(chances[np.arange(32), labels]).mean()
+    slope = chances.copy()
+    slope[np.arange(32), labels] -= 1
+    slope /= 32
+    dv = active.T @ slope
+    dw = x.T.astype(np.float64) @ ((slope @ v.T) * (hidden > 0))
+    assert loss.item() == pytest.approx(wanted_loss, rel=1e-5)
+    np.testing.assert_allclose(stepped[0], w - rate * dw, atol=1e-5)
+    np.testing.assert_allclose(stepped[1], v - rate * dv, atol=1e-5)

@@ -1,0 +1,22 @@
+"""What failed is written to the cache folder, so that the message about it can name a file."""
+
+from __future__ import annotations
+
+from tilegrad.base import cache
+from tilegrad.base.trust import make_private
+
+__all__ = ["keep_failed"]
+
+
+def keep_failed(name: str, text: str) -> str:
+    """The path of the file `name` with this text; only `name` where there is no cache folder. What
+    failed before it under this name is overwritten.
+    """
+    path = cache.folder() / name
+    try:
+        if not make_private(path.parent, path.parent):
+            return name
+        path.write_text(text, encoding="utf-8")
+    except (OSError, KeyError):
+        return name
+    return str(path)

@@ -1,0 +1,308 @@
+"""OpenCL devices, through `pyopencl`: GPUs of all vendors, and processors by PoCL.
+
+    render    tilegrad.render.opencl   OpenCL C 1.2
+    compile   the device's driver      its own binary, kept on disk by driver and device
+    run       here                     buffers, one queue in order, events for times
+
+`CL` is the first GPU there is, or the first device of another kind; `CL:1` the next one. `NULL:CL`
+and `EMU:CL` describe a device that has all that OpenCL 1.2 makes optional.
+
+A handle is a `pyopencl.Buffer`; one inside another is a sub-buffer, which OpenCL allows at some
+offsets only, so the target says at which.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import shutil
+import struct
+import threading
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
+from tilegrad.base.failed import keep_failed
+from tilegrad.base.forks import held_at_fork
+from tilegrad.device.backend import Backend, arch_of
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.runtime.protocol import Dims, Runtime
+from tilegrad.target import Target, opencl_target
+
+__all__ = ["OpenCLProgram", "OpenCLRuntime", "backend"]
+
+# What kernels are shaped for; a device may have less, and what it has beyond is not used.
+_MOST_LANES, _MOST_SHARED = 256, 64 << 10
+_OPTIONS = ("-cl-std=CL1.2",)
+_EXACT_DIVISION = "-cl-fp32-correctly-rounded-divide-sqrt"
+_CODES = {dtypes.int32: "<i", dtypes.uint32: "<I", dtypes.int64: "<q", dtypes.uint64: "<Q"}
+_INSTALL = (
+    "install the driver of your GPU, or PoCL, which runs on processors: "
+    "pip install pocl-binary-distribution, or on Debian apt-get install pocl-opencl-icd"
+)
+
+
+def _pyopencl() -> Any:
+    """The module, imported when the first device is opened."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pyopencl
+    except ImportError as error:
+        raise DeviceError(
+            f"CL: pyopencl cannot be imported: {error}",
+            remedy=f"pip install 'tilegrad[opencl]'; then {_INSTALL}",
+        ) from None
+    return pyopencl
+
+
+def _devices(cl: Any) -> list[Any]:
+    """All devices of all platforms, GPUs first."""
+    try:
+        platforms = cl.get_platforms()
+    except cl.Error:
+        platforms = []
+    found: list[Any] = []
+    for platform in platforms:
+        try:
+            found += platform.get_devices()
+        except cl.Error:
+            # A driver without its hardware.
+            continue
+    return sorted(found, key=lambda device: not device.type & cl.device_type.GPU)
+
+
+def _find(cl: Any, name: str) -> Any:
+    """The device that a name asks for.
+
+    Raises DeviceError where it is not there, or cannot compile.
+    """
+    found = _devices(cl)
+    if not found:
+        raise DeviceError("CL: no OpenCL driver has a device", remedy=_INSTALL)
+    number = int(name.partition(":")[2] or 0)
+    if number >= len(found):
+        raise DeviceError(
+            f"CL: there is no device {number}",
+            found=", ".join(f"CL:{place} {each.name}" for place, each in enumerate(found)),
+        )
+    device = found[number]
+    if "Portable Computing Language" in device.platform.name and shutil.which("ld") is None:
+        # It ends the process where it finds none.
+        raise DeviceError(
+            f"CL: {device.name} needs the linker ld to compile, which is not on the path",
+            remedy="install it: on Debian apt-get install binutils",
+        )
+    return device
+
+
+@dataclass(frozen=True)
+class OpenCLProgram:
+    """A kernel in the device's memory. `codes` say how its integers are passed, in their order."""
+
+    name: str
+    kernel: Any
+    codes: tuple[str, ...]
+    lanes: int
+    shared_bytes: int
+
+
+class OpenCLRuntime(Runtime):
+    """Memory, a queue and programs of one device."""
+
+    def __init__(self, cl: Any, device: Any):
+        self._cl, self.device = cl, device
+        self._context = cl.Context([device])
+        properties = cl.command_queue_properties.PROFILING_ENABLE
+        self._queue = cl.CommandQueue(self._context, device, properties=properties)
+        # A kernel's arguments are part of the kernel: two threads must not set them at once.
+        self._lock = held_at_fork(threading.Lock(), 80)
+
+    # memory
+
+    def allocate(self, nbytes: int) -> Any:
+        cl = self._cl
+        most = int(self.device.max_mem_alloc_size)
+        if nbytes > most:
+            raise OutOfMemoryError(
+                f"allocate: a buffer of {nbytes} bytes is too large for {self.device.name}",
+                limit=f"{most} bytes in one buffer",
+                remedy="use smaller batches, or several tensors",
+            )
+        try:
+            return cl.Buffer(self._context, cl.mem_flags.READ_WRITE, nbytes)
+        except (cl.MemoryError, cl.RuntimeError) as error:
+            raise MemoryError(nbytes) from error
+
+    def free(self, handle: Any, nbytes: int) -> None:
+        # The driver keeps it until launches under way have ended.
+        handle.release()
+
+    def copy_in(self, handle: Any, data: memoryview) -> None:
+        source = data if data.contiguous else memoryview(bytes(data))
+        if source.nbytes:
+            self._do(self._cl.enqueue_copy, self._queue, handle, source, is_blocking=True)
+
+    def copy_out(self, data: memoryview, handle: Any) -> None:
+        if data.nbytes:
+            self._do(self._cl.enqueue_copy, self._queue, data, handle, is_blocking=True)
+
+    def view(self, handle: Any, offset: int, nbytes: int) -> Any:
+        return self._do(handle.get_sub_region, offset, nbytes)
+
+    def transfer(self, target: Any, source: Any, source_runtime: Runtime, nbytes: int) -> bool:
+        if source_runtime is not self:
+            return False
+        self._do(self._cl.enqueue_copy, self._queue, target, source, byte_count=nbytes)
+        return True
+
+    def synchronize(self) -> None:
+        self._do(self._queue.finish)
+
+    # programs
+
+    @property
+    def identity(self) -> str:
+        """What binaries depend on: driver and device."""
+        device = self.device
+        return f"{device.platform.version} {device.driver_version} {device.name}"
+
+    @functools.cached_property
+    def options(self) -> tuple[str, ...]:
+        """The compiler's options."""
+        is_exact = (
+            self.device.single_fp_config & self._cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
+        )
+        return (*_OPTIONS, _EXACT_DIVISION) if is_exact else _OPTIONS
+
+    def compile(self, source: str) -> bytes:
+        """The driver's binary, after the source's first line."""
+        program = self._cl.Program(self._context, source)
+        self._build(program, source)
+        (binary,) = program.get_info(self._cl.program_info.BINARIES)
+        return source.partition("\n")[0].encode() + b"\n" + bytes(binary)
+
+    def _build(self, program: Any, source: str) -> Any:
+        try:
+            with warnings.catch_warnings():
+                # Remarks of the compiler about what is right.
+                warnings.simplefilter("ignore")
+                return program.build(list(self.options), [self.device], cache_dir=False)
+        except self._cl.Error as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            first = next((line for line in lines if "error:" in line), lines[0])
+            raise CompileError(
+                f"cl: {first.rpartition('error:')[2].strip()}",
+                kernel=source.partition(":")[0].removeprefix("// "),
+                device=f"{self.device.name}, {self.device.platform.version}",
+                source=keep_failed("failed.cl", source),
+            ) from None
+
+    def load(self, name: str, binary: bytes) -> OpenCLProgram:
+        cl = self._cl
+        head, _, code = binary.partition(b"\n")
+        program = self._build(cl.Program(self._context, [self.device], [code]), "")
+        kernel = cl.Kernel(program, name)
+        info = cl.kernel_work_group_info
+        return OpenCLProgram(
+            name,
+            kernel,
+            tuple(head.decode().partition(":")[2].split()),
+            int(kernel.get_work_group_info(info.WORK_GROUP_SIZE, self.device)),
+            int(kernel.get_work_group_info(info.LOCAL_MEM_SIZE, self.device)),
+        )
+
+    def launch(
+        self,
+        program: OpenCLProgram,
+        handles: Sequence[Any],
+        variables: Sequence[int],
+        global_size: Dims,
+        local_size: Dims,
+        wait: bool = False,
+    ) -> float | None:
+        self._check_limits(program, local_size)
+        numbers = [struct.pack(code, value) for code, value in zip(program.codes, variables)]
+        sizes = tuple([blocks * lanes for blocks, lanes in zip(global_size, local_size)])
+        with self._lock:
+            self._do(program.kernel.set_args, *handles, *numbers)
+            event = self._do(
+                self._cl.enqueue_nd_range_kernel, self._queue, program.kernel, sizes, local_size
+            )
+        if not wait:
+            return None
+        self._do(event.wait)
+        return float(event.profile.end - event.profile.start) * 1e-9
+
+    def _check_limits(self, program: OpenCLProgram, local_size: Dims) -> None:
+        """Raise DeviceError if a block asks for more than the device has for this kernel."""
+        lanes = math.prod(local_size)
+        if lanes > program.lanes:
+            raise DeviceError(
+                f"{program.name}: {lanes} lanes in a block, local size {tuple(local_size)}",
+                limit=f"{program.lanes} of this kernel on {self.device.name}",
+            )
+        if program.shared_bytes > self.device.local_mem_size:
+            raise DeviceError(
+                f"{program.name}: {program.shared_bytes} bytes of shared memory in a block",
+                limit=f"{self.device.local_mem_size} on {self.device.name}",
+            )
+
+    def _do(self, call: Any, *arguments: Any, **options: Any) -> Any:
+        """A call of the driver; its errors in our words."""
+        cl = self._cl
+        try:
+            return call(*arguments, **options)
+        except cl.MemoryError as error:
+            raise OutOfMemoryError(
+                f"{self.device.name} has no room: {error}",
+                remedy="free tensors that are no longer needed, or use smaller batches",
+            ) from None
+        except cl.Error as error:
+            raise DeviceError(f"{self.device.name}: {error}") from None
+
+
+def _target(cl: Any, device: Any) -> Target:
+    extensions = device.extensions.split()
+    described = opencl_target(
+        has_half="cl_khr_fp16" in extensions, has_double="cl_khr_fp64" in extensions
+    )
+    return replace(
+        described,
+        shared_bytes=min(int(device.local_mem_size), _MOST_SHARED),
+        block_lanes=min(int(device.max_work_group_size), _MOST_LANES),
+        view_bytes=max(int(device.mem_base_addr_align) // 8, described.view_bytes),
+    )
+
+
+def _render_for(target: Target, function: str, program: Sequence[UOp]) -> str:
+    """The text, below a line that says how the kernel's integers are passed."""
+    from tilegrad.render.opencl import OpenCLRenderer
+
+    codes = [_CODES[node.dtype] for node in program if node.op is Ops.DEFINE_VAR]
+    return f"// {function}: {' '.join(codes)}\n{OpenCLRenderer(target).render(function, program)}\n"
+
+
+def backend(name: str, runtime: Runtime | None = None) -> Backend:
+    """The device `name`; `runtime` stands for the hardware.
+
+    Raises DeviceError where pyopencl, a driver or the device is not there.
+    """
+    if arch := arch_of(name, ""):
+        raise DeviceError(f"cl: {arch!r} is no architecture", rule="CL or CL:number, as in CL:1")
+    if runtime is not None:
+        target = opencl_target()
+        render = functools.partial(_render_for, target)
+        return Backend(name, target, render, str.encode, runtime, compiler="text")
+    cl = _pyopencl()
+    device = _find(cl, name)
+    found, target = OpenCLRuntime(cl, device), _target(cl, device)
+    render = functools.partial(_render_for, target)
+    hardware = f"{device.name.strip()} ({device.platform.name})"
+    return Backend(
+        name, target, render, found.compile, found, compiler=found.identity, hardware=hardware
+    )
