@@ -24,13 +24,15 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rows import Row, rows
 
+# The first runs as it is, the second is captured.
+_CALLS = 3
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -65,8 +67,10 @@ def _numbered(source: str) -> str:
     )
 
 
-def record(row: Row) -> list[Made]:
-    """The kernels that a row makes in this process, in the order in which they are made."""
+def record(row: Row) -> dict[str, Any]:
+    """The kernels that a row makes in this process, in the order in which they are made, and how
+    many run in a captured call.
+    """
     # Of the tree on the path, whichever revision it is.
     pipeline: Any = importlib.import_module("tilegrad.engine.pipeline")
     tilegrad: Any = importlib.import_module("tilegrad")
@@ -100,13 +104,18 @@ def record(row: Row) -> list[Made]:
         made = Tilegrad(row.threads).make(row.kind, inputs(row.kind, row.sizes), row.sizes, "")
         # What prepares the row is not its work.
         found.clear()
-        made.run()
-    return found
+        for _ in range(_CALLS):
+            made.run()
+        facts = made.facts()
+    return {
+        "kernels": [asdict(each) for each in found],
+        **{f"call {k}": v for k, v in facts.items()},
+    }
 
 
-def recorded(chosen: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
+def recorded(chosen: Sequence[Row]) -> dict[str, Any]:
     """The kernels of each row, each in a process that knows nothing of the others."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, Any] = {}
     for row in chosen:
         gc.collect()
         reader, writer = os.pipe()
@@ -117,7 +126,7 @@ def recorded(chosen: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
                 os.close(reader)
                 with os.fdopen(writer, "w") as out, tempfile.TemporaryDirectory() as cache:
                     os.environ["TILEGRAD_CACHE"] = cache
-                    json.dump([asdict(each) for each in record(row)], out)
+                    json.dump(record(row), out)
                 status = 0
             except BaseException:
                 traceback.print_exc()
@@ -132,7 +141,7 @@ def recorded(chosen: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def of_revision(revision: str, pattern: str) -> dict[str, list[dict[str, Any]]]:
+def of_revision(revision: str, pattern: str) -> dict[str, Any]:
     """The kernels of a revision, made by this script with that revision's package and rows."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder, "tree")
@@ -145,21 +154,21 @@ def of_revision(revision: str, pattern: str) -> dict[str, list[dict[str, Any]]]:
             paths = os.pathsep.join([str(tree), str(tree / "bench")])
             if subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}).returncode:
                 raise SystemExit(f"kernels.py: {revision} cannot make these rows")
-            found: dict[str, list[dict[str, Any]]] = json.loads(kept.read_text())
+            found: dict[str, Any] = json.loads(kept.read_text())
         finally:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True)
     return found
 
 
-def compared(name: str, old: Iterable[Made], new: Iterable[Made]) -> Iterator[str]:
+def compared(name: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     """Lines of what differs; none if nothing does."""
-    before, after = list(old), list(new)
+    before, after = _read(old), _read(new)
     same = Counter((each.graph, each.opts, each.text) for each in before)
     same &= Counter((each.graph, each.opts, each.text) for each in after)
     gone, fresh = _without(before, same), _without(after, same)
-    if not gone and not fresh:
+    if not gone and not fresh and _total(old) == _total(new):
         return
-    yield f"{name}: {_total(before)} -> {_total(after)}"
+    yield f"{name}: {_total(old)} -> {_total(new)}"
     for each in fresh:
         pair = next((other for other in gone if other.graph == each.graph), None)
         if pair is None:
@@ -187,17 +196,16 @@ def _without(kernels: list[Made], same: Counter[Any]) -> list[Made]:
     return found
 
 
-def _total(kernels: list[Made]) -> str:
-    nbytes = sum(each.nbytes for each in kernels)
-    return f"{len(kernels)} kernels, {nbytes / 1e6:.1f} MB"
+def _total(row: dict[str, Any]) -> str:
+    return f"{row['call kernels']} kernels, {row['call bytes'] / 1e6:.1f} MB a captured call"
 
 
 def _shown(kernel: Made) -> str:
     return f"{kernel.name}  {kernel.lines} lines  {kernel.nbytes / 1e6:.2f} MB"
 
 
-def _read(kernels: Iterable[dict[str, Any]]) -> list[Made]:
-    return [Made(**{**each, "opts": tuple(each["opts"])}) for each in kernels]
+def _read(row: dict[str, Any]) -> list[Made]:
+    return [Made(**{**each, "opts": tuple(each["opts"])}) for each in row["kernels"]]
 
 
 def main() -> None:
@@ -224,9 +232,9 @@ def main() -> None:
     else:
         other = of_revision(given.revision, given.rows)
     count = 0
-    for name, kernels in mine.items():
+    for name, made in mine.items():
         if name in other:
-            lines = list(compared(name, _read(other[name]), _read(kernels)))
+            lines = list(compared(name, other[name], made))
             count += bool(lines)
             print("\n".join(lines) if lines else f"{name}: the same")
     print(f"{count} of {len(mine)} rows differ")
