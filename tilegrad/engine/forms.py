@@ -264,7 +264,8 @@ def _make(
     for node, asked in zip(sources, requested, strict=True):
         if node not in values and node.op is not Ops.BUFFER:
             values[node] = values[asked]
-    has_device = {node: _has_device(node) for node in values}
+    on_devices = _on_devices(values)
+    has_device = {node: node in on_devices for node in values}
     at = {value: place for place, value in enumerate(dict.fromkeys(values.values()))}
     form = Form(
         plan=plan,
@@ -381,18 +382,15 @@ def _base_of(node: UOp) -> UOp:
     return node
 
 
-def _has_device(node: UOp) -> bool:
-    """Whether the graph holds memory or a draw: one made of constants alone is of every device, so
-    its value on one must not be taken for another's.
+def _on_devices(values: Iterable[UOp]) -> set[UOp]:
+    """The nodes whose graphs hold memory or a draw: one made of constants alone is of every device,
+    so its value on one must not be taken for another's.
     """
-    stack, seen = [node], {node}
-    while stack:
-        part = stack.pop()
-        if part.op in (Ops.BUFFER, Ops.RAND, Ops.COPY):
-            return True
-        if part.op is Ops.CONTIGUOUS and isinstance(part.arg, str):
-            return True
-        fresh = [source for source in part.src if source not in seen]
-        seen.update(fresh)
-        stack += fresh
-    return False
+    found: set[UOp] = set()
+    for node in toposort(values):
+        is_first = node.op in (Ops.BUFFER, Ops.RAND, Ops.COPY) or (
+            node.op is Ops.CONTIGUOUS and isinstance(node.arg, str)
+        )
+        if is_first or not found.isdisjoint(node.src):
+            found.add(node)
+    return found

@@ -44,7 +44,7 @@ class Request:
     """
 
     __slots__ = (
-        "_arguments", "_form", "_stored", "_views", "assigns", "constants", "nodes",
+        "_arguments", "_form", "_stored", "_targets", "_views", "assigns", "constants", "nodes",
         "numbers", "roots",
         "sources", "versions", "windows",
     )  # fmt: skip
@@ -62,6 +62,8 @@ class Request:
         self._arguments: dict[Any, int] = {}
         self._form: list[Any] = []
         self._views: set[int] = set()
+        # By assignments, and what memory is after them.
+        self._targets: dict[int, int] = {}
 
     def want(self, roots: Iterable[UOp]) -> None:
         """Ask for `roots` too."""
@@ -79,10 +81,7 @@ class Request:
 
     def target_of(self, assign: int) -> int:
         """The memory that assignment number `assign` writes to."""
-        place = self.sources[assign][0]
-        while self.nodes[place].op is not Ops.BUFFER:
-            place = self.sources[place][0]
-        return place
+        return self._targets[assign]
 
     def version_of(self, assign: int) -> int:
         """The memory that assignment number `assign` writes to, as the one before left it."""
@@ -90,6 +89,12 @@ class Request:
         while self.nodes[place].op.is_movement:
             place = self.sources[place][0]
         return place
+
+    def _memory_of(self, number: int) -> int:
+        """The memory that a node views, whatever was written to it."""
+        while number not in self._targets and self.nodes[number].op is not Ops.BUFFER:
+            number = self.sources[number][0]
+        return self._targets.get(number, number)
 
     def _walk(self, root: UOp) -> None:
         numbers, nodes, all_sources, form = self.numbers, self.nodes, self.sources, self._form
@@ -168,8 +173,10 @@ class Request:
         elif op is Ops.ASSIGN:
             self.assigns.append(number)
             self.versions.append(number)
+            self._targets[number] = self._memory_of(sources[0])
         elif op is Ops.AFTER:
             self.versions.append(number)
+            self._targets[number] = self._memory_of(sources[0])
         elif type(arg) not in _PLAIN:
             # A Python function may hold anything: it is known by its name, and by where it recurs.
             return repr(arg), self._arguments.setdefault(arg, number)

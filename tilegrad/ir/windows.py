@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tilegrad.ir.op import Ops
@@ -93,7 +93,11 @@ def open_windows(nodes: Sequence[UOp], windows: Sequence[Window]) -> UOp:
 
 def _met_elsewhere(nodes: Sequence[UOp]) -> set[UOp]:
     """The memory that is written to and read or written outside the one slice, too."""
-    counts = Counter(_written_by(node) for node in nodes if node.op is Ops.ASSIGN)
+    memory: dict[UOp, UOp] = {}
+    for node in nodes:
+        if node.op in (Ops.ASSIGN, Ops.AFTER):
+            memory[node] = _memory_of(node.src[0], memory)
+    counts = Counter(base for node, base in memory.items() if node.op is Ops.ASSIGN)
     if not counts:
         return set()
     found = {base for base, count in counts.items() if count > 1}
@@ -110,12 +114,11 @@ def _met_elsewhere(nodes: Sequence[UOp]) -> set[UOp]:
     return found
 
 
-def _written_by(assign: UOp) -> UOp:
-    """The memory that an assignment writes to, whole or in part."""
-    node = assign.src[0]
-    while node.op.is_movement or node.op in (Ops.DETACH, Ops.ASSIGN, Ops.AFTER):
+def _memory_of(node: UOp, known: Mapping[UOp, UOp]) -> UOp:
+    """The memory that `node` views; `known` has that of assignments."""
+    while node not in known and (node.op.is_movement or node.op is Ops.DETACH):
         node = node.src[0]
-    return node
+    return known.get(node, node)
 
 
 def _base_of(node: UOp) -> UOp:

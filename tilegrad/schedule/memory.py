@@ -8,7 +8,7 @@ anything runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tilegrad.schedule.schedule import Schedule
@@ -17,6 +17,8 @@ from tilegrad.target import Target
 __all__ = ["MemoryPlan", "plan_memory"]
 
 _ALIGNMENT = 64
+# Steps.
+_SPAN = 32
 
 
 @dataclass(frozen=True)
@@ -45,28 +47,44 @@ def plan_memory(
                 last[number] = step
     offsets: dict[int, int] = {}
     blocks: dict[str, int] = {}
-    placed: dict[str, list[tuple[int, int, int, int]]] = {}
+    placed: dict[str, _Placed] = {}
     for number in sorted(first, key=lambda each: (-schedule.buffers[each].nbytes, first[each])):
         spec = schedule.buffers[number]
         target = (targets or {}).get(spec.device)
         alignment = _ALIGNMENT if target is None else max(target.view_bytes, _ALIGNMENT)
         size = -(-spec.nbytes // alignment) * alignment
-        others = placed.setdefault(spec.device, [])
-        offset = _lowest(others, first[number], last[number], size)
+        offset = placed.setdefault(spec.device, _Placed()).add(first[number], last[number], size)
         offsets[number] = offset
-        others.append((offset, size, first[number], last[number]))
         blocks[spec.device] = max(blocks.get(spec.device, 0), offset + size)
     return MemoryPlan(offsets, blocks)
 
 
-def _lowest(others: Sequence[tuple[int, int, int, int]], first: int, last: int, size: int) -> int:
-    """The lowest offset with `size` bytes that nothing alive between `first` and `last` uses."""
-    taken = sorted(
-        (offset, length) for offset, length, start, end in others if start <= last and first <= end
-    )
-    place = 0
-    for offset, length in taken:
-        if place + size <= offset:
-            break
-        place = max(place, offset + length)
-    return place
+class _Placed:
+    """The buffers that have an offset, by spans of steps: of those that live shortly, few are
+    looked at to place another.
+    """
+
+    def __init__(self) -> None:
+        self._spans: dict[int, list[tuple[int, int, int, int]]] = {}
+
+    def add(self, first: int, last: int, size: int) -> int:
+        """The lowest offset with `size` bytes that nothing alive between `first` and `last` uses,
+        which is taken from now on.
+        """
+        spans = range(first // _SPAN, last // _SPAN + 1)
+        taken = sorted(
+            {
+                (offset, length)
+                for span in spans
+                for offset, length, start, end in self._spans.get(span, ())
+                if start <= last and first <= end
+            }
+        )
+        place = 0
+        for offset, length in taken:
+            if place + size <= offset:
+                break
+            place = max(place, offset + length)
+        for span in spans:
+            self._spans.setdefault(span, []).append((place, size, first, last))
+        return place

@@ -4,7 +4,8 @@ old value; who cannot reads a copy of it. Then updates and folds of equal shape 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilegrad.ir.args import KernelInfo
@@ -13,7 +14,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.schedule.items import BufferSpec
 from tilegrad.schedule.join import Update, has_folds, is_update, join_updates
 from tilegrad.schedule.loop import Loop
-from tilegrad.schedule.versions import overwritten_by
+from tilegrad.schedule.versions import Versions
 
 __all__ = ["Draft", "join_drafts", "order_drafts"]
 
@@ -54,7 +55,9 @@ def order_drafts(
     order = _Order(drafts, buffers, memory)
     order.before = order.makers_first()
     order.readers_first()
-    return _sorted(drafts, order.before)
+    result = [drafts[place] for place in _sorted(order.before)]
+    assert len(result) == len(drafts), "the schedule has a cycle"
+    return result
 
 
 class _Order:
@@ -63,6 +66,14 @@ class _Order:
     def __init__(self, drafts: list[Draft], buffers: list[BufferSpec], memory: Mapping[UOp, int]):
         self.drafts, self.buffers, self.memory = drafts, buffers, memory
         self.before: list[set[int]] = []
+        self.versions = Versions(draft.value for draft in drafts if draft.value.op is Ops.ASSIGN)
+        # Who writes to a buffer that was there before, and the place of each assignment.
+        self.writers: dict[int, list[int]] = {}
+        self.place_of: dict[UOp, int] = {}
+        for place, draft in enumerate(drafts):
+            if draft.value.op is Ops.ASSIGN:
+                self.writers.setdefault(draft.writes, []).append(place)
+                self.place_of[draft.value] = place
 
     def makers_first(self) -> list[set[int]]:
         """For each draft those that make what it needs, and the earlier ones of its own value."""
@@ -80,59 +91,88 @@ class _Order:
 
     def readers_first(self) -> None:
         """Let those who read what a buffer held run before who overwrites it, or read a copy."""
-        writers = [place for place, draft in enumerate(self.drafts) if draft.value.op is Ops.ASSIGN]
-        for writer in writers:
+        wanted = self.readers_of_old()
+        if not wanted:
+            return
+        given = [set(needed) for needed in self.before]
+        for writer, reader in wanted:
+            self.before[writer].add(reader)
+        if len(_sorted(self.before)) == len(self.drafts):
+            return
+        # Some stand in each other's way: one by one, those who can.
+        self.before = given
+        ranks = _Ranks(given)
+        for writer, reader in wanted:
             written = self.drafts[writer].writes
-            readers = [
-                place
-                for place, draft in enumerate(self.drafts)
-                if place != writer and written in draft.reads
-            ]
-            for reader in readers:
-                if self.reads_old(reader, writer) and not self.depends(writer, reader):
-                    if self.depends(reader, writer):
-                        self.read_aside(reader, written)
-                    else:
-                        self.before[writer].add(reader)
+            if written not in self.drafts[reader].reads:
+                # It reads a copy by now.
+                continue
+            if not ranks.put_before(reader, writer):
+                copied, later = self.read_aside(reader, written)
+                ranks.insert(copied, later)
+
+    def readers_of_old(self) -> list[tuple[int, int]]:
+        """The pairs (writer, reader) where the reader wants what a buffer held before the writer.
+        Where each version of a buffer is overwritten once, it is enough that it runs before the
+        first writer after the version that it reads.
+        """
+        found: list[tuple[int, int]] = []
+        for reader, draft in enumerate(self.drafts):
+            for written in dict.fromkeys(draft.reads):
+                found += [
+                    (writer, reader)
+                    for writer in self.nearest_writers(draft, written)
+                    if writer != reader and self.reads_old(reader, writer)
+                ]
+        return sorted(found)
+
+    def nearest_writers(self, draft: Draft, written: int) -> Sequence[int]:
+        """Those who write to the buffer `written`; of a chain of versions, who made the one that a
+        draft reads, and who overwrites that.
+        """
+        writers = self.writers.get(written, ())
+        if len(writers) < 3 or not self.versions.are_a_chain:
+            return writers
+        named = [
+            version
+            for version in draft.needs
+            if version.op is Ops.ASSIGN and self.memory[version] == written
+        ]
+        if named:
+            newest = max(named, key=self.versions.number)
+        else:
+            newest = self.versions.first(self.drafts[writers[0]].value)
+        near = (newest, self.versions.after(newest))
+        return [self.place_of[each] for each in near if each in self.place_of]
 
     def reads_old(self, reader: int, writer: int) -> bool:
         """Whether `reader` wants what the buffer held before `writer`: it names neither that
         assignment nor a later one to the same memory.
         """
-        for version in self.drafts[reader].needs:
-            while version.op is Ops.ASSIGN:
-                if version is self.drafts[writer].value:
-                    return False
-                version = overwritten_by(version)
-        return True
+        assign = self.drafts[writer].value
+        return not any(
+            self.versions.is_from(version, assign)
+            for version in self.drafts[reader].needs
+            if version.op is Ops.ASSIGN
+        )
 
-    def depends(self, on: int, what: int) -> bool:
-        """Whether draft `on` runs after draft `what` by the edges so far."""
-        stack, seen = [on], set()
-        while stack:
-            place = stack.pop()
-            if place == what:
-                return True
-            if place not in seen:
-                seen.add(place)
-                stack.extend(self.before[place])
-        return False
-
-    def read_aside(self, reader: int, written: int) -> None:
+    def read_aside(self, reader: int, written: int) -> tuple[int, list[int]]:
         """Copy the value of a buffer that `reader` wants before anything overwrites it, and let it
-        read the copy.
+        read the copy; the places of the copy, and of those that run after it.
         """
         draft = self.drafts[reader]
         copied = self.add_copy(draft, written)
         aside = self.drafts[copied].writes
         draft.reads = [aside if buffer == written else buffer for buffer in draft.reads]
         self.before[reader].add(copied)
-        for place, other in enumerate(self.drafts):
-            if other.value.op is Ops.ASSIGN and other.writes == written:
-                if self.reads_old(copied, place):
-                    self.before[place].add(copied)
-                else:
-                    self.before[copied].add(place)
+        later = [reader]
+        for place in self.nearest_writers(self.drafts[copied], written):
+            if self.reads_old(copied, place):
+                self.before[place].add(copied)
+                later.append(place)
+            else:
+                self.before[copied].add(place)
+        return copied, later
 
     def add_copy(self, draft: Draft, written: int) -> int:
         """The place of a draft that copies the buffer `written` as `draft` wants it."""
@@ -157,26 +197,75 @@ class _Order:
         return len(self.drafts) - 1
 
 
-def _sorted(drafts: list[Draft], before: list[set[int]]) -> list[Draft]:
-    """The drafts in their own order as far as the edges allow."""
-    waiting = {place: set(needed) for place, needed in enumerate(before)}
+class _Ranks:
+    """Numbers for drafts that grow along the edges `before`, as far as they can be added without a
+    cycle. Only what stands between two drafts is looked at, and numbered anew, to put one of them
+    before the other (Pearce and Kelly, A dynamic topological sort algorithm, 2006).
+    """
+
+    def __init__(self, before: list[set[int]]):
+        self._before = before
+        self._after: list[set[int]] = [set() for _ in before]
+        for place, needed in enumerate(before):
+            for other in needed:
+                self._after[other].add(place)
+        self._rank = [0] * len(before)
+        for number, place in enumerate(_sorted(before)):
+            self._rank[place] = number
+
+    def put_before(self, first: int, then: int) -> bool:
+        """Add an edge from `first` to `then`; False, and no edge, if it would close a cycle."""
+        rank = self._rank
+        low, high = rank[then], rank[first]
+        if high >= low:
+            ahead = _reached(first, self._before, lambda place: rank[place] >= low)
+            if then in ahead:
+                return False
+            behind = _reached(then, self._after, lambda place: rank[place] <= high)
+            numbers = sorted([rank[place] for place in (*ahead, *behind)])
+            order = sorted(ahead, key=rank.__getitem__) + sorted(behind, key=rank.__getitem__)
+            for place, number in zip(order, numbers, strict=True):
+                rank[place] = number
+        self._before[then].add(first)
+        self._after[first].add(then)
+        return True
+
+    def insert(self, place: int, later: Iterable[int]) -> None:
+        """Number a new draft, whose edges were added, and which the drafts `later` follow."""
+        needed = self._before[place]
+        self._rank.append(max([self._rank[other] for other in needed], default=-1))
+        self._after.append(set(later))
+        for other in needed:
+            self._after[other].add(place)
+
+
+def _reached(start: int, edges: list[set[int]], may: Callable[[int], bool]) -> set[int]:
+    stack, seen = [start], {start}
+    while stack:
+        fresh = [each for each in edges[stack.pop()] if each not in seen and may(each)]
+        seen.update(fresh)
+        stack += fresh
+    return seen
+
+
+def _sorted(before: list[set[int]]) -> list[int]:
+    """The drafts in their own order as far as the edges allow; without those in a cycle, and behind
+    one.
+    """
+    waiting = [len(needed) for needed in before]
     after: dict[int, list[int]] = {}
-    for place, needed in waiting.items():
+    for place, needed in enumerate(before):
         for other in needed:
             after.setdefault(other, []).append(place)
-    ready = sorted((place for place, needed in waiting.items() if not needed), reverse=True)
-    result: list[Draft] = []
+    ready = [place for place, count in enumerate(waiting) if not count]
+    result: list[int] = []
     while ready:
-        place = ready.pop()
-        result.append(drafts[place])
-        freed = []
+        place = heapq.heappop(ready)
+        result.append(place)
         for user in after.get(place, ()):
-            waiting[user].discard(place)
+            waiting[user] -= 1
             if not waiting[user]:
-                freed.append(user)
-        ready.extend(sorted(freed, reverse=True))
-        ready.sort(reverse=True)
-    assert len(result) == len(drafts), "the schedule has a cycle"
+                heapq.heappush(ready, user)
     return result
 
 

@@ -106,6 +106,8 @@ class _Scheduler:
                 self.fusion.stored[node] = Reason.OVERWRITTEN
         self.buffers: list[BufferSpec] = []
         self.memory: dict[UOp, int] = {}
+        # What assignments leave, as a view of memory itself: as if nothing had been written.
+        self.bare: dict[UOp, UOp] = {}
         self.drafts: list[Draft] = []
         # The number of the draw that a variable belongs to.
         self.draws = {
@@ -200,12 +202,13 @@ class _Scheduler:
             # Its loop makes it.
             assert node in self.memory
         elif node in self.direct:
-            self.memory[node] = self.memory[overwritten_by(node)]
+            self.memory[node] = self.memory[self._bare(node)]
             self._draft_step(node, self.direct[node])
         elif node.op is Ops.ASSIGN:
             self._draft_assign(node)
         elif node.op is Ops.AFTER:
             self.memory[node] = self.memory[node.src[1]]
+            self._bare(node)
         elif node.op is Ops.SCATTER_ADD:
             self.memory[node] = self._buffer_for(node)
             self._draft_kernel(node, node.src[0], self.memory[node])
@@ -365,15 +368,13 @@ class _Scheduler:
         """Write into the memory of the target; a value that reads it elsewhere is computed aside
         first.
         """
-        place, value = node.src
-        base = place
-        while base.op.is_movement or base.op in (Ops.ASSIGN, Ops.AFTER):
-            base = base.src[0]
+        value = node.src[1]
+        base = self._bare(node)
         target = self.memory[node] = self.memory[base]
         builder = self._builder()
         outputs = tuple(builder.range(size, Axis.LOOP) for size in node.shape)
         pointer = self._parameter(base)
-        where = self._place_of(place, outputs)
+        where = self._place_of(self.bare[node], outputs)
         computed = builder.value(value, outputs)
         overlaps = any(
             load.op is Ops.LOAD and load.src[0] is pointer and _may_meet(load.src[1], where)
@@ -397,14 +398,17 @@ class _Scheduler:
         if before.op is Ops.ASSIGN:
             self.drafts[-1].needs.append(before)
 
+    def _bare(self, node: UOp) -> UOp:
+        """The BUFFER that `node`, an ASSIGN or AFTER, is another version of."""
+        version = base_of(node.src[0])
+        bare = node.src[0].substitute({version: self.bare.get(version, version)})
+        self.bare[node] = bare
+        return base_of(bare)
+
     def _place_of(self, place: UOp, outputs: tuple[UOp, ...]) -> UOp:
-        """The position in the target's memory of the element at `outputs`."""
-        while (base := base_of(place)).op in (Ops.ASSIGN, Ops.AFTER):
-            before = base
-            while before.op in (Ops.ASSIGN, Ops.AFTER):
-                before = before.src[0]
-            place = place.substitute({base: before})
-        # The same window may have been read and kept: a place is one in memory itself.
+        """The position in memory of the element at `outputs` of a view of it: the same window may
+        have been read and kept.
+        """
         loaded = KernelBuilder(self._parameter, lambda value: False).value(place, outputs)
         return loaded.src[1]
 

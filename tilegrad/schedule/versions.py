@@ -10,10 +10,12 @@ after    ADD(CONTIGUOUS(MUL(BUFFER, 2)), ASSIGN(BUFFER, ...))
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 
-__all__ = ["keep_old_versions", "overwritten_by", "writer_of"]
+__all__ = ["Versions", "keep_old_versions", "overwritten_by", "writer_of"]
 
 
 def overwritten_by(assign: UOp) -> UOp:
@@ -27,6 +29,53 @@ def overwritten_by(assign: UOp) -> UOp:
 def writer_of(version: UOp) -> UOp:
     """What made a version of some memory: for an AFTER its ASSIGN, else the version itself."""
     return version.src[1] if version.op is Ops.AFTER else version
+
+
+class Versions:
+    """The versions of memory that some assignments, sources first, make: what each one overwrites
+    and is overwritten by, and how many are before it.
+
+    Attributes:
+        are_a_chain: whether no version is overwritten by two of them.
+    """
+
+    def __init__(self, assigns: Iterable[UOp]):
+        self._before: dict[UOp, UOp] = {}
+        self._after: dict[UOp, UOp] = {}
+        self._number: dict[UOp, int] = {}
+        self._first: dict[UOp, UOp] = {}
+        self.are_a_chain = True
+        for assign in dict.fromkeys(assigns):
+            before = overwritten_by(assign)
+            self._before[assign] = before
+            self._number[assign] = self._number.get(before, 0) + 1
+            self._first[assign] = self._first.get(before, before)
+            self.are_a_chain &= self._after.setdefault(before, assign) is assign
+
+    def first(self, assign: UOp) -> UOp:
+        """What the memory was before all of them."""
+        return self._first[assign]
+
+    def after(self, version: UOp) -> UOp | None:
+        """The assignment that overwrites `version`, if one does; of a chain."""
+        return self._after.get(version)
+
+    def number(self, version: UOp) -> int:
+        """How many assignments made `version` of what the memory was."""
+        return self._number.get(version, 0)
+
+    def is_from(self, version: UOp, assign: UOp) -> bool:
+        """Whether `version` is what `assign` left, or a later one."""
+        if self._first.get(version, version) is not self._first[assign]:
+            return False
+        if self.are_a_chain:
+            return self.number(version) >= self.number(assign)
+        while version is not assign:
+            before = self._before.get(version)
+            if before is None:
+                return False
+            version = before
+        return True
 
 
 def keep_old_versions(sink: UOp) -> tuple[UOp, dict[UOp, UOp]]:
@@ -56,11 +105,21 @@ def keep_old_versions(sink: UOp) -> tuple[UOp, dict[UOp, UOp]]:
             kept = made[source]
             newer = all_needs & assigned & ~needs[source] & ~bit.get(node, 0)
             is_target = node.op in (Ops.ASSIGN, Ops.AFTER) and place == 0
-            if newer and node.op is not Ops.SINK and not is_target:
-                if any(newer & bit[other] and needs[source] & old for other, old in older.items()):
+            if newer and needs[source] and node.op is not Ops.SINK and not is_target:
+                if _has_older(newer, needs[source], versions, older):
                     kept = UOp(Ops.CONTIGUOUS, kept.dtype, (kept,))
                     came_from.setdefault(kept, source)
             sources.append(kept)
         made[node] = node if tuple(sources) == node.src else node.replace(src=tuple(sources))
         came_from.setdefault(made[node], node)
     return made[sink], came_from
+
+
+def _has_older(newer: int, needs: int, versions: Sequence[UOp], older: Mapping[UOp, int]) -> bool:
+    """Whether among the versions `needs` there is an older one of memory than one of `newer`."""
+    while newer:
+        place = newer.bit_length() - 1
+        if needs & older.get(versions[place], 0):
+            return True
+        newer ^= 1 << place
+    return False

@@ -145,9 +145,28 @@ def owned(node: UOp, device: str) -> UOp:
 
 def base_of(node: UOp) -> UOp:
     """What a chain of movement ops, and of assignments that wait to run, is a view of."""
-    while node.op.is_movement or node.op is Ops.DETACH or node.op in _WRITTEN:
-        node = node.src[0]
+    written: UOp | None = None
+    while True:
+        if node.op.is_movement or node.op is Ops.DETACH:
+            node = node.src[0]
+        elif node.op in _WRITTEN:
+            known = _bases.get(node)
+            if known is not None:
+                node = known
+                break
+            written = written or node
+            node = node.src[0]
+        else:
+            break
+    if written is not None:
+        _bases[written] = node
     return node
+
+
+# By assignments, what they write to: a chain of them may be long.
+_bases: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
+# Those whose elements are one element of memory each.
+_views: weakref.WeakSet[UOp] = weakref.WeakSet()
 
 
 def version_of(view: UOp) -> UOp:
@@ -202,10 +221,17 @@ def place_of(view: UOp) -> UOp:
 
 def is_view(node: UOp) -> bool:
     """Whether each element of `node` is one element of memory, so that it can be written to."""
+    written: UOp | None = None
     while node.op is not Ops.BUFFER:
         if node.op not in _ONE_TO_ONE:
             return False
+        if node.op in _WRITTEN:
+            if node in _views:
+                break
+            written = written or node
         node = node.src[0]
+    if written is not None:
+        _views.add(written)
     return True
 
 

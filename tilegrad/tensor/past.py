@@ -70,7 +70,8 @@ def note(computed: Mapping[UOp, UOp]) -> None:
             roots = frozenset((node,))
         if not roots or _ends(node):
             continue
-        for source in node.src:
+        # Nothing remains of what an assignment overwrites.
+        for source in node.src[1:] if node.op is Ops.ASSIGN else node.src:
             known = needed_by.get(source, roots)
             needed_by[source] = roots if known is roots else known | roots
     # Sources first, so that a past finds those that it links to.
