@@ -244,7 +244,7 @@ def test_movement_that_does_not_fit_raises() -> None:
     with pytest.raises(ShapeError, match=r"stack: shapes differ: \(2, 3, 4\) and \(2, 2, 4\)"):
         x.stack(Tensor(X[:, :2]))
     with pytest.raises(
-        ShapeError, match=r"split: \[1, 1\] does not add up to the size 3 of axis 1"
+        ShapeError, match=r"split: \(1, 1\) does not add up to the size 3 of axis 1"
     ):
         x.split([1, 1], dim=1)
 

@@ -396,6 +396,7 @@ class Builder:
             draws=draws,
             symbols=[node.unbound()[0] for node in self.guards.symbols],
             asked={key: value for key, value in self.symbols.items() if key in run.reads.asked},
+            windows=list(dict.fromkeys(run.record.windows)),
             leftovers=table.temporary,
             cleared=self.cleared,
             vanishing=self.vanishing,

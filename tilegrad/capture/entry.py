@@ -18,10 +18,11 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.memory import buffer_of, buffers, overwrite
 from tilegrad.engine.realize import exclusive, readers_of
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor import memory
 from tilegrad.tensor.aliases import Away, Storage, hold, is_alone, look, show
+from tilegrad.tensor.movement import is_inside
 from tilegrad.tensor.random import generator
 from tilegrad.tensor.realized import owners
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, merge
@@ -53,6 +54,7 @@ class Entry:
         aliases: those of them, by number, that share a storage, and their paths in it.
         symbols: symbolic arguments without their values.
         asked: variables whose value Python code has seen, with that value.
+        windows: windows, as start, end and size of an axis, that may lie outside at other values.
         leftovers: slots of memory that something outside might still look at.
         cleared: inputs whose gradient is made anew.
         vanishing: plain values that the function changed, and that replays leave as they are.
@@ -70,6 +72,7 @@ class Entry:
     draws: Draws
     symbols: list[UOp]
     asked: dict[UOp, int]
+    windows: list[tuple[sint, sint, sint]]
     leftovers: list[tuple[int, Buffer]]
     cleared: list[int]
     vanishing: list[str]
@@ -201,6 +204,9 @@ class Entry:
         for variable, value in self.asked.items():
             if values.get(variable) != value:
                 return f"variable {variable.arg[0]}, whose value the function looks at, was {value}"
+        if any(not is_inside(window, values) for window in self.windows):
+            # The function itself says which.
+            return "a window does not fit the bound values"
         self.values = values
         for variable, value in values.items():
             self.program.set_value(("variable", variable.arg[0]), value)

@@ -27,7 +27,7 @@ from tilegrad.engine.pipeline import CompiledKernel
 from tilegrad.engine.plans import Plan, Step, Turns
 from tilegrad.engine.watch import Watch
 from tilegrad.ir.args import STEP
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
@@ -81,6 +81,9 @@ class Recording(list[Launch]):
         self.known: weakref.WeakKeyDictionary[UOp, UOp] | None = (
             weakref.WeakKeyDictionary() if is_closed else None
         )
+        # Windows, as their starts, ends and the sizes of their axes, that lie inside at the bound
+        # values of variables but not at all values that these may have.
+        self.windows: list[tuple[sint, sint, sint]] = []
         # Set by a capture that traces Python, so that the engine can turn it off for itself.
         self.tracer: Any = None
 

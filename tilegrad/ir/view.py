@@ -29,7 +29,6 @@ from tilegrad.ir.sizes import (
     highest,
     is_less,
     larger,
-    lowest,
     row_major,
     shape_text,
     size_text,
@@ -144,7 +143,7 @@ class View:
         Raises ShapeError if a size is negative, or strides or mask are not one per axis.
         """
         shape, offset = tidy_all(shape), tidy(offset)
-        if any(lowest(size) < 0 for size in shape):
+        if any(highest(size) < 0 for size in shape):
             raise ShapeError(f"view: a size of {shape_text(shape)} is negative")
         strides = row_major(shape) if strides is None else tidy_all(strides)
         for what, given in (("strides", strides), ("mask", mask)):
@@ -221,7 +220,7 @@ class View:
     def pad(self, padding: Sequence[tuple[sint, sint]]) -> View:
         """`padding[i]` is what comes (before, after) on axis i; nothing is there."""
         _fit("pad", self.shape, padding)
-        if any(lowest(amount) < 0 for pair in padding for amount in pair):
+        if any(highest(amount) < 0 for pair in padding for amount in pair):
             raise ShapeError(f"pad: {tuple(padding)} is negative", shape=shape_text(self.shape))
         shape: list[Any] = []
         mask: list[Any] = []
@@ -241,7 +240,7 @@ class View:
         offset: Any = self.offset
         for axis, (start, end) in enumerate(window):
             size = self.shape[axis]
-            if lowest(start) < 0 or is_less(end, start) or is_less(size, end):
+            if highest(start) < 0 or is_less(end, start) or is_less(size, end):
                 text = f"shrink: {size_text(start)} to {size_text(end)} does not lie in axis {axis}"
                 raise ShapeError(f"{text} of {shape_text(self.shape)}")
             low, high = (0, size) if self.mask is None else self.mask[axis]
@@ -280,7 +279,7 @@ class View:
         if sizes == self.shape:
             return self
         total = tidy(prod(sizes))
-        if any(lowest(size) < 0 for size in sizes) or total != self.size:
+        if any(highest(size) < 0 for size in sizes) or total != self.size:
             old, new = (
                 f"{shape_text(self.shape)} has {size_text(self.size)} elements",
                 f"{shape_text(sizes)} has {size_text(total)}",

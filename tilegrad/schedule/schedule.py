@@ -36,6 +36,7 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.ir.windows import place_number
 from tilegrad.schedule.finish import finish, renumbered
+from tilegrad.schedule.fitting import fitting
 from tilegrad.schedule.fuse import Fusion, fuse
 from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
 from tilegrad.schedule.items import BufferSpec, Item, Schedule
@@ -79,6 +80,7 @@ class _Scheduler:
     ):
         given = toposort([sink])
         self.given = list(given)
+        self.fitting = fitting(given)
         sink, was_split = split_folds(
             sink,
             plain=plain,
@@ -445,6 +447,9 @@ class _Scheduler:
         once.
         """
         raw = UOp.sink(simplify(store))
+        if self.fitting:
+            raw = simplify(raw.substitute(self.fitting))
+            outputs = [loop.substitute(self.fitting) for loop in outputs]
         used = [node.arg for node in raw.toposort() if node.op is Ops.DEFINE_GLOBAL]
         buffers = list(dict.fromkeys([target, *used]))
         form = renumbered(raw, {buffer: slot for slot, buffer in enumerate(buffers)})

@@ -16,6 +16,7 @@ from typing import Any
 from tilegrad.base.dtype import DType, as_const, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.float8 import FORMATS
+from tilegrad.ir.op import Ops
 from tilegrad.tensor.sizes import here
 
 __all__ = [
@@ -26,9 +27,11 @@ __all__ = [
     "flatten",
     "format_of",
     "is_array",
+    "moved",
     "nested",
     "pack",
     "unpack",
+    "window",
 ]
 
 # The struct code of each dtype; bfloat16 goes through float32, floats of 8 bits by tables.
@@ -266,3 +269,38 @@ def bytes_of_array(array: Any, dtype: DType, shape: Sequence[int], name: str) ->
     if found is not dtype:
         raise DTypeError(f"apply: {name} gave {found.name}, not {dtype.name}")
     return memoryview(data)
+
+
+def moved(array: Any, op: Ops, arg: Any) -> Any:
+    """What a movement op makes of an array."""
+    import numpy
+
+    match op:
+        case Ops.RESHAPE:
+            return array.reshape(arg)
+        case Ops.PERMUTE:
+            return array.transpose(arg)
+        case Ops.EXPAND:
+            return numpy.broadcast_to(array, arg)
+        case Ops.PAD:
+            return numpy.pad(array, arg)
+        case Ops.SHRINK:
+            return array[tuple(slice(start, end) for start, end in arg)]
+        case Ops.FLIP:
+            return array[tuple(slice(None, None, -1 if flipped else 1) for flipped in arg)]
+        case _:
+            assert op is Ops.DETACH, op
+            return array
+
+
+def window(raw: memoryview, itemsize: int, moves: Sequence[tuple[Ops, Any]]) -> memoryview:
+    """What movement ops, in order, make of a memory of elements of `itemsize` bytes: the bytes in
+    row-major order.
+    """
+    import numpy
+
+    array: Any = numpy.frombuffer(raw, f"u{itemsize}")
+    for op, arg in moves:
+        array = moved(array, op, arg)
+    flat: Any = numpy.ascontiguousarray(array).reshape(-1)
+    return memoryview(flat).cast("B")

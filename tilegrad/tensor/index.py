@@ -215,6 +215,7 @@ class Indexing(Creation):
         size = self.shape[axis]
         if isinstance(index, UOp):
             place, variables = as_size("getitem", index)
+            place = _from_the_front(place, size)
             return self._holding(variables).shrink(
                 [
                     (place, simple(place + 1)) if other == axis else None
@@ -259,21 +260,40 @@ class Indexing(Creation):
         return self._as_view(groups._window(axis + 1, 0, 1).reshape(*lead, count, *after))
 
     def _sliced_symbolic(self, axis: int, part: slice, step: int) -> Self:
-        if step != 1:
-            raise ShapeError("getitem: a symbolic slice needs step 1", line=here())
+        """Axis `axis` cut by a slice with symbolic bounds, or of a symbolic size."""
         size: Any = self.shape[axis]
+        if step < 0 and not (part.start is part.stop is None):
+            raise ShapeError(
+                "getitem: a symbolic slice with bounds and a negative step",
+                line=here(),
+                remedy="two slices: x[start:stop][::-1]",
+            )
         variables: Variables = NO_VARIABLES
         ends: list[Any] = []
         for bound, default in ((part.start, 0), (part.stop, size)):
             place, found = (default, NO_VARIABLES) if bound is None else as_size("getitem", bound)
             variables = merge(variables, found)
-            place = simple(size + place) if isinstance(place, int) and place < 0 else place
+            place = _from_the_front(place, size)
             # Python cuts a slice that reaches too far.
             most = size if isinstance(size, int) else size.vmax
             ends.append(
                 size if isinstance(place, int) and isinstance(most, int) and place > most else place
             )
-        return self._holding(variables)._window(axis, ends[0], ends[1])
+        x = self._holding(variables)._window(axis, ends[0], ends[1])
+        if step < 0:
+            x = self._as_view(x.flip(axis))
+        return x if abs(step) == 1 else self._as_view(x._every(axis, abs(step)))
+
+    def _every(self, axis: int, step: int) -> Self:
+        """Each `step`-th element of an axis, from its first on."""
+        lead, size, after = self.shape[:axis], self.shape[axis], self.shape[axis + 1 :]
+        count: Any = simple((size + (step - 1)) // step)
+        around = [
+            (0, simple(count * step - size)) if other == axis else (0, 0)
+            for other in range(self.ndim)
+        ]
+        groups = self.pad(around).reshape(*lead, count, step, *after)
+        return groups._window(axis + 1, 0, 1).reshape(*lead, count, *after)
 
     @composed
     def _picked(self, tensors: dict[int, Self]) -> Self:
@@ -534,6 +554,14 @@ def _as_number(value: Any) -> int | bool:
     if isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b":
         return bool(value)
     return as_int("getitem", "an index", value)
+
+
+def _from_the_front(place: Any, size: Any) -> Any:
+    """A place counted from the front: what is negative, whatever its variables, counts from the
+    end.
+    """
+    most = place if isinstance(place, int) else place.vmax
+    return simple(size + place) if most < 0 else place
 
 
 def _axes_of(part: Any) -> int:

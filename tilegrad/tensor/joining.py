@@ -16,6 +16,7 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.core import cast_node, check_devices, check_tensors, compute, describe
+from tilegrad.tensor.memory import bound
 from tilegrad.tensor.movement import Movement, filled
 from tilegrad.tensor.sizes import (
     NO_VARIABLES,
@@ -24,6 +25,7 @@ from tilegrad.tensor.sizes import (
     as_int,
     as_size,
     as_sizes,
+    ceil_divide,
     flat_arguments,
     here,
     is_zero,
@@ -32,7 +34,9 @@ from tilegrad.tensor.sizes import (
     same,
     same_shape,
     show_shape,
+    show_size,
     simple,
+    sum_of,
 )
 
 __all__ = ["Joining"]
@@ -316,8 +320,9 @@ class Joining(Movement):
         axis = as_axis("stack", dim, self.ndim + 1)
         return self.unsqueeze(axis).cat(*[other.unsqueeze(axis) for other in others], dim=axis)
 
-    def split(self, sizes: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
+    def split(self, sizes: sint | Sequence[sint], dim: int = 0) -> tuple[Self, ...]:
         """Pieces along axis `dim`: of one size (the last may be smaller), or of the sizes listed.
+        Of a symbolic size there are as many as the bound values say.
 
         Raises ShapeError if listed sizes do not add up to the axis.
 
@@ -325,26 +330,39 @@ class Joining(Movement):
         [[1], [2, 3]]
         """
         axis = as_axis("split", dim, self.ndim)
-        size = self._length(axis)
+        size = self.shape[axis]
         if not isinstance(sizes, (list, tuple)):
-            sizes = as_int("split", "a size", sizes)
-            if sizes <= 0:
-                raise ShapeError(
-                    f"split: pieces of {sizes} elements of {show_shape(self.shape)}",
-                    tensor=describe(self.uop),
-                    line=here(),
-                    rule="one element or more, or a list of sizes",
-                )
-            sizes = [min(sizes, size - start) for start in range(0, max(size, 1), sizes)]
-        if sum(sizes) != size or min(sizes, default=0) < 0:
+            given, variables = as_size("split", sizes)
+            return self._holding(variables)._split_by(axis, given)
+        lengths, variables = as_sizes("split", sizes)
+        if not same(total := sum_of(lengths), size):
             raise ShapeError(
-                f"split: {list(sizes)} does not add up to the size {size} of axis {axis}",
+                f"split: {show_shape(lengths)} does not add up to the size {show_size(size)} of "
+                f"axis {axis}: {show_size(total)}",
                 line=here(),
             )
-        starts = [sum(sizes[:count]) for count in range(len(sizes))]
+        starts = [sum_of(lengths[:count]) for count in range(len(lengths))]
+        x = self._holding(variables)
         return tuple(
-            self._window(axis, start, start + length) for start, length in zip(starts, sizes)
+            x._window(axis, start, simple(start + length)) for start, length in zip(starts, lengths)
         )
+
+    def _split_by(self, axis: int, piece: sint) -> tuple[Self, ...]:
+        """Pieces of one size, of which the last may be smaller. How many there are, the bound
+        values of variables say.
+        """
+        size = self.shape[axis]
+        length, whole = [bound(each, self._variables) for each in (piece, size)]
+        if length <= 0:
+            raise ShapeError(
+                f"split: pieces of {length} elements of {show_shape(self.shape)}",
+                tensor=describe(self.uop),
+                line=here(),
+                rule="one element or more, or a list of sizes",
+            )
+        count = max(-(-whole // length), 1)
+        ends = [simple(piece * number) for number in range(count)]
+        return tuple(self._window(axis, start, end) for start, end in zip(ends, [*ends[1:], size]))
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
         """At most `chunks` pieces of equal size along axis `dim`; the last may be smaller.
@@ -360,7 +378,8 @@ class Joining(Movement):
                 line=here(),
                 rule="one piece or more",
             )
-        return self.split(max(1, -(-self._length(axis) // chunks)), axis)
+        piece = ceil_divide(self.shape[axis], chunks)
+        return self._split_by(axis, 1 if is_zero(piece) else piece)
 
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:
         """The slices along axis `dim`, without it.
@@ -406,7 +425,7 @@ class Joining(Movement):
         wide = x.reshape(*before, size, 1, *after).expand(*before, size, repeats, *after)
         return self._copy_of(wide.reshape(*before, multiply((size, repeats)), *after))
 
-    def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
+    def roll(self, shifts: sint | Sequence[sint], dims: int | Sequence[int] | None = None) -> Self:
         """Elements moved `shifts` places along `dims`, or along the flat tensor; what leaves at the
         end enters in front.
 
@@ -416,16 +435,28 @@ class Joining(Movement):
         if dims is None:
             return self.flatten().roll(shifts, 0).reshape(self.shape)
         given: Any = shifts if isinstance(shifts, (list, tuple)) else [shifts]
-        steps = [as_int("roll", "a shift", step) for step in given]
+        steps: list[sint] = []
+        variables = NO_VARIABLES
+        for step in given:
+            number, found = (
+                as_size("roll", step)
+                if isinstance(step, UOp)
+                else (as_int("roll", "a shift", step), NO_VARIABLES)
+            )
+            steps.append(number)
+            variables = merge(variables, found)
         axes = [
             as_axis("roll", dim, self.ndim) for dim in ([dims] if isinstance(dims, int) else dims)
         ]
         if len(steps) != len(axes):
             raise ShapeError(f"roll: {len(steps)} shifts for {len(axes)} axes", line=here())
-        x = self
+        x = self._holding(variables)
         for step, axis in zip(steps, axes):
-            size = x._length(axis)
-            if size and step % size:
+            size: Any = x.shape[axis]
+            if isinstance(step, UOp) or isinstance(size, UOp):
+                cut = simple(size - simple(step % size))
+                x = x._window(axis, cut, size)._followed_by(x._window(axis, 0, cut), axis)
+            elif size and step % size:
                 cut = size - step % size
                 if axis == x.ndim - 1:
                     # Neighbours of each part are neighbours in a vector.

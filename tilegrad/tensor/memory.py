@@ -42,7 +42,7 @@ __all__ = [
     "Owner", "base_of", "become_memory", "bound", "empty", "expose", "fixed", "follow",
     "from_host", "has_assignment", "is_in_order", "is_row_major", "is_shared", "is_sole",
     "is_stored", "is_superseded",
-    "is_view", "is_whole", "is_written", "leave_out_overwritten", "lend", "looks_at",
+    "is_view", "is_whole", "is_written", "leave_out_overwritten", "lend", "looks_at", "moves_of",
     "note_past", "over", "owned", "owners", "place_of", "put_off", "read", "run", "settle",
     "share", "sizes_in", "stored_below", "supersede", "unwritten", "version_of",
     "writes_before",
@@ -765,6 +765,16 @@ def is_row_major(node: UOp) -> bool:
     while node.op is Ops.RESHAPE:
         node = node.src[0]
     return node.op is Ops.BUFFER
+
+
+def moves_of(node: UOp) -> tuple[list[tuple[Ops, Any]], UOp]:
+    """The movement ops of a view of memory, in order, and the memory."""
+    moves: list[tuple[Ops, Any]] = []
+    while node.op is not Ops.BUFFER:
+        if node.op is not Ops.DETACH:
+            moves.append((node.op, node.arg))
+        node = node.src[0]
+    return moves[::-1], node
 
 
 def fixed(node: UOp, variables: Variables) -> UOp:

@@ -9,12 +9,13 @@ whole and chooses between them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Self, TypeVar, cast
 
 from tilegrad.base.config import gradients
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ShapeError
+from tilegrad.engine.run import current_recording
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
@@ -44,7 +45,7 @@ from tilegrad.tensor.sizes import (
     simple,
 )  # fmt: skip
 
-__all__ = ["Movement", "filled"]
+__all__ = ["Movement", "filled", "is_inside"]
 
 Bounds = tuple[sint, sint]
 Made = TypeVar("Made")
@@ -387,11 +388,7 @@ class Movement(Casts):
             start, first = as_size("shrink", window[0])
             end, second = as_size("shrink", window[1])
             variables = merge(merge(variables, first), second)
-            if (
-                _least(start) < 0
-                or _least(simple(end - start)) < 0
-                or _least(simple(size - end)) < 0
-            ):
+            if _most(start) < 0 or _most(simple(end - start)) < 0 or _most(simple(size - end)) < 0:
                 raise ShapeError(
                     f"shrink: window ({_show(start)}, {_show(end)}) of axis {axis} is not "
                     f"inside its size {_show(size)}",
@@ -408,29 +405,27 @@ class Movement(Casts):
         return (self if is_whole else self._moved(Ops.SHRINK, tuple(bounds)))._holding(variables)
 
     def _check_window(self, axis: int, start: sint, end: sint, values: Variables) -> None:
-        """Raise ShapeError if a window lies outside for the `values` of its variables, or, where
-        there is one variable, for the least or the largest value that it may have.
+        """Raise ShapeError if a window lies outside for the `values` of its variables. One that
+        would for other values is written down in a capture, which is replayed with others.
         """
-        size = self.shape[axis]
-        parts = [part for part in (start, end, size) if isinstance(part, UOp)]
+        window = start, end, self.shape[axis]
+        parts = [part for part in window if isinstance(part, UOp)]
         involved = {part for each in parts for part in each.toposort() if part.op is Ops.DEFINE_VAR}
-        known = {each: values[each] for each in involved if each in values}
-        cases = [known] if len(known) == len(involved) else []
-        if len(involved) == 1:
-            (variable,) = involved
-            cases += [{variable: value} for value in variable.arg[1:]]
-        for case in cases:
-            first, last, most = (_number(part, case) for part in (start, end, size))
-            if not 0 <= first <= last <= most:
-                where = ", ".join(f"{each.arg[0]} = {value}" for each, value in case.items())
-                raise ShapeError(
-                    f"shrink: window ({_show(start)}, {_show(end)}) of axis {axis} is not "
-                    f"inside its size {_show(size)} where {where}",
-                    tensor=describe(self.uop),
-                    line=here(),
-                    rule="0 <= start <= end <= size, for all values of a variable",
-                    remedy="give the variable a range that fits, or the tensor more memory",
-                )
+        if not involved:
+            return
+        if involved <= values.keys() and not is_inside(window, values):
+            where = ", ".join(f"{each.arg[0]} = {values[each]}" for each in involved)
+            raise ShapeError(
+                f"shrink: window ({_show(start)}, {_show(end)}) of axis {axis} is not "
+                f"inside its size {_show(self.shape[axis])} where {where}",
+                tensor=describe(self.uop),
+                line=here(),
+                rule="0 <= start <= end <= size, for the bound value of a variable",
+                remedy="bind a value that fits, or give the tensor more memory",
+            )
+        record = current_recording()
+        if record is not None and not _is_always_inside(window, involved):
+            record.windows.append(window)
 
     def _window(self, axis: int, start: sint, end: sint) -> Self:
         shape = self.uop.shape
@@ -456,11 +451,28 @@ def _is_minus_one(size: Any) -> bool:
     return isinstance(size, int) and size == -1
 
 
-def _least(size: sint) -> int:
-    """The smallest value of a size; where bounds of a difference are too wide to tell, users are
-    believed.
-    """
+def _most(size: sint) -> int:
+    """The largest value of a size: below 0 it fits for no value of its variables."""
     return size if isinstance(size, int) else int(size.vmax)
+
+
+def is_inside(window: tuple[sint, sint, sint], values: Variables) -> bool:
+    """Whether a window, as its start, its end and the size of its axis, lies inside where variables
+    have `values`.
+    """
+    first, last, most = [_number(part, values) for part in window]
+    return 0 <= first <= last <= most
+
+
+def _is_always_inside(window: tuple[sint, sint, sint], variables: Collection[UOp]) -> bool:
+    """Whether a window is known to lie inside for all values of its variables."""
+    if len(variables) == 1:
+        # What is linear in one variable is inside between two values where it is.
+        (variable,) = variables
+        return all(is_inside(window, {variable: value}) for value in variable.arg[1:])
+    start, end, size = window
+    distances: list[Any] = [start, simple(end - start), simple(size - end)]
+    return all((part if isinstance(part, int) else part.vmin) >= 0 for part in distances)
 
 
 def _number(size: sint, values: Variables) -> int:

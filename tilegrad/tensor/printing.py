@@ -51,7 +51,7 @@ def values_of(tensor: Core) -> Any | None:
         return None
     array = host.array_from(engine.lend(stored), stored.dtype, (stored.arg.size,))
     for step in reversed(chain):
-        array = _moved(array, step.op, step.arg)
+        array = host.moved(array, step.op, step.arg)
     return array
 
 
@@ -61,28 +61,6 @@ def _on_the_host(node: UOp) -> UOp | None:
         return None
     source = node.src[0]
     return source if source.op is Ops.BUFFER and source.arg.device == "HOST" else None
-
-
-def _moved(array: Any, op: Ops, arg: Any) -> Any:
-    """What a movement op makes of an array."""
-    import numpy
-
-    match op:
-        case Ops.RESHAPE:
-            return array.reshape(arg)
-        case Ops.PERMUTE:
-            return array.transpose(arg)
-        case Ops.EXPAND:
-            return numpy.broadcast_to(array, arg)
-        case Ops.PAD:
-            return numpy.pad(array, arg)
-        case Ops.SHRINK:
-            return array[tuple(slice(start, end) for start, end in arg)]
-        case Ops.FLIP:
-            return array[tuple(slice(None, None, -1 if flipped else 1) for flipped in arg)]
-        case _:
-            assert op is Ops.DETACH, op
-            return array
 
 
 def text_of(tensor: Core, array: Any) -> str:

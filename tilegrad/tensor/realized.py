@@ -164,6 +164,10 @@ class Realized(Attention):
             # No other thread writes between the run and the look at what it gave.
             node = memory.fixed(self._computed().uop, self._variables)
             if not memory.is_row_major(node):
+                if self._variables:
+                    # Cut here: a kernel would be another one for each bound value.
+                    moves, base = memory.moves_of(node)
+                    return host.window(read(base), self.dtype.itemsize, moves).toreadonly()
                 (node,) = memory.run([UOp(Ops.CONTIGUOUS, node.dtype, (node,))], NO_VARIABLES)
             return read(node).toreadonly()
 

@@ -24,7 +24,7 @@ __all__ = [
     "ceil_divide", "divide",
     "flat_arguments", "here", "index_dtype", "is_of_number", "is_one", "is_zero", "merge",
     "multiply", "same",
-    "same_shape", "show_shape", "show_size", "simple",
+    "same_shape", "show_shape", "show_size", "simple", "sum_of",
 ]  # fmt: skip
 
 Variables = Mapping[UOp, int]
@@ -214,6 +214,14 @@ def multiply(sizes: Iterable[sint]) -> sint:
     total: Any = 1
     for size in sizes:
         total = size if is_one(total) else total * size
+    return simple(total)
+
+
+def sum_of(sizes: Iterable[sint]) -> sint:
+    """The sum of sizes."""
+    total: Any = 0
+    for size in sizes:
+        total = size if is_zero(total) else total + size
     return simple(total)
 
 
