@@ -95,6 +95,23 @@ def test_many_rows_added_at_few_places() -> None:
     assert roundings(found[1], x.astype(np.float64).sum()) < 1.1
 
 
+def test_many_factors_multiplied_at_one_place() -> None:
+    x = np.full(100_000, 1 + 1e-5, np.float32)
+    place = Tensor(np.zeros(100_000, np.int32))
+    found = Tensor.ones(100_000).scatter_reduce(0, place, Tensor(x), "prod").numpy()
+    assert roundings(found[0], x[:1].astype(np.float64) ** 100_000) < 1.1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_mean_of_more_rows_than_a_half_counts(dtype: str) -> None:
+    """A half counts to 2048 and holds 65504: the mean was 0."""
+    x = Tensor(np.full(100_000, 3.0, np.float32)).cast(dtype)
+    place = Tensor(np.zeros(100_000, np.int32))
+    found = Tensor.zeros(2, dtype=dtype).scatter_reduce(0, place, x, "mean", include_self=False)
+    assert found.dtype.name == dtype
+    assert found.tolist() == [3.0, 0.0]
+
+
 @pytest.mark.parametrize("plain", [0, 1])
 def test_variance_of_small_deviations_from_a_large_mean(plain: int) -> None:
     near = np.random.default_rng(0).uniform(-1e-2, 1e-2, 32)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.conformance.values import quantize, sample, tensor
-from tilegrad import Context, Tensor, dtypes
+from tilegrad import Context, Tensor, dtypes, nn
 from tilegrad.base.dtype import DType
 
 SHORT = (dtypes.float16, dtypes.bfloat16)
@@ -124,3 +124,25 @@ def test_the_gradient_is_of_the_same_dtype() -> None:
     assert x.grad is not None
     assert x.grad.dtype is dtypes.half
     assert x.grad.tolist() == [float(np.float16(0.1))] * 2
+
+
+@pytest.mark.parametrize("dtype", SHORT)
+def test_functions_with_numbers_round_once(dtype: DType) -> None:
+    """Not after each of their steps: a third to a half of the results were off by a unit."""
+    functional = nn.functional
+    (x, a), (y, b) = values(dtype, "prediction"), values(dtype, "target")
+    wide, distance = a.astype(np.float64), np.abs(a.astype(np.float64) - b)
+    inner = np.minimum(distance, 0.3)
+    with np.errstate(all="ignore"):
+        shrunk = wide - np.clip(wide, -0.3, 0.3)
+        smooth = inner * (distance - inner / 2)
+    kept = np.isfinite(wide) & np.isfinite(distance) & (distance < 100)
+    cases = (
+        (functional.softshrink(x, 0.3), shrunk),
+        (functional.huber_loss(x, y, "none", 0.3), smooth),
+        (functional.smooth_l1_loss(x, y, "none", 0.3), smooth / 0.3),
+    )
+    for found, expected in cases:
+        assert found.dtype is dtype
+        rounded = quantize(np.where(kept, expected, 0), dtype).astype(np.float32)
+        np.testing.assert_array_equal(np.where(kept, found.float().numpy(), 0), rounded)

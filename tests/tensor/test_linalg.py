@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from tilegrad import GlobalCounters, Tensor, dtypes
 from tilegrad.base.errors import ShapeError
+from tilegrad.func import hessian
 from tilegrad.ir import UOp
 from tilegrad.tensor.steps import Steps
 
@@ -154,6 +156,35 @@ def test_singular_matrices(dtype: str) -> None:
     assert x.matrix_rank().item() == 1
     np.testing.assert_allclose(x.pinv().numpy(), np.linalg.pinv(x.numpy()), rtol=1e-5)
     assert np.isnan(Tensor([[-1.0]], dtype=dtype).cholesky().item())
+
+
+def without_two_rows(a: Any) -> Any:
+    """The second derivative of a determinant, by its definition."""
+    size = len(a)
+    found = np.zeros((size,) * 4)
+    for i, j, k, m in itertools.product(range(size), repeat=4):
+        if i != k and j != m:
+            left = np.delete(np.delete(a, [i, k], 0), [j, m], 1)
+            sign = (-1) ** (i + j + k + m) * (1 if (i < k) == (j < m) else -1)
+            found[i, j, k, m] = sign * (np.linalg.det(left) if size > 2 else 1)
+    return found
+
+
+SINGULAR = {
+    "rank 1 of 2": [[1.0, 2.0], [2.0, 4.0]],
+    "rank 0 of 2": [[0.0, 0.0], [0.0, 0.0]],
+    "rank 2 of 3": [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]],
+    "rank 1 of 3": [[2.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]],
+    "rank 2 of 4": np.outer([1.0, 2, 0, 1], [1, 0, 1, -1]) + np.outer([0.0, 1, 1, 3], [2, 1, 0, 1]),
+    "regular": np.eye(3),
+}
+
+
+@pytest.mark.parametrize("name", SINGULAR)
+def test_second_derivatives_of_the_determinant_of_a_singular_matrix(name: str) -> None:
+    a = np.asarray(SINGULAR[name], np.float64)
+    found = hessian(lambda x: x.det())(Tensor(a)).numpy()
+    np.testing.assert_allclose(found, without_two_rows(a), atol=1e-12)
 
 
 def test_one_singular_matrix_leaves_the_others() -> None:

@@ -80,3 +80,29 @@ def test_doubles_agree_with_scipy(
 def test_i0_does_not_overflow_before_its_value_does() -> None:
     expected = special.i0e(712.0) * math.exp(356.0) * math.exp(356.0)
     assert double(lambda x: x.i0(), [712.0])[0] == pytest.approx(expected, rel=1e-12)
+
+
+# By mpmath, with 40 digits.
+BELOW = {
+    -1.5: 0.066807201268858066004,
+    -4.25: 0.000010688525774934420469,
+    -11.8: 1.9515572931695542816e-32,
+    -20.7: 1.731851879019737858e-95,
+    -33.3: 1.9305055059278399761e-243,
+}
+
+
+def test_the_normal_distribution_far_below_0() -> None:
+    """The square of -11.8 is an exponent: what rounding takes from it was 198 units."""
+    np.testing.assert_allclose(
+        double(lambda x: x.ndtr(), list(BELOW)), list(BELOW.values()), rtol=16 * 2.0**-53
+    )
+
+
+def test_the_inverse_of_erf_rounds_once_in_single() -> None:
+    random = np.random.default_rng(0)
+    near_1 = 1 - 10.0 ** random.uniform(-6.5, -1, 4000)
+    x = np.concatenate([random.uniform(-1, 1, 20_000), near_1, -near_1]).astype(np.float32)
+    exact = special.erfinv(x.astype(np.float64))
+    error = np.abs(Tensor(x).erfinv().numpy().astype(np.float64) - exact)
+    assert (error <= 0.51 * np.spacing(np.abs(exact).astype(np.float32))).all()

@@ -147,32 +147,37 @@ class Factorising(Counting):
         """(matrices, size, size + 1): L and U in one, and the order of the rows."""
         count, size, _ = self._sizes
 
-        def rule(g: Self, made: Self, _: Self) -> list[Self]:
-            both, flow = made._window(2, 0, size), g._window(2, 0, size)
-            lower = both.tril(-1) + both._identity()
-            upper = both.triu()
-            # A pivot of zero is made a tiny one, which cancels where the gradient is finite.
-            pivots = both.diagonal(0, 1, 2)
-            largest = upper.abs().max((1, 2)).reshape(count, 1)
-            tiny = largest.eq(0).where(1.0, largest * epsilon(made))
-            upper = upper + (pivots.eq(0).where(tiny, 0.0).reshape(count, size, 1)) * (
-                both._identity()
-            )
-            inner = (lower.transpose(1, 2) @ flow.tril(-1)).tril(-1)
-            inner = inner + (flow.triu() @ upper.transpose(1, 2)).triu()
-            left = lower._solved_triangle(inner, is_upper=False, is_unit=True, is_transposed=True)
-            right = upper._solved_triangle(left.transpose(1, 2), is_upper=True, is_unit=False)
-            order = made._window(2, size, size + 1).detach()
-            is_row = order.eq(self._places(size)).cast(made.dtype)
-            return [is_row.transpose(1, 2) @ right.transpose(1, 2)]
+        def rule(g: Self, made: Self, a: Self) -> list[Self]:
+            return [a._eliminated_rule(g, made)]
 
         build = functools.partial(factors.eliminate, count=count, size=size)
         return self._by_rule("eliminate", (count, size, size + 1), build, [self], rule)
 
+    def _eliminated_rule(self, g: Self, made: Self) -> Self:
+        """The gradient of matrices from that of `made`, what they were eliminated to."""
+        count, size, _ = self._sizes
+        both, flow = made._window(2, 0, size), g._window(2, 0, size)
+        lower = both.tril(-1) + both._identity()
+        upper = both.triu()
+        # A pivot of zero is made a tiny one, which cancels where the gradient is finite.
+        pivots = both.diagonal(0, 1, 2)
+        largest = upper.abs().max((1, 2)).reshape(count, 1)
+        tiny = largest.eq(0).where(1.0, largest * epsilon(made))
+        upper = upper + (pivots.eq(0).where(tiny, 0.0).reshape(count, size, 1)) * (both._identity())
+        inner = (lower.transpose(1, 2) @ flow.tril(-1)).tril(-1)
+        inner = inner + (flow.triu() @ upper.transpose(1, 2)).triu()
+        left = lower._solved_triangle(inner, is_upper=False, is_unit=True, is_transposed=True)
+        right = upper._solved_triangle(left.transpose(1, 2), is_upper=True, is_unit=False)
+        order = made._window(2, size, size + 1).detach()
+        is_row = order.eq(self._places(size)).cast(made.dtype)
+        return is_row.transpose(1, 2) @ right.transpose(1, 2)
+
     def _pivots(self) -> tuple[Self, Self]:
         """The sign of the exchanges that elimination made, and the pivots."""
+        return self._pivots_of(self._eliminated())
+
+    def _pivots_of(self, packed: Self) -> tuple[Self, Self]:
         count, size, _ = self._sizes
-        packed = self._eliminated()
         order = packed._window(2, size, size + 1).detach().reshape(count, size)
         place = self._places(size)
         is_turned = order.reshape(count, size, 1) > order.reshape(count, 1, size)
@@ -272,7 +277,7 @@ def _singular_rule(made: Any, flow: Any) -> Any:
     return total + (u * inverse) @ beyond_v.transpose(1, 2)
 
 
-def take(made: UOp, value: UOp, _: UOp) -> UOp:
+def take(made: UOp, value: UOp, *_: UOp) -> UOp:
     """made = value: the place where a gradient goes another way."""
     place = UOp.range(made.dtype.size, 0)  # type: ignore[attr-defined]
     return UOp.sink(made.store(place, value.load(place)).end(place))

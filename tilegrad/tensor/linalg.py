@@ -21,13 +21,14 @@ from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor import factors
 from tilegrad.tensor.core import check_devices, describe
-from tilegrad.tensor.factorise import Factorising, epsilon, take, unfit
+from tilegrad.tensor.determinant import Determinants
+from tilegrad.tensor.factorise import epsilon, take, unfit
 from tilegrad.tensor.sizes import here, show_shape
 
 __all__ = ["LinearAlgebra"]
 
 
-class LinearAlgebra(Factorising):
+class LinearAlgebra(Determinants):
     """Linear algebra on the last two axes."""
 
     __slots__ = ()
@@ -123,9 +124,8 @@ class LinearAlgebra(Factorising):
         self._square("det")
         if not self._has_elements():
             return self._floating().sum((-1, -2)) + (1.0 if self.shape[-1] == 0 else 0.0)
-        wide = self._matrices()
-        sign, pivots = wide._pivots()
-        return (sign * pivots.prod(-1)).reshape(self.shape[:-2]).cast(self._floating().dtype)
+        found = self._matrices()._determinants()
+        return found.reshape(self.shape[:-2]).cast(self._floating().dtype)
 
     @composed
     def slogdet(self) -> tuple[Self, Self]:

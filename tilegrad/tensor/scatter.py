@@ -16,6 +16,7 @@ from typing import Any, Self, cast
 from tilegrad.base.dtype import as_const, dtypes, sum_dtype
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.device.registry import Device
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.core import Core, check_devices, describe
@@ -115,12 +116,14 @@ class Scatter(Sorting):
         is_hit = None if count is None else count > 0
         if reduce in ("sum", "mean"):
             start = base if include_self else _chosen(is_hit, 0, base)
-            total = start._added_at(place, values)
+            # A half counts to 2048 and sums to 65504: its mean is that of float32, rounded once.
+            kept = sum_dtype(self.dtype) if self.dtype.is_float else self.dtype
+            total = start.cast(kept)._added_at(place, values.cast(kept))
             if reduce == "mean":
                 assert count is not None
-                parts = (count + 1 if include_self else count.maximum(1)).cast(base.dtype)
-                total = total / parts if base.dtype.is_float else total // parts
-            result = total
+                parts = (count + 1 if include_self else count.maximum(1)).cast(kept)
+                total = total / parts if kept.is_float else total // parts
+            result = total.cast(self.dtype)
         elif reduce == "prod":
             start = base if include_self else _chosen(is_hit, 1, base)
             result = start._product_at(place, values)
@@ -156,6 +159,9 @@ class Scatter(Sorting):
         they are counted, and a lone one comes back as a factor.
         """
         wide = sum_dtype(self.dtype) if self.dtype.is_float else self.dtype
+        if wide.is_float and Device[values.device].target.supports(dtypes.float64):
+            # Each factor rounds once, so many of them are multiplied in float64.
+            wide = dtypes.float64
         base, values = self.cast(wide), values.cast(wide)
         if not wide.is_float:
             return base._folded_into(place, values, Ops.MUL).cast(self.dtype)

@@ -15,6 +15,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.core import describe
+from tilegrad.tensor.power import product
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.special import Special
 
@@ -112,7 +113,18 @@ class Transcendents(Special):
         >>> Tensor([0.0, -40.0]).ndtr().tolist()
         [0.5, 0.0]
         """
-        return self._wide_single(lambda x: (x * -math.sqrt(0.5)).erfc() * 0.5)
+
+        def function(x: Self) -> Self:
+            is_low = x < -1
+            low, high = is_low.where(x, -1.0), is_low.where(0.0, x)
+            # What rounding takes from the square matters: it is an exponent.
+            far = (low < -40).where(-40.0, low)
+            _, rest = product(far.detach(), far.detach())
+            power = (far.square() * -0.5).exp() * (1 - rest * 0.5)
+            below = (low * -math.sqrt(0.5))._scaled_tail() * power * 0.5
+            return is_low.where(below, (high * -math.sqrt(0.5)).erfc() * 0.5)
+
+        return self._wide_single(function)
 
     @composed
     def log_ndtr(self) -> Self:

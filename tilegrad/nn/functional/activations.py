@@ -224,7 +224,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """
     if lambd < 0:
         raise ConfigError(f"softshrink: lambd must be at least 0, not {lambd}", line=here())
-    return input - input.clip(-lambd, lambd)
+    return input.softshrink(lambd)
 
 
 def softsign(input: Tensor) -> Tensor:

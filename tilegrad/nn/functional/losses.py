@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from tilegrad.base.dtype import sum_dtype
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.functional.checks import check_shapes, reduced
 from tilegrad.tensor.checked import check_shares
@@ -93,10 +94,17 @@ def huber_loss(
     check_shapes("huber_loss", input, target)
     if not delta > 0:
         raise ConfigError(f"huber_loss: delta must be above 0, not {delta}", line=here())
-    size = (input - target).abs()
+    loss = _huber(input, target, delta)
+    return reduced("huber_loss", loss.cast((input - target).dtype), reduction)
+
+
+def _huber(input: Tensor, target: Tensor, delta: float) -> Tensor:
+    """The loss of each element; of half types in float32, to be rounded once."""
+    dtype = (input - target).dtype
+    size = (input.cast(sum_dtype(dtype)) - target).abs()
     # One expression for both: inside, the smaller is the size itself.
     inner = size.minimum(delta)
-    return reduced("huber_loss", inner * (size - inner * 0.5), reduction)
+    return inner * (size - inner * 0.5)
 
 
 def smooth_l1_loss(
@@ -109,7 +117,11 @@ def smooth_l1_loss(
     """
     if beta == 0:
         return l1_loss(input, target, reduction)
-    return huber_loss(input, target, reduction, beta) * (1 / beta)
+    check_shapes("smooth_l1_loss", input, target)
+    if not beta > 0:
+        raise ConfigError(f"smooth_l1_loss: beta must not be below 0, not {beta}", line=here())
+    loss = _huber(input, target, beta) * (1 / beta)
+    return reduced("smooth_l1_loss", loss.cast((input - target).dtype), reduction)
 
 
 def binary_cross_entropy(
