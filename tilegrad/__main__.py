@@ -169,6 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     replayed.add_argument("--from", dest="after", metavar="PASS", required=True)
     fuzzed = commands.add_parser("fuzz")
     fuzzed.add_argument("--minutes", type=float, default=5.0)
+    fuzzed.add_argument("--programs", type=int, help="how many at most, if time is left")
     fuzzed.add_argument("--seed", type=int, help="of the first program; by default the time's")
     fuzzed.add_argument("--folder", type=Path, default=Path("fuzz"))
     fuzzed.add_argument("--modes", help="some modes, by name, with commas; by default all")
@@ -196,7 +197,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             names = options.modes.split(",") if options.modes else list(MODES)
             if unknown := [name for name in names if name not in MODES]:
                 parser.error(f"fuzz: no mode {unknown[0]!r}; there are {', '.join(MODES)}")
-            return bool(fuzz(options.minutes, seed, options.folder, modes=names))
+            most = options.programs
+            found = fuzz(options.minutes, seed, options.folder, modes=names, programs=most)
+            return bool(found)
         elif options.command == "layout":
             print(layout(options.views, options.index))
         else:

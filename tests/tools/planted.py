@@ -24,6 +24,8 @@ from tilegrad.tools.fuzz.loop import Child, Found, fuzz
 
 __all__ = ["PLANTED", "Plant", "look_for", "planted"]
 
+# Programs, after which a bug counts as not found.
+MOST = 4000
 PACKAGE = Path(tilegrad.__file__).parent
 
 
@@ -111,10 +113,12 @@ def planted(plant: Plant) -> Iterator[dict[str, str]]:
         yield {"PYTHONPATH": folder, "TILEGRAD_CACHE": str(Path(folder) / "cache")}
 
 
-def look_for(plant: Plant, folder: Path, minutes: float = 2.0, seed: int = 0) -> Found | None:
-    """The first failure that is the bug's: without it, the case that failed and its file pass."""
+def look_for(plant: Plant, folder: Path, programs: int = MOST, seed: int = 0) -> Found | None:
+    """The first failure that is the bug's, among so many programs: without the bug, the case that
+    failed and its file pass.
+    """
     whole = {mode: Child(mode) for mode in plant.modes}
-    end = time.monotonic() + minutes * 60
+    tried = 0
     try:
         with planted(plant) as environment:
 
@@ -122,18 +126,18 @@ def look_for(plant: Plant, folder: Path, minutes: float = 2.0, seed: int = 0) ->
                 with whole[mode].lock:
                     return whole[mode].failure(lines) is not None
 
-            while (left := end - time.monotonic()) > 0:
+            while tried < programs:
                 found = fuzz(
-                    left / 60, seed, folder, modes=plant.modes, environment=environment,
-                    first_only=True, is_known=is_known, say=lambda text: None,
+                    60.0, seed + tried, folder, modes=plant.modes, environment=environment,
+                    first_only=True, is_known=is_known, programs=programs - tried,
+                    say=lambda text: None,
                 )  # fmt: skip
                 for each in found:
-                    mode = each.mode
-                    if each.is_alone and not is_known(
-                        each.path.read_text(encoding="utf-8").splitlines(), mode
-                    ):
+                    each.cases += tried
+                    lines = each.path.read_text(encoding="utf-8").splitlines()
+                    if each.is_alone and not is_known(lines, each.mode):
                         return each
-                seed += 100_000
+                tried = max([each.cases for each in found], default=programs)
     finally:
         for child in whole.values():
             child.close()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +15,15 @@ import pytest
 
 from tests.tools.planted import PACKAGE, PLANTED, look_for
 from tilegrad.tools.fuzz.case import Programmed, drawn_case
+from tilegrad.tools.fuzz.chains import Chain, drawn_chain
 from tilegrad.tools.fuzz.draw import draw
 from tilegrad.tools.fuzz.instructions import INSTRUCTIONS
 from tilegrad.tools.fuzz.loop import Child, fuzz
 from tilegrad.tools.fuzz.meaning import meaning
 from tilegrad.tools.fuzz.modes import MODES
-from tilegrad.tools.fuzz.program import Program, Step, needed
-from tilegrad.tools.fuzz.script import MOST_LINES
+from tilegrad.tools.fuzz.program import GIVEN, Program, Step, needed
+from tilegrad.tools.fuzz.run import failure
+from tilegrad.tools.fuzz.script import MOST_LINES, script
 from tilegrad.tools.fuzz.shrink import shrink
 
 SQUARE = Step("input", (), ([1.0, 2.0, 3.0, 4.0], (2, 2), "float32", False))
@@ -69,6 +74,30 @@ def test_at_a_kink_there_is_no_gradient_to_compare_with() -> None:
         meaning(Program((zeros, Step("relu", (0,)), Step("gradient", (1, 0))), (2,)))
 
 
+def test_kinks_that_cancel_each_other_are_kinks() -> None:
+    """max(x, 0) + min(x, 0) is x, but the gradient at 0 is what the rules of both say."""
+    zeros = Step("input", (), ([0.0, 1.0], (2,), "float32", False))
+    steps = (zeros, Step("relu", (0,)), Step("from_number", (0,), (0,)), Step("relu", (2,)))
+    with pytest.raises(ValueError, match="kink"):
+        meaning(Program((*steps, Step("sub", (1, 3)), Step("gradient", (4, 0))), (5,)))
+
+
+def test_a_kink_that_the_target_does_not_need_is_none() -> None:
+    zeros = Step("input", (), ([0.0, 1.0], (2,), "float32", False))
+    steps = (zeros, Step("relu", (0,)), Step("square", (0,)), Step("gradient", (2, 0)))
+    assert abs(meaning(Program(steps, (3,)))[3].array - [0, 4]).max() < 1e-6
+
+
+def test_the_sign_of_a_zero_that_was_summed_is_never_looked_at() -> None:
+    """A sum that begins with 0 and one that begins with its first term differ in it."""
+    zeros = Step("input", (), ([0.0, 0.0], (2,), "float32", False))
+    ones = Step("input", (), ([1.0, -1.0], (2,), "float32", False))
+    assert meaning(Program((zeros, ones, Step("plain_div", (1, 0))), (2,)))[2].is_wild
+    steps = (zeros, ones, Step("cumsum", (0,), (0,)), Step("plain_div", (1, 2)))
+    with pytest.raises(ValueError, match="either sign"):
+        meaning(Program(steps, (3,)))
+
+
 def test_a_rounded_value_is_never_compared_or_made_an_integer() -> None:
     steps = (SQUARE, Step("tanh", (0,)), Step("floor", (1,)))
     with pytest.raises(ValueError, match="exact"):
@@ -105,7 +134,8 @@ def test_a_file_names_nothing_but_tilegrad_and_numpy() -> None:
         imports = [line for line in lines if line.startswith(("import", "from"))]
         names = {word.split(".")[0] for line in imports for word in line.split()}
         assert names <= {"import", "numpy", "np;", "np", "as", "from", "tilegrad", "inf,", "nan",
-                         "nan;", "Tensor", "Tensor,", "Variable", "Variable,", "jit", "jit,",
+                         "nan;", "Tensor", "Tensor,", "UOp", "ShapeTracker", "dtypes", "Variable",
+                         "Variable,", "jit", "jit,",
                          "concurrent", "ThreadPoolExecutor"}  # fmt: skip
 
 
@@ -132,9 +162,70 @@ def test_a_crash_and_a_hang_are_failures() -> None:
         child.close()
 
 
+_WATCHER = """
+import sys
+from tilegrad.tools.fuzz.loop import Child
+beat = "import time, pathlib; path = pathlib.Path({path!r})"
+loop = "while True: path.write_text(str(time.time())); time.sleep(0.01)"
+Child("eager").failure([beat, loop])
+"""
+
+
+def test_a_program_that_hangs_ends_with_the_fuzz(tmp_path: Path) -> None:
+    path = tmp_path / "beat"
+    watcher = subprocess.Popen([sys.executable, "-c", _WATCHER.format(path=str(path))])
+    try:
+        assert _comes(path.exists)
+        # As nothing can be done about: the watcher gets no chance to end its child.
+        watcher.kill()
+        watcher.wait()
+
+        def is_still() -> bool:
+            before = path.read_text()
+            time.sleep(0.5)
+            return path.read_text() == before
+
+        assert _comes(is_still)
+    finally:
+        watcher.kill()
+
+
+def _comes(is_so: Callable[[], bool], seconds: float = 60.0) -> bool:
+    """Whether something becomes so before the time is up."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if is_so():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_nan_keeps_its_sign_in_a_file() -> None:
+    steps = (Step("input", (), ([1.0, -math.nan], (2,), "float32", True)), Step("neg", (0,)))
+    lines = script(Program(steps, (1,)), "eager")
+    assert "np.array([1.0, -nan], 'float32')" in "\n".join(lines)
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_inputs_are_given_in_several_ways(given: str) -> None:
+    steps = (SQUARE, Step("scale", (0,), (3,)))
+    for mode, calls in (("eager", 1), ("jit", 5)):
+        lines = script(Program(steps, (1,), calls=calls, given=given), mode)
+        assert failure(lines) is None
+        assert failure([line.replace("[3.0", "[3.5") for line in lines]) is not None
+
+
+def test_a_chain_of_views_is_what_numpy_says() -> None:
+    chance = random.Random(1)
+    for _ in range(20):
+        assert failure(drawn_chain(chance).lines("eager")) is None
+    wrong = Chain((2,), (("pad", ((1, 0),)), ("flip", (True,)))).lines("eager")
+    assert failure([line.replace(", 0])", ", 1])") for line in wrong]) is not None
+
+
 def test_a_planted_bug_is_found_and_made_small(tmp_path: Path) -> None:
     plant = replace(PLANTED["the gate of padding is dropped"], modes=("eager",))
-    found = look_for(plant, tmp_path, minutes=1.0)
+    found = look_for(plant, tmp_path, programs=400)
     assert found is not None
     lines = found.path.read_text().splitlines()
     assert len(lines) <= 10 and "tilegrad" in "".join(lines)

@@ -6,6 +6,7 @@
     draw.py           a program from a seed
     script.py         a program as a file that fails where tilegrad differs
     special.py        cases of another form: long reductions, and random numbers under `jit`
+    chains.py         cases of another form: views of views, by themselves
     modes.py          eager, captured, without Opts, other targets, the reference device, PyTorch
     run.py            the child process: runs scripts, and says what goes wrong
     shrink.py         a case that fails, made small while it fails

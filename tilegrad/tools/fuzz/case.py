@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from tilegrad.tools.fuzz.chains import drawn_chain
 from tilegrad.tools.fuzz.draw import draw
 from tilegrad.tools.fuzz.modes import MODES
 from tilegrad.tools.fuzz.program import Program
@@ -59,6 +60,8 @@ def drawn_case(seed: int, mode: str) -> Case:
         return drawn_long(chance)
     if what < 0.12 and how.is_captured:
         return drawn_draws(chance)
+    if what > 0.98 and not how.is_torch:
+        return drawn_chain(chance)
     while True:
         case = Programmed(draw(chance.randrange(2**60), mode))
         try:

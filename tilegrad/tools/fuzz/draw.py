@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from tilegrad.tools.fuzz.instructions import GROUPS, INSTRUCTIONS, VIEW_NAMES, WRITE_NAMES
 from tilegrad.tools.fuzz.instructions.inputs import drawn_input
 from tilegrad.tools.fuzz.instructions.kind import Instruction, Value
 from tilegrad.tools.fuzz.meaning import meaning, step_value
 from tilegrad.tools.fuzz.modes import MODES, Mode
-from tilegrad.tools.fuzz.program import Program, Step, needed
+from tilegrad.tools.fuzz.program import GIVEN, Program, Step, needed
 
 __all__ = ["draw"]
 
@@ -23,10 +24,10 @@ def draw(seed: int, mode: str = "eager") -> Program:
     """The program of a seed, of a kind that the mode can run."""
     chance = random.Random(seed)
     while True:
-        steps, values = _steps(chance, MODES[mode])
+        steps, focus = _steps(chance, MODES[mode])
         if len(steps) < _LEAST_STEPS:
             continue
-        program = _with_reads(chance, steps, values)
+        program = _with_reads(chance, steps, focus, MODES[mode])
         try:
             for call in range(program.calls):
                 meaning(program, call, MODES[mode].most_elements)
@@ -35,22 +36,26 @@ def draw(seed: int, mode: str = "eager") -> Program:
         return program
 
 
-def _steps(chance: random.Random, mode: Mode) -> tuple[list[Step], list[Value]]:
+def _steps(chance: random.Random, mode: Mode) -> tuple[list[Step], Instruction]:
+    """Steps, and an instruction that was tried more often than others: no kind of
+    step is rare, however few operands suit it.
+    """
     steps: list[Step] = []
     values: list[Value] = []
     groups = _chosen(chance)
+    focus = chance.choice(list(INSTRUCTIONS.values()))
     length = chance.randrange(3, 12)
     for _ in range(_MOST_TRIES):
         if len(steps) >= length:
             break
-        for step in _drawn(chance, groups, steps, values, mode):
+        for step in _drawn(chance, groups, focus, steps, values, mode):
             try:
                 value = step_value([*steps, step], len(steps), values, 0, mode.most_elements)
             except ValueError:
                 break
             steps.append(step)
             values.append(value)
-    return steps, values
+    return steps, focus
 
 
 def _chosen(chance: random.Random) -> list[tuple[float, list[Instruction]]]:
@@ -68,6 +73,7 @@ def _chosen(chance: random.Random) -> list[tuple[float, list[Instruction]]]:
 def _drawn(
     chance: random.Random,
     groups: Sequence[tuple[float, list[Instruction]]],
+    focus: Instruction,
     steps: Sequence[Step],
     values: Sequence[Value],
     mode: Mode,
@@ -76,12 +82,22 @@ def _drawn(
     weights = [weight for weight, _ in groups]
     some = chance.choices([group for _, group in groups], weights)[0]
     made = chance.choice(groups[0][1] if not steps else some)
+    is_there = any(step.name == focus.name for step in steps)
+    if chance.random() < (0.05 if is_there else 0.3):
+        made = focus
     if made.torch is None and mode.is_torch:
         return []
     args = _operands(chance, made, steps, values)
     if args is None:
-        return []
-    params = made.draw(chance, [values[number] for number in args])
+        # An input that suits, or a value of a dtype that no input has.
+        made = INSTRUCTIONS["input" if set(made.takes) != {"bool"} else "isnan"]
+        args = _operands(chance, made, steps, values)
+        if args is None:
+            return []
+    if made.name == "input":
+        params: tuple[Any, ...] | None = drawn_input(chance, among=focus.takes)
+    else:
+        params = made.draw(chance, [values[number] for number in args])
     if params is None:
         return []
     if made.name == "input" and mode.is_torch and params[2] not in _TORCH_DTYPES:
@@ -111,17 +127,23 @@ def _operands(
     return (first, *[chance.choice(same) for _ in range(made.arity - 1)])
 
 
-def _with_reads(chance: random.Random, steps: Sequence[Step], values: Sequence[Value]) -> Program:
+def _with_reads(
+    chance: random.Random, steps: Sequence[Step], focus: Instruction, mode: Mode
+) -> Program:
     used = {number for step in steps for number in step.args}
     ends = [number for number in range(len(steps)) if number not in used]
     reads = ends if chance.random() < 0.5 else [len(steps) - 1]
     more = [number for number in range(len(steps)) if INSTRUCTIONS[steps[number].name].arity]
     if more and chance.random() < 0.5:
         reads = [*reads, *chance.sample(more, min(len(more), 2))]
+    if chance.random() < 0.7:
+        reads += [number for number, step in enumerate(steps) if step.name == focus.name][:1]
     reads = list(dict.fromkeys(reads))
     chance.shuffle(reads)
     program = needed(Program(tuple(steps), tuple(reads)), VIEW_NAMES, WRITE_NAMES)
     has_draws = any(step.name.startswith("rand") for step in steps)
     is_in_threads = not has_draws and chance.random() < 0.1
-    return replace(program, calls=3 if is_in_threads else chance.choice((1, 1, 2, 3)),
-                   threads=is_in_threads)  # fmt: skip
+    # The first two calls of a captured function are no replays.
+    calls = chance.choice((3, 4, 4, 5) if mode.is_captured else (1, 1, 2, 3))
+    given = "data" if mode.is_torch or chance.random() < 0.4 else chance.choice(list(GIVEN))
+    return replace(program, calls=3 if is_in_threads else calls, threads=is_in_threads, given=given)

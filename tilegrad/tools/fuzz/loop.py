@@ -127,6 +127,7 @@ def fuzz(
     first_only: bool = False,
     is_known: Callable[[Sequence[str], str], bool] | None = None,
     jobs: int | None = None,
+    programs: int | None = None,
     say: Callable[[str], None] = print,
 ) -> list[Found]:
     """Run cases from `seed` on for so many minutes; those that fail, with their files.
@@ -140,6 +141,7 @@ def fuzz(
         first_only: whether to end with the first failure.
         is_known: whether the failure of a script in a mode is of no interest.
         jobs: how many cases run at once, by default one per core.
+        programs: after how many cases it ends, even if time is left.
         say: gets a line for each failure and one at the end.
     """
     end = time.monotonic() + minutes * 60
@@ -148,6 +150,8 @@ def fuzz(
     def work(children: Mapping[str, Child]) -> None:
         while time.monotonic() < end and not (run.found and first_only):
             with run.lock:
+                if run.count == programs:
+                    return
                 number = run.count
                 run.count += 1
             mode = modes[number % len(modes)]

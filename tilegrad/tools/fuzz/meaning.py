@@ -9,7 +9,7 @@ from tilegrad.tools.fuzz.instructions import INSTRUCTIONS, VIEW_NAMES, WRITE_NAM
 from tilegrad.tools.fuzz.instructions.inputs import input_array
 from tilegrad.tools.fuzz.instructions.kind import EPSILON, Instruction, Value, magnitude
 from tilegrad.tools.fuzz.instructions.others import bound_at
-from tilegrad.tools.fuzz.program import Program, Step, roots
+from tilegrad.tools.fuzz.program import Program, Step, needed_steps, roots
 
 __all__ = ["meaning", "step_value"]
 
@@ -73,6 +73,8 @@ def _check_operands(made: Instruction, step: Step, given: Sequence[Value]) -> No
         raise ValueError(f"{step.name} takes exact operands")
     if any(value.is_wild for value in given) and not made.is_wild_safe:
         raise ValueError(f"{step.name} takes no NaN")
+    if made.sees_zero and given[-1].is_zero_loose and not given[-1].array.all():
+        raise ValueError("a zero of either sign")
     if any(value.is_symbolic for value in given) and not (made.arity == 1 and made.any_size):
         raise ValueError(f"{step.name} takes no symbolic size")
     if made.is_write and given[0].is_repeated:
@@ -95,15 +97,17 @@ def _result(made: Instruction, given: Sequence[Value], params: Any, step: Step) 
     is_wild = any(value.is_wild for value in given)
     out = made.meaning(*[value.array for value in given], *params)
     dtype = made.gives or given[0].dtype
+    is_zero_loose = made.has_loose_zero or any(value.is_zero_loose for value in given)
     if made.is_view or made.is_write:
         first = given[0]
         repeated = first.is_repeated or step.name in ("expand", "unfold")
         symbolic = first.is_symbolic or step.name == "bound"
         if made.is_write and out.dtype.kind == "f" and not is_wild and magnitude(out) > _LARGEST:
             raise ValueError("numbers are too large")
-        return Value(out, dtype, first.error, is_wild, symbolic, repeated)
+        return Value(out, dtype, first.error, is_wild, symbolic, repeated, is_zero_loose)
     array = np.array(out, "f8" if dtype == "float32" else dtype, order="C")
     value = Value(array, dtype, is_symbolic=_stays_symbolic(given, params, array))
+    value.is_zero_loose = is_zero_loose and value.is_float
     if not value.is_float:
         return value
     is_large = not np.isfinite(array).all() or magnitude(array) > _LARGEST
@@ -137,7 +141,10 @@ def _is_on_grid(array: Any) -> bool:
 
 
 def _gradient(steps: Sequence[Step], number: int, values: Sequence[Value], call: int) -> Value:
-    """By differences to both sides, which must agree: elsewhere the function has a kink."""
+    """By differences to both sides, which must agree: elsewhere the function has a kink. They must
+    agree for each value on the way, too: max(x, 0) + min(x, 0) is x, but what the gradient is at 0
+    is a matter of rules.
+    """
     import numpy as np
 
     target, at = steps[number].args
@@ -152,18 +159,26 @@ def _gradient(steps: Sequence[Step], number: int, values: Sequence[Value], call:
         raise ValueError("one gradient, of a value of fixed size")
     weights = np.arange(values[target].array.size) % 5 + 1.0
 
-    def total(moved: Any) -> float:
-        return float((_forward(steps[:number], call, at, moved)[target].ravel() * weights).sum())
+    used = needed_steps(Program(tuple(steps[:number]), (target,)), VIEW_NAMES, WRITE_NAMES)
 
-    middle = total(start)
+    def values_at(moved: Any) -> list[Any]:
+        """What the target is computed from, and last its weighted sum."""
+        arrays = _forward(steps[:number], call, at, moved)
+        total = np.array((arrays[target].ravel() * weights).sum())
+        return [*[arrays[each].astype("f8") for each in sorted(used)], total]
+
+    middle = values_at(start)
     found = np.zeros(start.size)
     for each in range(start.size):
         step = np.zeros(start.size)
         step[each] = _H
-        above = (total(start + step.reshape(start.shape)) - middle) / _H
-        below = (middle - total(start - step.reshape(start.shape))) / _H
-        if not abs(above - below) < 5e-3 * (1 + abs(above)):
-            raise ValueError("a kink")
+        sides = [values_at(start + sign * step.reshape(start.shape)) for sign in (1, -1)]
+        # Of every value on the way: kinks of two of them may cancel each other in the sum.
+        for high, here, low in zip(sides[0], middle, sides[1]):
+            above, below = (np.where(high == here, 0.0, high - here) / _H,
+                            np.where(here == low, 0.0, here - low) / _H)  # fmt: skip
+            if not (abs(above - below) < 5e-3 * (1 + abs(above))).all():
+                raise ValueError("a kink")
         found[each] = (above + below) / 2
     if magnitude(found) > 1e4:
         raise ValueError("numbers are too large")

@@ -11,7 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["Program", "Step", "needed", "roots"]
+__all__ = ["GIVEN", "Program", "Step", "needed", "needed_steps", "roots"]
+
+# How a program's inputs come to be: a word, and the tensor of an array's text.
+GIVEN = {
+    "data": "Tensor({})",
+    "lazy": "Tensor({}).clone()",
+    "realized": "Tensor({}).clone().realize()",
+    "window": "Tensor(np.stack([{0}] * 2))[1]",
+}
 
 
 @dataclass(frozen=True)
@@ -31,12 +39,14 @@ class Program:
         reads: the values that are read at the end, in this order.
         calls: how often it runs, each time with other data.
         threads: whether the calls run at the same time, each in a thread.
+        given: a word of GIVEN: the inputs wait on the host, are computed, in memory, or a window.
     """
 
     steps: tuple[Step, ...]
     reads: tuple[int, ...]
     calls: int = 1
     threads: bool = False
+    given: str = "data"
 
 
 def roots(steps: Sequence[Step], views: Iterable[str]) -> list[int]:
@@ -54,6 +64,20 @@ def needed(program: Program, views: Iterable[str] = (), writes: Iterable[str] = 
     `writes` names the instructions that change the memory of their first operand: such a step is
     needed if any value of that memory is.
     """
+    steps = program.steps
+    order = sorted(needed_steps(program, views, writes))
+    position = {number: at for at, number in enumerate(order)}
+    kept = [
+        replace(steps[number], args=tuple([position[a] for a in steps[number].args]))
+        for number in order
+    ]
+    return replace(program, steps=tuple(kept), reads=tuple([position[n] for n in program.reads]))
+
+
+def needed_steps(
+    program: Program, views: Iterable[str] = (), writes: Iterable[str] = ()
+) -> set[int]:
+    """The numbers of the steps that what is read needs, as `needed` says."""
     steps, writing = program.steps, frozenset(writes)
     of = roots(steps, [*views, *writing])
     wanted, stack = set(program.reads), list(program.reads)
@@ -64,10 +88,4 @@ def needed(program: Program, views: Iterable[str] = (), writes: Iterable[str] = 
         fresh = [each for each in more if each not in wanted]
         wanted.update(fresh)
         stack.extend(fresh)
-    order = sorted(wanted)
-    position = {number: at for at, number in enumerate(order)}
-    kept = [
-        replace(steps[number], args=tuple([position[a] for a in steps[number].args]))
-        for number in order
-    ]
-    return replace(program, steps=tuple(kept), reads=tuple([position[n] for n in program.reads]))
+    return wanted

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 from collections.abc import Sequence
+from queue import SimpleQueue
 
 from tilegrad.tools.fuzz.case import drawn_case
 
@@ -23,6 +26,15 @@ def failure(lines: Sequence[str]) -> str | None:
     return None
 
 
+def _listen(questions: SimpleQueue[str]) -> None:
+    """Pass questions on. Their end is that of the parent, and then this process ends at once,
+    whatever it computes: a program that hangs would outlive who watches it.
+    """
+    for line in sys.stdin:
+        questions.put(line)
+    os._exit(1)
+
+
 def main() -> None:
     """Questions come in, answers go out, a line of JSON each.
 
@@ -30,8 +42,10 @@ def main() -> None:
     names.
     """
     mode = sys.argv[1]
-    for line in sys.stdin:
-        asked = json.loads(line)
+    questions: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=_listen, args=(questions,), daemon=True).start()
+    while True:
+        asked = json.loads(questions.get())
         lines = drawn_case(asked, mode).lines(mode) if isinstance(asked, int) else asked
         print(json.dumps(failure(lines)), flush=True)
 

@@ -11,7 +11,7 @@ from tilegrad.tools.fuzz.instructions.kind import Value
 from tilegrad.tools.fuzz.instructions.others import bound_at
 from tilegrad.tools.fuzz.meaning import meaning
 from tilegrad.tools.fuzz.modes import MODES, Mode
-from tilegrad.tools.fuzz.program import Program
+from tilegrad.tools.fuzz.program import GIVEN, Program
 
 __all__ = ["MOST_LINES", "script"]
 
@@ -59,7 +59,8 @@ def _straight(program: Program, how: Mode, values: Sequence[Value]) -> list[str]
     lines = []
     for number, step in enumerate(program.steps):
         if step.name == "input":
-            lines.append(f"v{number} = {_tensor(_array_text(*step.params[:3]), how)}")
+            made = _tensor(_array_text(*step.params[:3]), how, program.given)
+            lines.append(f"v{number} = {made}")
         else:
             lines.append(_line(program, number, how, is_bound=True))
     return [*lines, *[_check(f"v{number}", values[number]) for number in program.reads]]
@@ -84,7 +85,7 @@ def _function(program: Program, how: Mode, values: Sequence[Sequence[Value]]) ->
     lines = [f"x{n} = {_array_text(*program.steps[n].params[:3])}" for n in inputs]
     lines = ["; ".join(lines)] if lines else []
     lines.append(f"def f({names}): {'; '.join([*rest, 'return ' + ', '.join(results) + ','])}")
-    given = [_tensor(f"x{n} + k", how) for n in inputs]
+    given = [_tensor(f"x{n} + k", how, program.given) for n in inputs]
     for n in bounds:
         size, number = program.steps[n].params
         given.append(f"Variable('n{n}', 1, {size}).bind(1 + ({number} + k) % {size})")
@@ -131,18 +132,25 @@ def _line(program: Program, number: int, how: Mode, is_bound: bool) -> str:
     return text
 
 
-def _tensor(text: str, how: Mode) -> str:
-    return f"torch.tensor({text})" if how.is_torch else f"Tensor({text})"
+def _tensor(text: str, how: Mode, given: str) -> str:
+    return f"torch.tensor({text})" if how.is_torch else GIVEN[given].format(text)
 
 
 def _number(value: float) -> str:
     return repr(float(f"{value:.9g}"))
 
 
+def _text(value: Any) -> str:
+    """A number as Python reads it: `repr` says nan whatever its sign is."""
+    is_negative_nan = value != value and math.copysign(1.0, value) < 0
+    return "-nan" if is_negative_nan else repr(value)
+
+
 def _array_text(values: Sequence[Any], shape: Sequence[int], dtype: str) -> str:
-    if len(values) > 4 and len({repr(value) for value in values}) == 1:
-        return f"np.full({tuple(shape)}, {values[0]}, '{dtype}')"
-    made = f"np.array({list(values)}, '{dtype}')"
+    texts = [_text(value) for value in values]
+    if len(texts) > 4 and len(set(texts)) == 1:
+        return f"np.full({tuple(shape)}, {texts[0]}, '{dtype}')"
+    made = f"np.array([{', '.join(texts)}], '{dtype}')"
     return made if len(shape) == 1 else f"{made}.reshape{tuple(shape)}"
 
 

@@ -22,6 +22,8 @@ def simpler(program: Program) -> Iterator[Program]:
     last = len(program.steps) - 1
     if program.threads:
         yield replace(program, threads=False)
+    if program.given != "data":
+        yield replace(program, given="data")
     for calls in range(1, program.calls):
         yield replace(program, calls=calls)
     for number in range(last + 1):
@@ -106,7 +108,7 @@ def _inputs(program: Program) -> Iterator[Program]:
                     yield _changed(
                         program, number, Step("input", (), (values[:count], other, dtype, is_wild))
                     )
-        if len({repr(each) for each in values}) > 1:
+        if len({repr(each) for each in values}) > 1 or any(each != each for each in values):
             for plain in (0, 1, 3, -3, *values[:6]):
                 fill = float(plain) if dtype == "float32" else int(plain)
                 if fill >= 0 or not dtype.startswith("u"):

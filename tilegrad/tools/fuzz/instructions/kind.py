@@ -25,6 +25,7 @@ class Value:
         is_wild: it may hold NaN, infinities and numbers of any size, each rounded to float32.
         is_symbolic: its first axis has the size of a bound Variable.
         is_repeated: elements of it share memory, so that it cannot be written to.
+        is_zero_loose: the sign of its zeros hangs on an order that nothing fixes.
     """
 
     array: Any
@@ -33,6 +34,7 @@ class Value:
     is_wild: bool = False
     is_symbolic: bool = False
     is_repeated: bool = False
+    is_zero_loose: bool = False
 
     @property
     def is_float(self) -> bool:
@@ -72,6 +74,8 @@ class Instruction:
         rounding: what rounding adds, in units of float32's epsilon times the largest value.
         is_exact: float32 has the result exactly where sums of quarters and the like are.
         needs_exact: a rounded operand might make another result: comparisons, floor, casts.
+        sees_zero: the sign of a zero of the last operand shows in the result.
+        has_loose_zero: the sign of a zero result is not fixed: it is a sum, or one of equal zeros.
         is_wild_safe: defined for NaN, infinities and huge numbers, with one rounding at most.
         any_size: it suits a first axis of symbolic size.
         is_view: the result is an alias of the first operand.
@@ -92,6 +96,8 @@ class Instruction:
     rounding: float = 4.0
     is_exact: bool = True
     needs_exact: bool = False
+    sees_zero: bool = False
+    has_loose_zero: bool = False
     is_wild_safe: bool = False
     any_size: bool = False
     mixed: bool = False

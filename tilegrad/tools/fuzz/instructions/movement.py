@@ -207,7 +207,7 @@ MOVEMENT = [
     Instruction("pad", 1, "{a}.pad({p[0]}, value={p[1]})", lambda a, widths, value: _np().pad(a, widths, constant_values=value), _pad, is_wild_safe=True, torch=None),
     Instruction("rows", 1, "{a}[Tensor({p[0]})]", lambda a, rows: a[rows], _rows, is_wild_safe=True, torch="{a}[{p[0]}]"),
     Instruction("gather", 1, "{a}.gather({p[0]}, Tensor({p[1]}).reshape{p[2]})", _gathered, _gathers, is_wild_safe=True, torch="{a}.gather({p[0]}, torch.tensor({p[1]}).reshape{p[2]})"),
-    Instruction("scatter", 1, "({a} * 0).scatter_add({p[0]}, Tensor({p[1]}).reshape{p[2]}, {a})", _scattered, _scatters, takes=_FI, error=lambda given, out, axis, *rest: given[0].error * given[0].array.shape[axis], torch="({a} * 0).scatter_add({p[0]}, torch.tensor({p[1]}).reshape{p[2]}, {a})"),
+    Instruction("scatter", 1, "({a} * 0).scatter_add({p[0]}, Tensor({p[1]}).reshape{p[2]}, {a})", _scattered, _scatters, takes=_FI, error=lambda given, out, axis, *rest: given[0].error * given[0].array.shape[axis], torch="({a} * 0).scatter_add({p[0]}, torch.tensor({p[1]}).reshape{p[2]}, {a})", has_loose_zero=True),
     Instruction("cat", 2, "{a}.cat({b}, dim={p[0]})", lambda a, b, axis: _np().concatenate([a, b], axis), _joins, is_wild_safe=True, torch="torch.cat([{a}, {b}], {p[0]})"),
     Instruction("stack", 2, "{a}.stack({b}, dim={p[0]})", lambda a, b, axis: _np().stack([a, b], axis), _stacks, is_wild_safe=True, torch="torch.stack([{a}, {b}], {p[0]})"),
     Instruction("roll", 1, "{a}.roll({p[0]}, {p[1]})", lambda a, n, axis: _np().roll(a, n, axis), _roll, is_wild_safe=True),

@@ -93,14 +93,14 @@ def _same(chance: random.Random, given: Sequence[Value]) -> tuple[Any, ...] | No
 
 # Where a function has a kink its gradient is known in closed form, and so compared there too.
 CLOSED = [
-    Instruction("relu_gradient", 1, "{a}.relu().sum().gradient({a})[0]", lambda a: (a > 0) * 1.0, takes=_F, needs_exact=True, torch=None),
-    Instruction("abs_gradient", 1, "{a}.abs().sum().gradient({a})[0]", lambda a: _np().sign(a), takes=_F, needs_exact=True, torch=None),
-    Instruction("max_gradient", 1, "{a}.max({p[0]}).sum().gradient({a})[0]", _even, _axis, _F, needs_exact=True, is_exact=False, torch=None),
-    Instruction("maximum_gradient", 2, "{a}.maximum({b}).sum().gradient({a})[0]", _larger, _same, _F, needs_exact=True, torch=None),
-    Instruction("square_gradient", 1, "({a} * {a}).sum().gradient({a})[0]", lambda a: 2 * a, takes=_F, error=lambda given, out: 2 * given[0].error, torch=None),
+    Instruction("relu_gradient", 1, "{a}.relu().sum().gradient({a})[0]", lambda a: (a > 0) * 1.0, takes=_F, needs_exact=True, torch=None, has_loose_zero=True),
+    Instruction("abs_gradient", 1, "{a}.abs().sum().gradient({a})[0]", lambda a: _np().sign(a), takes=_F, needs_exact=True, torch=None, has_loose_zero=True),
+    Instruction("max_gradient", 1, "{a}.max({p[0]}).sum().gradient({a})[0]", _even, _axis, _F, needs_exact=True, is_exact=False, torch=None, has_loose_zero=True),
+    Instruction("maximum_gradient", 2, "{a}.maximum({b}).sum().gradient({a})[0]", _larger, _same, _F, needs_exact=True, torch=None, has_loose_zero=True),
+    Instruction("square_gradient", 1, "({a} * {a}).sum().gradient({a})[0]", lambda a: 2 * a, takes=_F, error=lambda given, out: 2 * given[0].error, torch=None, has_loose_zero=True),
 ]  # fmt: skip
 
 # `meaning.py` computes it by differences: it needs the whole program.
 GRADIENTS = [
-    Instruction("gradient", 2, "({a} * Tensor(np.arange({a}.numel(), dtype='f4') % 5 + 1).reshape({a}.shape)).sum().gradient({b}, materialize_grads=True)[0]", lambda *given: None, takes=_F, is_exact=False, torch=None),
+    Instruction("gradient", 2, "({a} * Tensor(np.arange({a}.numel(), dtype='f4') % 5 + 1).reshape({a}.shape)).sum().gradient({b}, materialize_grads=True)[0]", lambda *given: None, takes=_F, is_exact=False, torch=None, has_loose_zero=True),
 ]  # fmt: skip

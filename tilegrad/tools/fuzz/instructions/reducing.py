@@ -64,6 +64,11 @@ def _prod_error(given: Sequence[Value], out: Any, axis: Any) -> float:
     return float(count * (given[0].error + 2 * EPSILON) * most)
 
 
+def _columns(chance: random.Random, given: Sequence[Value]) -> _Params:
+    shape = given[0].array.shape
+    return (shape[-1],) if len(shape) >= 2 else None
+
+
 def _matches(chance: random.Random, given: Sequence[Value]) -> _Params:
     a, b = given[0].array, given[1].array
     return () if a.ndim >= 2 and b.ndim == 2 and a.shape[-1] == b.shape[0] else None
@@ -101,27 +106,28 @@ def _logsumexp(a: Any, axis: int) -> Any:
 
 
 REDUCING = [
-    Instruction("sum", 1, "{a}.sum({p[0]})", _sum, _axes, _F, error=_sum_error, any_size=True),
+    Instruction("sum", 1, "{a}.sum({p[0]})", _sum, _axes, _F, error=_sum_error, any_size=True, has_loose_zero=True),
     Instruction("int_sum", 1, "{a}.sum({p[0]}).cast('int64')", _sum, _axes, (*_I, "bool"), "int64", is_wild_safe=True, any_size=True, torch="{a}.sum({p[0]})"),
-    Instruction("max", 1, "{a}.max({p[0]})", lambda a, axis: a.max(axis), _axes, _FI, is_wild_safe=True, any_size=True, torch="{a}.amax({p[0]})"),
-    Instruction("min", 1, "{a}.min({p[0]})", lambda a, axis: a.min(axis), _axes, _FI, is_wild_safe=True, any_size=True, torch="{a}.amin({p[0]})"),
-    Instruction("mean", 1, "{a}.mean({p[0]})", lambda a, axis: a.mean(axis), _axes, _F, rounding=16.0, is_exact=False, any_size=True),
+    Instruction("max", 1, "{a}.max({p[0]})", lambda a, axis: a.max(axis), _axes, _FI, is_wild_safe=True, any_size=True, torch="{a}.amax({p[0]})", has_loose_zero=True),
+    Instruction("min", 1, "{a}.min({p[0]})", lambda a, axis: a.min(axis), _axes, _FI, is_wild_safe=True, any_size=True, torch="{a}.amin({p[0]})", has_loose_zero=True),
+    Instruction("mean", 1, "{a}.mean({p[0]})", lambda a, axis: a.mean(axis), _axes, _F, rounding=16.0, is_exact=False, any_size=True, has_loose_zero=True),
     Instruction("prod", 1, "{a}.prod({p[0]})", _prod, _axis, _F, error=_prod_error, is_exact=False, any_size=True),
     Instruction("int_prod", 1, "{a}.prod({p[0]}).cast('int64')", _prod, _axis, _I, "int64", any_size=True, torch="{a}.prod({p[0]})"),
-    Instruction("var", 1, "{a}.var({p[0]})", lambda a, axis: a.var(axis, ddof=1), _longer, _F, error=_spread_error, is_exact=False),
+    Instruction("var", 1, "{a}.var({p[0]})", lambda a, axis: a.var(axis, ddof=1), _longer, _F, error=_spread_error, is_exact=False, has_loose_zero=True),
     Instruction("norm", 1, "{a}.square().sum({p[0]}).sqrt()", lambda a, axis: _np().sqrt((a * a).sum(axis) ), _axis, _F, error=_norm_error, rounding=16.0, is_exact=False, needs_exact=True),
     Instruction("softmax", 1, "{a}.softmax({p[0]})", _softmax, _axis, _F, error=lambda given, out, axis: 2 * given[0].error, rounding=32.0, is_exact=False, any_size=True),
     Instruction("logsumexp", 1, "{a}.logsumexp({p[0]})", _logsumexp, _axis, _F, rounding=16.0, is_exact=False, any_size=True),
-    Instruction("cumsum", 1, "{a}.cumsum({p[0]})", _scan, _axis, _F, error=lambda given, out, axis: _sum_error(given, out, axis), any_size=True),
+    Instruction("cumsum", 1, "{a}.cumsum({p[0]})", _scan, _axis, _F, error=lambda given, out, axis: _sum_error(given, out, axis), any_size=True, has_loose_zero=True),
     Instruction("int_cumsum", 1, "{a}.cumsum({p[0]}).cast('int64')", _scan, _axis, _I, "int64", any_size=True, torch="{a}.cumsum({p[0]})"),
-    Instruction("cummax", 1, "{a}.cummax({p[0]}).values", lambda a, axis: _np().maximum.accumulate(a, axis), _axis, _FI, any_size=True, torch="{a}.cummax({p[0]})[0]"),
+    Instruction("cummax", 1, "{a}.cummax({p[0]}).values", lambda a, axis: _np().maximum.accumulate(a, axis), _axis, _FI, any_size=True, torch="{a}.cummax({p[0]})[0]", has_loose_zero=True),
     Instruction("argmax", 1, "{a}.argmax({p[0]}).cast('int32')", lambda a, axis: a.argmax(axis).astype("i4"), _axis, _FI, "int32", needs_exact=True, is_wild_safe=True, any_size=True, torch="{a}.argmax({p[0]}).int()"),
     Instruction("argmin", 1, "{a}.argmin({p[0]}).cast('int32')", lambda a, axis: a.argmin(axis).astype("i4"), _axis, _FI, "int32", needs_exact=True, is_wild_safe=True, any_size=True, torch="{a}.argmin({p[0]}).int()"),
-    Instruction("sort", 1, "{a}.sort({p[0]})[0]", lambda a, axis: _np().sort(a, axis), _axis, _FI, is_wild_safe=True),
+    Instruction("sort", 1, "{a}.sort({p[0]})[0]", lambda a, axis: _np().sort(a, axis), _axis, _FI, is_wild_safe=True, has_loose_zero=True),
     Instruction("argsort", 1, "{a}.argsort({p[0]}).cast('int32')", lambda a, axis: _np().argsort(a, axis, kind="stable").astype("i4"), _axis, _FI, "int32", needs_exact=True, is_wild_safe=True, torch="{a}.argsort(dim={p[0]}, stable=True).int()"),
     Instruction("any", 1, "{a}.any({p[0]})", lambda a, axis: a.any(axis), _axis, ("bool",), any_size=True),
     Instruction("all", 1, "{a}.all({p[0]})", lambda a, axis: a.all(axis), _axis, ("bool",), any_size=True),
-    Instruction("matmul", 2, "{a} @ {b}", lambda a, b: a @ b, _matches, _F, error=_product_error),
+    Instruction("linear", 2, "{a} @ {b}", lambda a, b, size: a @ b, _columns, _F, error=lambda given, out, size: _product_error(given, out), fresh=lambda chance, size: (size, chance.choice((1, 2, 3, 5, 8))), has_loose_zero=True),
+    Instruction("matmul", 2, "{a} @ {b}", lambda a, b: a @ b, _matches, _F, error=_product_error, has_loose_zero=True),
 ]  # fmt: skip
 
 
@@ -207,7 +213,7 @@ def _pooled(how: str, fill: float) -> Any:
 _CALL = "stride={p[1]}, padding={p[2]}, dilation={p[3]}, groups={p[4]})"
 _POOL = "({p[1]}, stride={p[2]}, padding={p[3]})"
 WINDOWS = [
-    Instruction("conv2d", 2, "{a}.reshape{p[0]}.conv2d({b}, " + _CALL, _conv, _convolution, _F, error=_conv_error, fresh=_weight, torch="torch.nn.functional.conv2d({a}.reshape{p[0]}, {b}, " + _CALL),
-    Instruction("max_pool2d", 1, "{a}.reshape{p[0]}.max_pool2d" + _POOL, _pooled("max", -float("inf")), _pooling, _F, torch="torch.nn.functional.max_pool2d({a}.reshape{p[0]}, " + _POOL[1:]),
-    Instruction("avg_pool2d", 1, "{a}.reshape{p[0]}.avg_pool2d" + _POOL, _pooled("mean", 0.0), _pooling, _F, is_exact=False, rounding=8.0, torch="torch.nn.functional.avg_pool2d({a}.reshape{p[0]}, " + _POOL[1:]),
+    Instruction("conv2d", 2, "{a}.reshape{p[0]}.conv2d({b}, " + _CALL, _conv, _convolution, _F, error=_conv_error, fresh=_weight, torch="torch.nn.functional.conv2d({a}.reshape{p[0]}, {b}, " + _CALL, has_loose_zero=True),
+    Instruction("max_pool2d", 1, "{a}.reshape{p[0]}.max_pool2d" + _POOL, _pooled("max", -float("inf")), _pooling, _F, torch="torch.nn.functional.max_pool2d({a}.reshape{p[0]}, " + _POOL[1:], has_loose_zero=True),
+    Instruction("avg_pool2d", 1, "{a}.reshape{p[0]}.avg_pool2d" + _POOL, _pooled("mean", 0.0), _pooling, _F, is_exact=False, rounding=8.0, torch="torch.nn.functional.avg_pool2d({a}.reshape{p[0]}, " + _POOL[1:], has_loose_zero=True),
 ]  # fmt: skip
