@@ -82,6 +82,22 @@ def test_kinks_that_cancel_each_other_are_kinks() -> None:
         meaning(Program((*steps, Step("sub", (1, 3)), Step("gradient", (4, 0))), (5,)))
 
 
+def test_a_jump_to_both_sides_is_a_kink() -> None:
+    zeros = Step("input", (), ([0.0, 1.0], (2,), "float32", False))
+    with pytest.raises(ValueError, match="kink"):
+        meaning(Program((zeros, Step("sign", (0,)), Step("gradient", (1, 0))), (2,)))
+
+
+def test_a_zero_of_an_input_keeps_its_sign() -> None:
+    """Whether the program is a function or not."""
+    zero = Step("input", (), ([-0.0, 1.0], (2,), "float32", True))
+    ones = Step("input", (), ([1.0, 1.0], (2,), "float32", False))
+    program = Program((zero, ones, Step("plain_div", (1, 0))), (2,))
+    assert meaning(program)[2].array.tolist() == [-math.inf, 1]
+    for calls in (1, 3):
+        assert failure(script(replace(program, calls=calls), "eager")) is None
+
+
 def test_a_kink_that_the_target_does_not_need_is_none() -> None:
     zeros = Step("input", (), ([0.0, 1.0], (2,), "float32", False))
     steps = (zeros, Step("relu", (0,)), Step("square", (0,)), Step("gradient", (2, 0)))
@@ -108,7 +124,7 @@ def test_calls_have_other_data_and_other_sizes() -> None:
     steps = (SQUARE, Step("bound", (0,), (2, 0)))
     program = Program(steps, (1,), calls=2)
     assert meaning(program, 0)[1].array.tolist() == [[1, 2]]
-    assert meaning(program, 1)[1].array.tolist() == [[2, 3], [4, 5]]
+    assert meaning(program, 1)[1].array.tolist() == [[0, 1], [2, 3]]
 
 
 def test_every_instruction_is_drawn() -> None:

@@ -85,7 +85,7 @@ def _function(program: Program, how: Mode, values: Sequence[Sequence[Value]]) ->
     lines = [f"x{n} = {_array_text(*program.steps[n].params[:3])}" for n in inputs]
     lines = ["; ".join(lines)] if lines else []
     lines.append(f"def f({names}): {'; '.join([*rest, 'return ' + ', '.join(results) + ','])}")
-    given = [_tensor(f"x{n} + k", how, program.given) for n in inputs]
+    given = [_tensor(f"x{n} - k", how, program.given) for n in inputs]
     for n in bounds:
         size, number = program.steps[n].params
         given.append(f"Variable('n{n}', 1, {size}).bind(1 + ({number} + k) % {size})")
