@@ -255,3 +255,20 @@ def test_an_equal_graph_is_computed_anew_after_the_memory_of_the_first_was_writt
     y[0] = 7.0
     assert (y.tolist(), (a * 2).tolist(), held.tolist()) == ([7, 4, 6], [2, 4, 6], [2, 4, 6])
     assert (above.tolist(), x.tolist()) == ([3, 5, 7], [2, 5, 6])
+
+
+@pytest.mark.parametrize("is_lazy", [True, False])
+def test_a_value_read_between_two_writes_to_a_row_leaves_the_second_one_there(
+    is_lazy: bool,
+) -> None:
+    """The run of that value kept a copy of the row, and the second write went to the copy."""
+    table = np.arange(8, dtype="f4").reshape(2, 4)
+    whole = Tensor(table) if is_lazy else Tensor(table).clone().realize()
+    row = whole[1]
+    row[Tensor([2])] = 7
+    doubled = row * 2
+    row[Tensor([1])] = 9
+    part = row[1:3]
+    assert doubled.tolist() == [8, 10, 14, 14]
+    assert part.tolist() == [9, 7]
+    assert whole.tolist() == [[0, 1, 2, 3], [4, 9, 7, 7]]

@@ -389,6 +389,9 @@ class _Others(engine.Others):
                 continue
             if root in wanted or _is_cheap(root, kept) or _is_unpacked(root):
                 continue
+            # A window of memory is memory: an assignment to it would find its copy instead.
+            if version_of(root).op in _NEVER_KEPT:
+                continue
             size = _elements(_largest(root.shape)) * root.dtype.itemsize
             if 0 < size <= left:
                 left -= size
