@@ -1,7 +1,8 @@
 # ruff: noqa: E501 - a table: one plant an entry
 """Bugs planted on purpose in a copy of the package, which the fuzz has to find.
 
-python -m tests.tools.planted [NAME ...]
+python -m tests.tools.planted              all of them, and docs/planted.md of what was found
+python -m tests.tools.planted NAME ...     some, by name
 
 Each is a text of one file and what stands there instead: in the algebra of views, the rules, the
 schedule, the lowering, the code of the CPU, gradients, captures and methods. A bug counts as found
@@ -14,7 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ __all__ = ["PLANTED", "Plant", "look_for", "planted"]
 # Programs, after which a bug counts as not found.
 MOST = 4000
 PACKAGE = Path(tilegrad.__file__).parent
+PAGE = PACKAGE.parent / "docs" / "planted.md"
 
 
 @dataclass(frozen=True)
@@ -144,19 +146,47 @@ def look_for(plant: Plant, folder: Path, programs: int = MOST, seed: int = 0) ->
     return None
 
 
+def page(rows: Mapping[str, tuple[int, int] | None]) -> str:
+    """The page: by bug, after how many programs it was found, and the lines of its file."""
+    found = sum(row is not None for row in rows.values())
+    lines = [
+        "# Planted bugs",
+        "",
+        "Bugs that are planted in a copy of the package, one at a time, and looked for by",
+        f"[random programs](debugging.md#random-programs), {MOST} at most. *Programs* is how many",
+        "ran until one of them failed by the bug, *lines* is the length of the file that was made of",
+        "it. Made by `python -m tests.tools.planted`; do not edit.",
+        "",
+        f"{found} of {len(rows)} bugs were found.",
+        "",
+        "| bug | file | modes | programs | lines |",
+        "|---|---|---|---|---|",
+    ]
+    for name, row in rows.items():
+        plant = PLANTED[name]
+        programs, length = row or ("not found", "")
+        lines.append(
+            f"| {name} | `{plant.file}` | {', '.join(plant.modes)} | {programs} | {length} |"
+        )
+    return "\n".join([*lines, ""])
+
+
 def main(names: Sequence[str]) -> int:
     """A row for each bug: what it is, after how many programs and seconds, lines of its file."""
-    missed = 0
+    rows: dict[str, tuple[int, int] | None] = {}
     for name in names or PLANTED:
         start = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             found = look_for(PLANTED[name], Path(folder))
             lines = len(found.path.read_text().splitlines()) if found else 0
         seconds = time.monotonic() - start
-        missed += found is None
+        rows[name] = None if found is None else (found.cases, lines)
         how = "MISSED" if found is None else f"{found.cases:5} programs, {lines:2} lines"
         print(f"{name:52} {how}, {seconds:5.0f} s", flush=True)
-    print(f"{len(names or PLANTED) - missed} of {len(names or PLANTED)} found")
+    if not names:
+        PAGE.write_text(page(rows), encoding="utf-8")
+    missed = sum(row is None for row in rows.values())
+    print(f"{len(rows) - missed} of {len(rows)} found")
     return int(missed > 0)
 
 

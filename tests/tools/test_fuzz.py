@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.planted import PACKAGE, PLANTED, look_for
+from tests.tools.planted import PACKAGE, PAGE, PLANTED, look_for, page
 from tilegrad.tools.fuzz.case import Programmed, drawn_case
 from tilegrad.tools.fuzz.chains import Chain, drawn_chain
 from tilegrad.tools.fuzz.draw import draw
@@ -255,6 +255,13 @@ def test_every_plant_fits_the_package() -> None:
         source = (PACKAGE / plant.file).read_text(encoding="utf-8")
         assert source.count(plant.text) == 1, name
         compile(source.replace(plant.text, plant.instead), plant.file, "exec")
+
+
+def test_the_page_of_planted_bugs_has_a_row_for_each() -> None:
+    rows = [line.split(" | ")[0] for line in PAGE.read_text().splitlines() if ".py`" in line]
+    assert rows == [f"| {name}" for name in PLANTED]
+    name = next(iter(PLANTED))
+    assert "| not found |" in page({name: None}) and "0 of 1 bugs" in page({name: None})
 
 
 @pytest.mark.nightly
