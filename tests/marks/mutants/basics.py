@@ -168,7 +168,7 @@ MUTANTS: dict[str, Mutant] = {
     "F2.3": Mutant(
         "a reduced value is not stored where it is expanded",
         "tilegrad/schedule/fuse.py",
-        "            if here.expanded:\n                chosen[node] = Reason.EXPANDED\n"
+        "            if between & _EXPANDED:\n                chosen[node] = Reason.EXPANDED\n"
         "            elif",
         "            if",
     ),
