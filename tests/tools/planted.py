@@ -1,8 +1,10 @@
 # ruff: noqa: E501 - a table: one plant an entry
 """Bugs planted on purpose in a copy of the package, which the fuzz has to find.
 
-python -m tests.tools.planted              all of them, and docs/planted.md of what was found
+python -m tests.tools.planted              all of them
 python -m tests.tools.planted NAME ...     some, by name
+
+What was found is written to docs/planted.md; a run of some keeps the rows of the others.
 
 Each is a text of one file and what stands there instead: in the algebra of views, the rules, the
 schedule, the lowering, the code of the CPU, gradients, captures and methods. A bug counts as found
@@ -28,6 +30,9 @@ __all__ = ["PLANTED", "Plant", "look_for", "planted"]
 # Programs, after which a bug counts as not found.
 MOST = 4000
 PACKAGE = Path(tilegrad.__file__).parent
+# Programs until a bug was found, and the lines of its file; None: it was not.
+Row = tuple[int, int] | None
+_NOT_RUN, _NOT_FOUND = "not run yet", "not found"
 PAGE = PACKAGE.parent / "docs" / "planted.md"
 
 
@@ -146,9 +151,9 @@ def look_for(plant: Plant, folder: Path, programs: int = MOST, seed: int = 0) ->
     return None
 
 
-def page(rows: Mapping[str, tuple[int, int] | None]) -> str:
+def page(rows: Mapping[str, Row]) -> str:
     """The page: by bug, after how many programs it was found, and the lines of its file."""
-    found = sum(row is not None for row in rows.values())
+    found = sum(rows.get(name) is not None for name in PLANTED)
     lines = [
         "# Planted bugs",
         "",
@@ -157,36 +162,44 @@ def page(rows: Mapping[str, tuple[int, int] | None]) -> str:
         "ran until one of them failed by the bug, *lines* is the length of the file that was made of",
         "it. Made by `python -m tests.tools.planted`; do not edit.",
         "",
-        f"{found} of {len(rows)} bugs were found.",
+        f"{found} of {len(PLANTED)} bugs were found.",
         "",
         "| bug | file | modes | programs | lines |",
         "|---|---|---|---|---|",
     ]
-    for name, row in rows.items():
-        plant = PLANTED[name]
-        programs, length = row or ("not found", "")
-        lines.append(
-            f"| {name} | `{plant.file}` | {', '.join(plant.modes)} | {programs} | {length} |"
-        )
+    for name, plant in PLANTED.items():
+        programs, length = rows.get(name, (_NOT_RUN, "")) or (_NOT_FOUND, "")
+        modes = ", ".join(plant.modes)
+        lines.append(f"| {name} | `{plant.file}` | {modes} | {programs} | {length} |")
     return "\n".join([*lines, ""])
+
+
+def rows_of(text: str) -> dict[str, Row]:
+    """What a page says of the bugs that were looked for."""
+    cells = [line.strip("| ").split(" | ") for line in text.splitlines() if ".py`" in line]
+    found: dict[str, Row] = {}
+    for name, _, _, programs, *length in cells:
+        if name in PLANTED and programs != _NOT_RUN:
+            found[name] = None if programs == _NOT_FOUND else (int(programs), int(length[0]))
+    return found
 
 
 def main(names: Sequence[str]) -> int:
     """A row for each bug: what it is, after how many programs and seconds, lines of its file."""
-    rows: dict[str, tuple[int, int] | None] = {}
+    missed = 0
     for name in names or PLANTED:
         start = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             found = look_for(PLANTED[name], Path(folder))
             lines = len(found.path.read_text().splitlines()) if found else 0
         seconds = time.monotonic() - start
-        rows[name] = None if found is None else (found.cases, lines)
+        missed += found is None
         how = "MISSED" if found is None else f"{found.cases:5} programs, {lines:2} lines"
         print(f"{name:52} {how}, {seconds:5.0f} s", flush=True)
-    if not names:
+        rows = rows_of(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else {}
+        rows[name] = None if found is None else (found.cases, lines)
         PAGE.write_text(page(rows), encoding="utf-8")
-    missed = sum(row is None for row in rows.values())
-    print(f"{len(rows) - missed} of {len(rows)} found")
+    print(f"{len(names or PLANTED) - missed} of {len(names or PLANTED)} found")
     return int(missed > 0)
 
 

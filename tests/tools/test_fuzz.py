@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.planted import PACKAGE, PAGE, PLANTED, look_for, page
+from tests.tools.planted import PACKAGE, PAGE, PLANTED, look_for, page, rows_of
 from tilegrad.tools.fuzz.case import Programmed, drawn_case
 from tilegrad.tools.fuzz.chains import Chain, drawn_chain
 from tilegrad.tools.fuzz.draw import draw
@@ -260,8 +260,14 @@ def test_every_plant_fits_the_package() -> None:
 def test_the_page_of_planted_bugs_has_a_row_for_each() -> None:
     rows = [line.split(" | ")[0] for line in PAGE.read_text().splitlines() if ".py`" in line]
     assert rows == [f"| {name}" for name in PLANTED]
-    name = next(iter(PLANTED))
-    assert "| not found |" in page({name: None}) and "0 of 1 bugs" in page({name: None})
+
+
+def test_a_run_of_some_planted_bugs_keeps_the_rows_of_the_others() -> None:
+    first, second, third, *_ = PLANTED
+    rows = {first: (12, 8), second: None}
+    text = page(rows)
+    assert "1 of 50 bugs" in text and rows_of(text) == rows
+    assert f"| {third} | `{PLANTED[third].file}` | eager, NOOPT, jit | not run yet |  |" in text
 
 
 @pytest.mark.nightly
