@@ -13,7 +13,7 @@ from tilegrad import Context, Device
 
 # In each run, these steps through the sample: PoCL takes a quarter of a second of a processor
 # for a kernel.
-STEPS = {"CLANG": 12, "CL": 24}
+STEPS = {"CLANG": 40, "CL": 24}
 CHUNKS = 64
 
 

@@ -52,6 +52,29 @@ def test_the_architecture_decides_what_the_text_has(capsys: pytest.CaptureFixtur
     assert found == {"sm_70": set(), "sm_75": {"m16n8k8"}, "sm_80": {"m16n8k16"}}
 
 
+@pytest.mark.row("S1.5", "S1.6")
+@pytest.mark.parametrize(
+    ("name", "lane", "block"),
+    [
+        ("METAL", "int lidx0 = lid.x; /* 4 */", "int gidx0 = gid.x; /* 16 */"),
+        ("CUDA", "int lidx0 = threadIdx.x; /* 4 */", "int gidx0 = blockIdx.x; /* 16 */"),
+    ],
+)
+def test_sixteen_sums_have_four_lanes_of_four_or_plainly_sixteen_blocks(
+    name: str, lane: str, block: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = Tensor(list(range(16)), dtype="float", device=f"NULL:{name}").realize()
+    for plain in (0, 1):
+        with Context(DEBUG=4, NOOPT=plain):
+            (x + x.flip(0)).realize()
+        printed = capsys.readouterr().out
+        assert (lane in printed) == (not plain) and (block in printed) == bool(plain)
+        assert ("alu0 = (lidx0<<2);" in printed) == (not plain)
+        assert ("float4 val0 = *((" in printed) == (not plain)
+        if name == "CUDA":
+            assert f"__launch_bounds__({1 if plain else 4})" in printed
+
+
 def test_show_has_the_text_of_the_device_that_a_script_names(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

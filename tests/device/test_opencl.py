@@ -81,14 +81,28 @@ def test_a_bound_variable_is_passed() -> None:
         assert x[: rows.bind(count)].sum().item() == count * (count - 1) // 2
 
 
-def test_rows_that_meet_are_added(runtime: OpenCLRuntime) -> None:
-    values = array(40, 8)
+@pytest.mark.parametrize("dtype", ["float32", "int8", "int64", "float64"])
+def test_rows_that_meet_are_added(dtype: str) -> None:
+    """Of dtypes with and without atomics."""
+    if not Device["CL"].target.supports(dtypes.from_name(dtype)):
+        pytest.skip("the device has no such dtype")
+    values = np.random.default_rng(1).integers(-3, 4, (40, 8)).astype(dtype)
     rows = np.random.default_rng(2).integers(0, 5, 40)
-    table = Tensor.zeros(5, 8, device="CL").contiguous()
+    table = Tensor(np.ones((5, 8), dtype), device="CL")
     found = table.index_add(0, Tensor(rows, device="CL"), Tensor(values, device="CL"))
-    wanted = np.zeros((5, 8))
+    wanted = np.ones((5, 8), dtype)
     np.add.at(wanted, rows, values)
-    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(found.numpy(), wanted)
+
+
+def test_elements_that_meet_are_multiplied() -> None:
+    values = np.array([2.0, 3.0, 5.0, 7.0, 11.0, 13.0], np.float32)
+    places = np.array([1, 0, 1, 2, 0, 1])
+    table = Tensor(np.ones(4, np.float32), device="CL")
+    found = table.scatter_reduce(
+        0, Tensor(places, device="CL"), Tensor(values, device="CL"), "prod"
+    )
+    assert found.tolist() == [33.0, 130.0, 7.0, 1.0]
 
 
 def test_a_captured_function_replays() -> None:

@@ -456,6 +456,39 @@ def test_a_vector_of_three_is_not_read_through_a_pointer() -> None:
         assert "*(data1+0),*(data1+0+1),*(data1+0+2)" in text
 
 
+@pytest.mark.parametrize("renderer", [CUDA, HIP, CLANG], ids=lambda each: each.target.name)
+def test_a_quotient_by_bits_opens_no_comment(renderer: CStyleRenderer) -> None:
+    """`1.0f/*((float*)&val0)` would be the rest of the kernel."""
+    out, zero, bits = data(0), const(0), load(data(1, INT), const(0))
+    x = bits.bitcast(FLOAT)
+    for value in (x.alu(Ops.RECIP), const(1.0, FLOAT).alu(Ops.FDIV, x)):
+        program = [out, data(1, INT), zero, bits, x, value, out.store(zero, value)]
+        assert body(renderer.render(program))[-1] == "*(data0+0) = (1.0f/ *((float*)&val0));"
+
+
+@pytest.mark.parametrize("renderer", GPUS, ids=lambda each: each.target.name)
+def test_a_store_that_no_atomic_does_is_a_load_and_a_store(renderer: CStyleRenderer) -> None:
+    """Of lanes that verification has kept apart; the gate is asked before the load."""
+    index = special("gidx0", 16)
+    value, gate = load(data(1), index), index < 9
+    store = data(0).store(index, value, gate, combine=Ops.MUL)
+    lines = body(renderer.render([data(0), data(1), index, value, gate, store]))
+    assert lines[-4:] == [
+        "if (gidx0<9) {",
+        "float old0 = *(data0+gidx0);",
+        "*(data0+gidx0) = (old0*val0);",
+        "}",
+    ]
+
+
+@pytest.mark.parametrize("renderer", GPUS, ids=lambda each: each.target.name)
+def test_a_store_where_lanes_meet_needs_an_atomic(renderer: CStyleRenderer) -> None:
+    store = data(0).store(const(0), const(1.0, FLOAT), combine=Ops.MUL)
+    with pytest.raises(CompileError, match="cannot store by MUL of float32") as caught:
+        renderer.render([data(0), special("lidx0", 4), store])
+    assert caught.value.details["lanes"] == "all of lidx0 meet"
+
+
 @pytest.mark.row("F4.4")
 @pytest.mark.parametrize(
     ("renderer", "text"),
@@ -686,8 +719,6 @@ def test_a_missing_op_is_named() -> None:
         CLANG.render([UOp(Ops.BARRIER)])
     with pytest.raises(CompileError, match="CLANG has no shared memory"):
         CLANG.render(programs.group_4())
-    with pytest.raises(CompileError, match="METAL cannot store by MUL of float32"):
-        METAL.render([data(0).store(const(0), const(1.0, FLOAT), combine=Ops.MUL)])
     with pytest.raises(CompileError, match="METAL has no vector of 8 lanes"):
         METAL.render([load(data(0), const(0), lanes=8)])
     with pytest.raises(CompileError, match="CLANG has no vector of 3 lanes"):

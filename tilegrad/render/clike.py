@@ -280,7 +280,8 @@ class Rendering:
             raise CompileError(
                 f"render: {self.target.name} has no {node.op.name}", dtype=node.dtype, arg=node.arg
             )
-        return str(text)
+        # A quotient by what a pointer points at must not open a comment.
+        return str(text) if node.op is Ops.SPECIAL else str(text).replace("/*", "/ *")
 
     def _fresh(self, prefix: str) -> str:
         self._counts[prefix] += 1
@@ -346,6 +347,11 @@ class Rendering:
         if node.op is Ops.CONST or _REPEATABLE.fullmatch(text):
             return text
         self._texts[node] = self._named(node, text)
+        return self._texts[node]
+
+    def name_for(self, node: UOp) -> str:
+        """A new name for a value that is not part of the program; who asks declares it."""
+        self._texts[node] = self._fresh("old")
         return self._texts[node]
 
     def variable(self, node: UOp) -> str:

@@ -46,7 +46,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ODD = re.compile(r"[^A-Za-z0-9_]")
 # Names that renderers make: values, vector types, helpers.
 _MADE = re.compile(
-    r"(data|alu|val|cast|acc|temp|wmma|ridx|gidx|lidx)\d+"
+    r"(data|alu|val|old|cast|acc|temp|wmma|ridx|gidx|lidx)\d+"
     r"|u?(char|short|int|long|longlong)\d+|(bool|half|float|double|bfloat16x)\d+"
     r"|(atomic|make|where|max|_).*|\w+_of_(float|double)"
 )

@@ -14,7 +14,7 @@ from tilegrad.base.errors import CompileError
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, toposort
 from tilegrad.render.clike import OPERATORS, Rendering, lane, strip_parentheses
 from tilegrad.render.inline import real, value_of
 
@@ -304,24 +304,36 @@ def store(u: UOp, ctx: Rendering) -> str:
             for number in range(value.dtype.lanes)
         )
     target = ctx.access(buffer, index, value.dtype)
-    line = combine(u.arg, target, value, ctx) if has_combine else f"{target} = {ctx.text(value)};"
+    text = combine(u, target, ctx) if has_combine else f"{target} = {ctx.text(value)};"
     if not gate:
-        return line
-    return f"if ({strip_parentheses(ctx.text(gate[0]))}) {{\n  {line}\n}}"
+        return text
+    lines = text.replace("\n", "\n  ")
+    return f"if ({strip_parentheses(ctx.text(gate[0]))}) {{\n  {lines}\n}}"
 
 
-def combine(op: Ops, target: str, value: UOp, ctx: Rendering) -> str:
-    """Fold `value` into the element `target`: atomically on targets with lanes, which may meet
-    there.
+def combine(u: UOp, target: str, ctx: Rendering) -> str:
+    """Combine a value with the element `target`: atomically where the language can, as lanes may
+    meet there. Else by a load and a store, which verification has shown to be enough: of a program
+    by hand, whose index is one for several lanes, that cannot be.
     """
-    dtype = value.dtype.scalar
+    op, value, dtype = u.arg, u.src[2], u.src[2].dtype.scalar
     forms = ctx.dialect.combine
     form = forms.get((op, dtype)) or forms.get(op)
-    if form is None:
-        raise CompileError(
-            f"render: {ctx.target.name} cannot store by {op.name} of {dtype.name}", dtype=dtype
-        )
-    return form.format(pointer=target.removeprefix("*"), value=ctx.atom(value))
+    if form is not None:
+        return form.format(pointer=target.removeprefix("*"), value=ctx.atom(value))
+    own = toposort([u.src[1], *u.src[3:]])
+    for node in ctx.program:
+        if node.op is Ops.SPECIAL and node not in own and node.vmax > 0:
+            raise CompileError(
+                f"render: {ctx.target.name} cannot store by {op.name} of {dtype.name}",
+                dtype=dtype,
+                lanes=f"all of {node.arg[0]} meet",
+            )
+    ctx.atom(value)
+    old = UOp(Ops.LOAD, value.dtype, u.src[:2])
+    name = ctx.name_for(old)
+    changed = ctx.text(UOp(op, value.dtype, (old, value)))
+    return f"{ctx.type(value.dtype)} {name} = {target};\n{target} = {changed};"
 
 
 def assign(u: UOp, ctx: Rendering) -> str:
