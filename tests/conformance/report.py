@@ -2,6 +2,7 @@
 
     python -m tests.conformance.report            run all cases, and write the page
     python -m tests.conformance.report --list     write its lists anew, and keep what was measured
+    python -m tests.conformance.report --devices  run the sample on the other devices alone
 
 All cases run, on one thread of the default device: several minutes. What the page lists, without
 what was measured, is compared with the cases by a test.
@@ -19,7 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.conformance.case import Case
-from tests.conformance.cases import CASES
+from tests.conformance.cases import CASES, SAMPLE
+from tests.conformance.devices import Agreed, device_rows, measure_devices, read_devices
 from tests.conformance.elementwise import ELEMENTWISE
 from tests.conformance.values import EVERY, measured
 from tilegrad import Device
@@ -64,10 +66,13 @@ the last place of the result, *of 1* if the result is smaller than 1.
 
 @dataclass
 class Measured:
-    """What running the cases found: by op and dtype, and for the dense samples alone."""
+    """What running the cases found: by op and dtype, for the dense samples alone, and on other
+    devices.
+    """
 
     worst: dict[tuple[str, str, DType], float] = field(default_factory=dict)
     dense: dict[tuple[str, DType], float] = field(default_factory=dict)
+    devices: Agreed = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -118,7 +123,7 @@ def render(cases: list[Case], found: Measured) -> str:
     for case in cases:
         groups[case.group][case.op].append(case)
     return "\n".join([HEAD, *counts(groups), *results(groups, found), *bounds(found),
-                      *patterns(groups), ""])  # fmt: skip
+                      *device_rows(found.devices), *patterns(groups), ""])  # fmt: skip
 
 
 Groups = dict[str, dict[str, list[Case]]]
@@ -177,13 +182,13 @@ def read(page: str) -> Measured:
     """What was measured, of a page that `render` made."""
     known = {"=": 0.0, "passes": 0.0, "refused": 0.0, "fails": math.inf}
     columns = {short: dtype for dtype, short in SHORT.items()} | {d.name: d for d in EVERY}
-    found, group, heads = Measured(), "", [""]
+    found, group, heads = Measured(devices=read_devices(page)), "", [""]
     for line in page.splitlines():
         group = line.removeprefix("## ").lower() if line.startswith("## ") else group
         cells = [part.strip().strip("`") for part in line.split("|")[1:-1]]
         if line.startswith(("| op |", "| function |")):
             heads = cells
-        elif line.startswith("| `"):
+        elif line.startswith("| `") and group != "devices":
             for head, text in zip(heads[1:], cells[1:]):
                 if head not in columns or not text or text == "·":
                     continue
@@ -199,10 +204,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Run all cases and write the page; gives 1 if one of them fails."""
     parser = argparse.ArgumentParser("python -m tests.conformance.report", description=main.__doc__)
     parser.add_argument("--list", action="store_true", help="run nothing; renew the lists")
+    parser.add_argument("--devices", action="store_true", help="run the sample on other devices")
     parser.add_argument("--new", action="store_true", help="run what the page has no number of")
     parser.add_argument("ops", nargs="*", help="run these ops, and keep the numbers of the others")
     options = parser.parse_args(arguments)
-    is_part = options.list or options.new or options.ops
+    is_part = options.list or options.new or options.devices or options.ops
     known = read(PAGE.read_text(encoding="utf-8")) if is_part and PAGE.is_file() else Measured()
     cases = CASES
     if is_part:
@@ -214,9 +220,13 @@ def main(arguments: list[str] | None = None) -> int:
         ]
     print(f"{len(cases)} cases on {Device.DEFAULT}")
     found = measure(cases)
+    devices = known.devices
+    if options.devices or not is_part:
+        devices = measure_devices(SAMPLE, found.failed)
     print("\n\n".join(found.failed))
-    print(f"{len(cases) - len(found.failed)} of {len(cases)} agree; {found.seconds:.0f} s")
-    whole = Measured(known.worst | found.worst, known.dense | found.dense)
+    print(f"{len(cases)} cases on {Device.DEFAULT}, {len(found.failed)} failures in all; "
+          f"{found.seconds:.0f} s")  # fmt: skip
+    whole = Measured(known.worst | found.worst, known.dense | found.dense, devices)
     PAGE.write_text(render(CASES, whole), encoding="utf-8")
     return bool(found.failed)
 

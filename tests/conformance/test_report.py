@@ -8,10 +8,12 @@ import pytest
 
 from tests.conformance.case import Case
 from tests.conformance.cases import CASES
+from tests.conformance.devices import measure_devices
 from tests.conformance.elementwise import ELEMENTWISE
 from tests.conformance.report import PAGE, Measured, measure, number, read, render
 from tests.conformance.values import check
 from tests.tensor.test_dtypes_bounds import bounds
+from tilegrad import Device
 from tilegrad.base.dtype import dtypes
 
 np = pytest.importorskip("numpy")
@@ -61,6 +63,35 @@ def test_a_page_is_read_as_it_was_written() -> None:
     assert "| `exp` | 1.5 | 1.5 | fails | · |" in page
     assert render(cases, read(page)) == page
     assert "| `exp` |  |  | · | · |" in render(cases, Measured())
+
+
+def test_devices_are_read_as_they_were_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a device that fails a case, and without one that is not here."""
+    asked = []
+
+    def on_emulator_wrong() -> None:
+        asked.append(Device.DEFAULT)
+        assert Device.DEFAULT != "EMU"
+
+    cases = [
+        Case("functions", "exp", "dense", dtypes.float32, lambda: None),
+        Case("functions", "exp", "tail", dtypes.float32, on_emulator_wrong),
+        Case("functions", "sin", "tail", dtypes.float32, lambda: None),
+    ]
+    here = {"EMU": "", "CLANG": "", "CL": "no driver"}
+    monkeypatch.setattr(Device, "refusal", lambda kind: (here[kind], "install one"))
+    failed: list[str] = []
+    found = measure_devices(cases, failed)
+    assert asked == ["EMU", "CLANG"]
+    assert [line.split(": ")[:2] for line in failed] == [["EMU", "exp-tail-float32"]]
+    assert found == {
+        "EMU": {"exp": (1, 2), "sin": (1, 1)},
+        "CLANG": {"exp": (2, 2), "sin": (1, 1)},
+    }
+    page = render(cases, Measured(devices=found))
+    assert "| op | EMU | CLANG |" in page and "| `exp` | 1 of 2 | 2 |" in page
+    assert read(page).devices == found
+    assert render(cases, read(page)) == page
 
 
 @pytest.mark.parametrize(

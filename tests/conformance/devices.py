@@ -1,0 +1,85 @@
+"""The part of docs/conformance.md that says which ops run on which devices: the cases of the sample
+on each that is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from tests.conformance.case import Case
+from tilegrad import Context, Device
+
+__all__ = ["EVIDENCE", "Agreed", "device_rows", "measure_devices", "read_devices"]
+
+EVIDENCE = {
+    "EMU": "emulator: blocks and lanes in Python, for the target of a GPU",
+    "CLANG": "hardware: this processor, through C and its compiler",
+    "CL": "real implementation: an OpenCL driver, without a GPU PoCL on this processor",
+}
+_TITLE = "## Devices"
+
+Agreed = Mapping[str, Mapping[str, tuple[int, int]]]
+"""Device -> op -> how many cases agree, and how many ran."""
+
+
+def measure_devices(cases: Iterable[Case], failed: list[str]) -> Agreed:
+    """Run the cases on each device that can be used here; what fails is added to `failed`."""
+    found: dict[str, dict[str, tuple[int, int]]] = {}
+    known = list(cases)
+    for device in EVIDENCE:
+        why, remedy = Device.refusal(device)
+        if why:
+            print(f"{device} is left out: {why}; {remedy}")
+            continue
+        ops = found.setdefault(device, {})
+        with Context(DEVICE=device):
+            for case in known:
+                agreed, ran = ops.get(case.op, (0, 0))
+                try:
+                    case.check()
+                    agreed += 1
+                except Exception as error:  # all of them are reported
+                    failed.append(f"{device}: {case.name}: {error}")
+                ops[case.op] = (agreed, ran + 1)
+    return found
+
+
+def device_rows(found: Agreed) -> Iterator[str]:
+    """The section, empty where no device was measured."""
+    if not found:
+        return
+    yield f"\n{_TITLE}\n"
+    yield "The cases of the sample that agree with the exact result, of those that ran; the tables"
+    yield "above are of the device `CPU`, which is hardware.\n"
+    yield "| device | kind of evidence | cases that agree |"
+    yield "|---|---|---|"
+    for device, ops in found.items():
+        yield f"| {device} | {EVIDENCE[device]} | {_of(ops.values())} |"
+    yield f"\n| op | {' | '.join(found)} |"
+    yield "|---" * (len(found) + 1) + "|"
+    for op in dict.fromkeys(op for ops in found.values() for op in ops):
+        cells = [_of([ops[op]]) if op in ops else "" for ops in found.values()]
+        yield f"| `{op}` | {' | '.join(cells)} |"
+
+
+def _of(counts: Iterable[tuple[int, int]]) -> str:
+    pairs = list(counts)
+    agreed, ran = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
+    return f"{ran}" if agreed == ran else f"{agreed} of {ran}"
+
+
+def read_devices(page: str) -> Agreed:
+    """What was measured, of a page that has the section."""
+    text = page.partition(f"\n{_TITLE}\n")[2].partition("\n## ")[0]
+    found: dict[str, dict[str, tuple[int, int]]] = {}
+    heads: list[str] = []
+    for line in text.splitlines():
+        cells = [part.strip().strip("`") for part in line.split("|")[1:-1]]
+        if line.startswith("| op |"):
+            heads = cells[1:]
+        elif line.startswith("| `"):
+            for device, cell in zip(heads, cells[1:]):
+                if cell:
+                    agreed, _, ran = cell.partition(" of ")
+                    found.setdefault(device, {})[cells[0]] = (int(agreed), int(ran or agreed))
+    return found
