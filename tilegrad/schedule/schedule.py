@@ -291,6 +291,7 @@ class _Scheduler:
             self._build(node, value, target)
             draft = self.drafts[-1]
             place = {part: number for number, part in enumerate(region.nodes)}
+            assert draft.ast is not None
             self.made[key] = _Made(
                 draft.ast,
                 tuple([-1 if read == target else numbers[read] for read in draft.reads]),

@@ -76,8 +76,8 @@ def note(computed: Mapping[UOp, UOp]) -> None:
             needed_by[source] = roots if known is roots else known | roots
     # Sources first, so that a past finds those that it links to.
     for root in order:
-        if (found := named.get(root)) and (base := todo[root]) not in _pasts:
-            past = _pasts[base] = _Past(base, found)
+        if (found := named.get(root)) and todo[root] not in _pasts:
+            past = _pasts[todo[root]] = _Past(todo[root], found)
             for link in past.links:
                 link.shorten()
 
