@@ -21,7 +21,8 @@ from typing import Any, ParamSpec, TypeVar
 from tilegrad.base.errors import ConfigError
 
 __all__ = [
-    "Config", "Context", "Switch", "config", "getenv", "gradients", "switches", "training",
+    "Config", "Context", "Switch", "config", "current_config", "getenv", "gradients", "switches",
+    "training",
 ]  # fmt: skip
 
 P = ParamSpec("P")
@@ -88,6 +89,12 @@ class Config:
     KEEP_KERNELS: int = _switch(
         4096, "how many kernels, plans and loaded programs a process keeps for reuse", high=1 << 30
     )
+    TEMPLATES: int = _switch(
+        1,
+        "0: every method makes its nodes itself; 1: from templates, the third time; 2: both, and "
+        "compares",
+        high=2,
+    )
     KEEP_SECONDS: int = _switch(
         30, "after how long unused memory goes back to the system; 0: never", high=86_400
     )
@@ -108,6 +115,7 @@ _PREFIXED = frozenset(
         "CACHE_MEGABYTES",
         "KEEP_KERNELS",
         "KEEP_SECONDS",
+        "TEMPLATES",
         "PARALLEL",
         "THREADS",
         "SPIN_US",
@@ -216,6 +224,8 @@ _DEFAULT = _from_environment(os.environ)
 _current: contextvars.ContextVar[Config] = contextvars.ContextVar(
     "tilegrad_config", default=_DEFAULT
 )
+
+current_config = _current.get
 
 # Whether the running thread trains, which is so until it is said otherwise. No switch of the
 # machine: `Tensor.training` writes it, and `Context(TRAINING=0)` sets it for a block.

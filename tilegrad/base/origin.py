@@ -17,8 +17,8 @@ from types import CodeType, FrameType
 from typing import Any, ParamSpec, TypeVar
 
 __all__ = [
-    "Entry", "call_site", "called_from", "composed", "mark", "method_names", "user_expression",
-    "user_line", "user_lines",
+    "Entry", "call_site", "called_from", "composed", "mark", "method_names", "origin_of_call",
+    "user_expression", "user_line", "user_lines",
 ]  # fmt: skip
 
 # The user's code object, the offset of the call in it, and the code object of what was called.
@@ -72,6 +72,11 @@ def call_site(frame: FrameType | None = None, called: CodeType | None = None) ->
         here = outer
         code = here.f_code
     return code, here.f_lasti, called or code
+
+
+def origin_of_call(frame: FrameType, called: CodeType) -> tuple[Entry]:
+    """The origin of nodes that a call of `called` in `frame` makes now."""
+    return (_call.entry or call_site(frame, called),)
 
 
 def mark(node: Any) -> None:

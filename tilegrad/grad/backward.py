@@ -17,6 +17,7 @@ from tilegrad.grad.loops import LOOPS, loop_gradients
 from tilegrad.grad.regions import Region, has_regions, moved, region_of, waiting_copy
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, device_of, filled
 from tilegrad.grad.sums import is_zero, sum_axes
+from tilegrad.grad.templates import from_template
 from tilegrad.grad.watched import has_watchers, seen
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort, toposort_over
@@ -38,6 +39,12 @@ def gradients(
     `computed` gives, for memory that holds a computed value, the graph of that value, maybe in
     another shape: gradients go on to it.
     """
+    if not has_regions() and not has_watchers():
+        order = toposort([loss])
+        if not computed or not any(node.op is Ops.BUFFER and node in computed for node in order):
+            return from_template(
+                order, seed, targets, lambda: pullback([loss], [seed], targets, computed)
+            )
     return pullback([loss], [seed], targets, computed)
 
 

@@ -24,7 +24,9 @@ from tilegrad.ir.infer import shape_of
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.show import show
 
-__all__ = ["UOp", "Variable", "alive", "element_of", "prod", "sint", "toposort", "toposort_over"]
+__all__ = [
+    "UOp", "Variable", "alive", "element_of", "prod", "remade", "sint", "toposort", "toposort_over",
+]  # fmt: skip
 
 Key = tuple[Any, ...]
 _table: dict[Key, weakref.ref[UOp]] = {}
@@ -599,6 +601,34 @@ def toposort_over(roots: Sequence[UOp], sources: Callable[[UOp], Sequence[UOp]])
         stack.append((node, True))
         stack.extend([(each, False) for each in reversed(sources(node)) if each not in seen])
     return seen
+
+
+def remade(key: Key, op: Ops, shape: tuple[Any, ...]) -> UOp:
+    """The node of `key`, (serial of `op`, dtype, sources, argument, class of the argument), which
+    is no CONST, has `shape` and is not made of constants alone: `UOp()` for who knows all of this.
+    """
+    found = _table.get(key)
+    if found is not None and (node := found()) is not None:
+        return node
+    node = _blank(UOp)
+    node.op = op
+    _, node.dtype, node.src, node.arg, _ = key
+    node.origin = ()
+    node.simple = None
+    node.stored = None
+    node.holders = None
+    node.users = None
+    node._shape = shape
+    node._is_constant = False
+    node._bounds = None
+    node._ranges = None
+    reference = weakref.ref(node, MethodType(_take_out, key))
+    if _table.setdefault(key, reference) is reference:
+        return node
+    # As in `UOp()`.
+    del reference
+    time.sleep(0)
+    return UOp(op, node.dtype, node.src, node.arg)
 
 
 def alive(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any) -> UOp | None:

@@ -19,6 +19,7 @@ from tilegrad.tensor.sizes import (
     as_number,
     here,
 )
+from tilegrad.tensor.templates import templated
 
 __all__ = ["Activations"]
 
@@ -28,6 +29,7 @@ class Activations(Functions):
 
     __slots__ = ()
 
+    @templated
     def relu(self) -> Self:
         """max(self, 0); -0.0 stays so. The derivative at 0 is 0, that at NaN is 1.
 
@@ -43,6 +45,7 @@ class Activations(Functions):
         above = UOp(Ops.CMPNE, dtypes.bool, (limited, zero))
         return self._like(compute(Ops.WHERE, node.dtype, (above, node, limited)))
 
+    @templated
     def relu6(self) -> Self:
         """Limited to 0..6.
 
@@ -51,6 +54,7 @@ class Activations(Functions):
         """
         return (self >= 6).where(6, self.relu())
 
+    @templated
     def leaky_relu(self, negative_slope: float = 0.01) -> Self:
         """self where positive, else negative_slope * self.
 
@@ -61,6 +65,7 @@ class Activations(Functions):
             return (self > 0).where(self, self * negative_slope)
         return self._in_float(lambda x: (x > 0).where(x, x * negative_slope))
 
+    @templated
     def elu(self, alpha: float = 1.0) -> Self:
         """self where positive, else alpha * (exp(self) - 1).
 
@@ -69,6 +74,7 @@ class Activations(Functions):
         """
         return self._in_float(lambda x: (x > 0).where(x, (x > 0).where(0, x).expm1() * alpha))
 
+    @templated
     def celu(self, alpha: float = 1.0) -> Self:
         """self where positive, else alpha * (exp(self / alpha) - 1).
 
@@ -79,6 +85,7 @@ class Activations(Functions):
             lambda x: (x > 0).where(x, ((x > 0).where(0, x) / alpha).expm1() * alpha)
         )
 
+    @templated
     def selu(self, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805) -> Self:
         """gamma * elu(self, alpha).
 
@@ -87,6 +94,7 @@ class Activations(Functions):
         """
         return self._in_float(lambda x: x.elu(alpha) * gamma)
 
+    @templated
     def sigmoid(self) -> Self:
         """1 / (1 + exp(-self)).
 
@@ -103,6 +111,7 @@ class Activations(Functions):
 
         return self._in_float(function)
 
+    @templated
     def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
         """alpha * self + beta, limited to 0..1.
 
@@ -111,6 +120,7 @@ class Activations(Functions):
         """
         return self._in_float(lambda x: (x * alpha + beta).hardtanh(0, 1))
 
+    @templated
     def logsigmoid(self) -> Self:
         """log(sigmoid(self)).
 
@@ -119,6 +129,7 @@ class Activations(Functions):
         """
         return self._in_float(lambda x: -((-x).softplus()))
 
+    @templated
     def silu(self) -> Self:
         """self * sigmoid(self).
 
@@ -127,6 +138,7 @@ class Activations(Functions):
         """
         return self._in_float(lambda x: x * x.sigmoid())
 
+    @templated
     def swish(self) -> Self:
         """As `silu`.
 
@@ -135,6 +147,7 @@ class Activations(Functions):
         """
         return self.silu()
 
+    @templated
     def gelu(self, approximate: str = "none") -> Self:
         """self * Phi(self), with Phi the normal distribution function, or its approximation by
         "tanh".
@@ -171,6 +184,7 @@ class Activations(Functions):
         tail = (-limited)._times_plus(root.square().square(), self.maximum(0))
         return (size < 1.4).where(middle, tail)
 
+    @templated
     def quick_gelu(self) -> Self:
         """self * sigmoid(1.702 * self).
 
@@ -179,6 +193,7 @@ class Activations(Functions):
         """
         return self._in_float(lambda x: x * (x * 1.702).sigmoid())
 
+    @templated
     def softplus(self, beta: float = 1.0) -> Self:
         """log(1 + exp(beta * self)) / beta, without overflow.
 
@@ -203,6 +218,7 @@ class Activations(Functions):
             return self.log1p()
         return (self * self)._times_plus(self._powers(LOG1P), self)
 
+    @templated
     def softsign(self) -> Self:
         """self / (1 + |self|).
 
@@ -211,6 +227,7 @@ class Activations(Functions):
         """
         return self._in_float(lambda x: x / (x.abs() + 1))
 
+    @templated
     def mish(self) -> Self:
         """self * tanh(softplus(self)).
 
@@ -226,6 +243,7 @@ class Activations(Functions):
 
         return self._in_float(function)
 
+    @templated
     def hardswish(self) -> Self:
         """self * relu6(self + 3) / 6.
 
@@ -234,6 +252,7 @@ class Activations(Functions):
         """
         return self._in_float(lambda x: x * (x + 3).relu6() * (1 / 6))
 
+    @templated
     def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Self:
         """Limited to min_val..max_val.
 

@@ -17,6 +17,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.core import Core, Operand, cast_node, compute, describe, number_dtype
 from tilegrad.tensor.sizes import here
+from tilegrad.tensor.templates import templated
 from tilegrad.tensor.windows import Windows
 
 __all__ = ["Arithmetic"]
@@ -107,6 +108,7 @@ class Arithmetic(Windows):
 
     # sums and products
 
+    @templated
     def add(self, other: Operand, *, alpha: Any = 1) -> Self:
         """self + alpha * other.
 
@@ -117,6 +119,7 @@ class Arithmetic(Windows):
             return self._wide_with(lambda x, y: x + x._times_alpha("add", y, alpha), other)
         return self._binary("add", Ops.ADD, other)
 
+    @templated
     def sub(self, other: Operand, *, alpha: Any = 1) -> Self:
         """self - alpha * other.
 
@@ -145,6 +148,7 @@ class Arithmetic(Windows):
             right = compute(Ops.MUL, right.dtype, (right, UOp.const(right.dtype, -1)))
         return self._joined(compute(Ops.ADD, left.dtype, (left, right)), *others)
 
+    @templated
     def mul(self, other: Operand) -> Self:
         """self * other.
 
@@ -153,6 +157,7 @@ class Arithmetic(Windows):
         """
         return self._binary("mul", Ops.MUL, other)
 
+    @templated
     def neg(self) -> Self:
         """-self; unsigned integers wrap around, a bool is inverted.
 
@@ -161,6 +166,7 @@ class Arithmetic(Windows):
         """
         return self.logical_not() if self.dtype is dtypes.bool else self._unary(Ops.MUL, -1)
 
+    @templated
     def div(self, other: Operand, rounding_mode: str | None = None) -> Self:
         """self / other as floats; rounded toward zero for `rounding_mode="trunc"`, down for
         "floor".
@@ -196,6 +202,7 @@ class Arithmetic(Windows):
         is_rounded_down = (quotient < 0) & (quotient * right).ne(left)
         return quotient + is_rounded_down.cast(quotient.dtype)
 
+    @templated
     def trunc(self) -> Self:
         """Rounded toward zero.
 
@@ -204,6 +211,7 @@ class Arithmetic(Windows):
         """
         return self._unary(Ops.TRUNC) if self.dtype.is_float else self
 
+    @templated
     def floor(self) -> Self:
         """Rounded down.
 
@@ -271,6 +279,7 @@ class Arithmetic(Windows):
         pair = self._joined(left, other), self._joined(right, other)
         return (pair[1], pair[0]) if swap else pair
 
+    @templated
     def mod(self, other: Operand) -> Self:
         """The remainder of floor division, exact; it has the sign of `other`. NaN for an infinite
         number and for a divisor of zero; of integers that is 0.
@@ -294,6 +303,7 @@ class Arithmetic(Windows):
             return left._binary("fmod", Ops.FMOD, right)
         return left - left._divide_toward_zero(right) * right
 
+    @templated
     def floor_divide(self, other: Operand) -> Self:
         """self // other.
 
@@ -304,6 +314,7 @@ class Arithmetic(Windows):
 
     # comparisons
 
+    @templated
     def eq(self, other: Operand) -> Self:
         """Where the two are equal.
 
@@ -312,6 +323,7 @@ class Arithmetic(Windows):
         """
         return self._compared("eq", Ops.CMPEQ, other)
 
+    @templated
     def ne(self, other: Operand) -> Self:
         """Where the two differ; NaN differs from all.
 
@@ -320,6 +332,7 @@ class Arithmetic(Windows):
         """
         return self._compared("ne", Ops.CMPNE, other)
 
+    @templated
     def lt(self, other: Operand) -> Self:
         """Where self < other.
 
@@ -328,6 +341,7 @@ class Arithmetic(Windows):
         """
         return self._compared("lt", Ops.CMPLT, other)
 
+    @templated
     def gt(self, other: Operand) -> Self:
         """Where self > other.
 
@@ -336,6 +350,7 @@ class Arithmetic(Windows):
         """
         return self._compared("gt", Ops.CMPLT, other, swap=True)
 
+    @templated
     def le(self, other: Operand) -> Self:
         """Where self <= other.
 
@@ -344,6 +359,7 @@ class Arithmetic(Windows):
         """
         return self._at_most("le", other)
 
+    @templated
     def ge(self, other: Operand) -> Self:
         """Where self >= other.
 
@@ -377,6 +393,7 @@ class Arithmetic(Windows):
 
     # logic and bits
 
+    @templated
     def logical_not(self) -> Self:
         """Where the value is zero.
 
@@ -394,6 +411,7 @@ class Arithmetic(Windows):
         self._integers("bitwise_not")
         return self._unary(Ops.XOR, True if self.dtype is dtypes.bool else -1)
 
+    @templated
     def bitwise_and(self, other: Operand) -> Self:
         """self & other.
 
@@ -402,6 +420,7 @@ class Arithmetic(Windows):
         """
         return self._bits("bitwise_and", Ops.AND, other)
 
+    @templated
     def bitwise_or(self, other: Operand) -> Self:
         """self | other.
 
@@ -410,6 +429,7 @@ class Arithmetic(Windows):
         """
         return self._bits("bitwise_or", Ops.OR, other)
 
+    @templated
     def bitwise_xor(self, other: Operand) -> Self:
         """self ^ other.
 
@@ -478,63 +498,78 @@ class Arithmetic(Windows):
 
     # Python's operators
 
+    @templated
     def __add__(self, other: Operand) -> Self:
         return self._binary("add", Ops.ADD, other)
 
+    @templated
     def __radd__(self, other: Operand) -> Self:
         return self._binary("add", Ops.ADD, other, swap=True)
 
+    @templated
     def __sub__(self, other: Operand) -> Self:
         return self.sub(other)
 
+    @templated
     def __rsub__(self, other: Operand) -> Self:
         return self._subtract(other, swap=True)
 
+    @templated
     def __mul__(self, other: Operand) -> Self:
         return self._binary("mul", Ops.MUL, other)
 
+    @templated
     def __rmul__(self, other: Operand) -> Self:
         return self._binary("mul", Ops.MUL, other, swap=True)
 
+    @templated
     def __truediv__(self, other: Operand) -> Self:
         return self._true_divide(other)
 
+    @templated
     def __rtruediv__(self, other: Operand) -> Self:
         return self._true_divide(other, swap=True)
 
+    @templated
     def __floordiv__(self, other: Operand) -> Self:
         return self._floor_divide(other)
 
     def __rfloordiv__(self, other: Operand) -> Self:
         return self._floor_divide(other, swap=True)
 
+    @templated
     def __mod__(self, other: Operand) -> Self:
         return self._floor_modulo(other)
 
     def __rmod__(self, other: Operand) -> Self:
         return self._floor_modulo(other, swap=True)
 
+    @templated
     def __neg__(self) -> Self:
         return self.neg()
 
     def __pos__(self) -> Self:
         return self
 
+    @templated
     def __invert__(self) -> Self:
         return self.bitwise_not()
 
+    @templated
     def __and__(self, other: Operand) -> Self:
         return self.bitwise_and(other)
 
     def __rand__(self, other: Operand) -> Self:
         return self.bitwise_and(other)
 
+    @templated
     def __or__(self, other: Operand) -> Self:
         return self.bitwise_or(other)
 
     def __ror__(self, other: Operand) -> Self:
         return self.bitwise_or(other)
 
+    @templated
     def __xor__(self, other: Operand) -> Self:
         return self.bitwise_xor(other)
 
@@ -553,21 +588,27 @@ class Arithmetic(Windows):
     def __rrshift__(self, other: Operand) -> Self:
         return self._shifted("rshift", Ops.SHR, other, swap=True)
 
+    @templated
     def __lt__(self, other: Operand) -> Self:
         return self.lt(other)
 
+    @templated
     def __gt__(self, other: Operand) -> Self:
         return self.gt(other)
 
+    @templated
     def __le__(self, other: Operand) -> Self:
         return self.le(other)
 
+    @templated
     def __ge__(self, other: Operand) -> Self:
         return self.ge(other)
 
+    @templated
     def __eq__(self, other: Operand) -> Self:  # type: ignore[override]
         return self.eq(other)
 
+    @templated
     def __ne__(self, other: Operand) -> Self:  # type: ignore[override]
         return self.ne(other)
 

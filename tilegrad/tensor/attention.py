@@ -10,6 +10,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.random import Random
 from tilegrad.tensor.sizes import here
+from tilegrad.tensor.templates import templated
 
 __all__ = ["Attention"]
 
@@ -19,6 +20,7 @@ class Attention(Random):
 
     __slots__ = ()
 
+    @templated
     @composed
     def scaled_dot_product_attention(
         self,

@@ -10,6 +10,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.tensor.core import as_dtype, cast_node, compute, describe
 from tilegrad.tensor.incoming import Incoming
 from tilegrad.tensor.sizes import here
+from tilegrad.tensor.templates import templated
 
 __all__ = ["Casts"]
 
@@ -19,6 +20,7 @@ class Casts(Incoming):
 
     __slots__ = ()
 
+    @templated
     def cast(self, dtype: DType | str) -> Self:
         """The values in another dtype: floats to integers toward zero, integers wrap around,
         anything to bool as `!= 0`.
@@ -157,6 +159,7 @@ class Casts(Incoming):
         """
         return self.cast(dtype)
 
+    @templated
     def float(self) -> Self:
         """As float32.
 
@@ -173,6 +176,7 @@ class Casts(Incoming):
         """
         return self.cast(dtypes.float64)
 
+    @templated
     def half(self) -> Self:
         """As float16.
 
@@ -189,6 +193,7 @@ class Casts(Incoming):
         """
         return self.cast(dtypes.bfloat16)
 
+    @templated
     def int(self) -> Self:
         """As int32.
 
@@ -213,6 +218,7 @@ class Casts(Incoming):
         """
         return self.cast(dtypes.int16)
 
+    @templated
     def bool(self) -> Self:
         """As bool: true where the value is not zero.
 

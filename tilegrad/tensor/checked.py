@@ -10,6 +10,7 @@ sees its results.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -99,7 +100,7 @@ def checked(
         known = _known(index.uop)
         if known is not None and isinstance(size, int) and size >= 0:
             least = -size if wraps and index.dtype.kind == "int" else 0
-            if not _are_inside(known, least, size - 1, skip):
+            if not _are_known_inside(index.uop, known, least, size - 1, skip):
                 _found(name, index, size, least, axis, skip, here()).look(_in_order(index, *known))
         return index
     if not all(isinstance(extent, int) for extent in index.shape):
@@ -166,6 +167,28 @@ def _known(node: UOp) -> tuple[memoryview, DType] | None:
     except TilegradError:
         return None
     return None if data is None or not data.nbytes else (data, node.dtype)
+
+
+# By memory: the version of it that was looked at, and the ends that its elements lie between.
+_looked: weakref.WeakKeyDictionary[UOp, tuple[int, float, float, int | None]]
+_looked = weakref.WeakKeyDictionary()
+
+
+def _are_known_inside(
+    node: UOp, known: tuple[memoryview, DType], least: int, most: int, skip: int | None
+) -> bool:
+    """As `_are_inside`, and remembered of memory that nobody else can write to."""
+    while node.op is not Ops.BUFFER:
+        node = node.src[0]
+    buffer = buffer_of(node)
+    found = _looked.get(node)
+    version = buffer.watch() if found is None else buffer.version
+    if found == (version, least, most, skip) and buffer.is_private:
+        return True
+    if not _are_inside(known, least, most, skip):
+        return False
+    _looked[node] = version, least, most, skip
+    return True
 
 
 def _are_inside(

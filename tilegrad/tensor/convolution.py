@@ -16,6 +16,7 @@ from tilegrad.base.origin import composed
 from tilegrad.tensor.core import Core, check_devices, check_tensors, describe
 from tilegrad.tensor.linear import Linear
 from tilegrad.tensor.sizes import as_int, here, same, show_shape
+from tilegrad.tensor.templates import templated
 
 __all__ = ["Convolution"]
 
@@ -47,6 +48,7 @@ class Convolution(Linear):
 
     __slots__ = ()
 
+    @templated
     @composed
     def conv2d(
         self,
@@ -129,6 +131,7 @@ class Convolution(Linear):
             rule=f"input (batch, channels, *sizes), weight {form}",
         )  # fmt: skip
 
+    @templated
     @composed
     def conv_transpose2d(
         self,
@@ -245,6 +248,7 @@ class Convolution(Linear):
         return_indices: Literal[True],
     ) -> tuple[Self, Self]: ...
 
+    @templated
     @composed
     def max_pool2d(
         self,
@@ -287,6 +291,7 @@ class Convolution(Linear):
             is_best = is_best | windows.isnan()
         return largest, total - is_best.where(around, 0).max(axes)
 
+    @templated
     @composed
     def avg_pool2d(
         self,

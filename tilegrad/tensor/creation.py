@@ -28,6 +28,7 @@ from tilegrad.tensor.sizes import (
     here,
     is_zero,
 )
+from tilegrad.tensor.templates import templated
 
 __all__ = ["Creation"]
 
@@ -323,6 +324,7 @@ class Creation(Scan):
             )
         return tuple(found)
 
+    @templated
     @composed
     def tril(self, diagonal: int = 0) -> Self:
         """The last two axes with zeros above the diagonal (or the one `diagonal` places to its
@@ -333,6 +335,7 @@ class Creation(Scan):
         """
         return self._below(diagonal).where(self, False)
 
+    @templated
     @composed
     def triu(self, diagonal: int = 0) -> Self:
         """The last two axes with zeros below the diagonal (or the one `diagonal` places to its
@@ -352,6 +355,7 @@ class Creation(Scan):
             rows, 1
         )
 
+    @templated
     @composed
     def one_hot(self, num_classes: int) -> Self:
         """For each integer a row of `num_classes` zeros with a 1 at its place, as int32; none

@@ -24,6 +24,7 @@ from tilegrad.tensor.sizes import (
     as_int,
     here,
 )
+from tilegrad.tensor.templates import templated
 
 __all__ = ["Elementwise"]
 
@@ -35,6 +36,7 @@ class Elementwise(Arithmetic):
 
     # choices
 
+    @templated
     def where(self, yes: Operand, no: Operand) -> Self:
         """`yes` where this tensor is true, else `no`; the three broadcast.
 
@@ -73,6 +75,7 @@ class Elementwise(Arithmetic):
         zero = self._of(UOp.const(kinds.get(type(value), dtypes.default_int), 0), self.device)
         return zero._operand("where", value)
 
+    @templated
     def masked_fill(self, mask: Core, value: Operand) -> Self:
         """This tensor with `value` wherever `mask` is true.
 
@@ -83,6 +86,7 @@ class Elementwise(Arithmetic):
         filled: Self = test.where(value, self)
         return filled
 
+    @templated
     def maximum(self, other: Operand) -> Self:
         """The larger of the two; NaN if either is.
 
@@ -91,6 +95,7 @@ class Elementwise(Arithmetic):
         """
         return self._binary("maximum", Ops.MAX, other)
 
+    @templated
     @composed
     def minimum(self, other: Operand) -> Self:
         """The smaller of the two; NaN if either is.
@@ -112,6 +117,7 @@ class Elementwise(Arithmetic):
         """
         return self._unary(Ops.MUL, -1) if self.dtype.is_float else self.bitwise_not()
 
+    @templated
     @composed
     def clip(self, min: Operand = None, max: Operand = None) -> Self:
         """Limited to `min` from below and `max` from above; None is no limit.
@@ -154,6 +160,7 @@ class Elementwise(Arithmetic):
 
     # what a value is
 
+    @templated
     def isnan(self) -> Self:
         """Where the value is NaN.
 
@@ -162,6 +169,7 @@ class Elementwise(Arithmetic):
         """
         return self.ne(self)
 
+    @templated
     def isinf(self, detect_positive: bool = True, detect_negative: bool = True) -> Self:
         """Where the value is infinite, of the signs asked for.
 
@@ -204,6 +212,7 @@ class Elementwise(Arithmetic):
 
     # rounding and signs
 
+    @templated
     def ceil(self) -> Self:
         """Rounded up.
 
@@ -216,6 +225,7 @@ class Elementwise(Arithmetic):
         # Not a sum with 0 or 1: what is -0.0 stays so.
         return (whole < self).where(whole + 1, whole)
 
+    @templated
     @composed
     def round(self, decimals: int = 0) -> Self:
         """Rounded to the nearest integer, or to so many `decimals`; halves to the even one.
@@ -238,6 +248,7 @@ class Elementwise(Arithmetic):
         # A zero keeps the sign.
         return whole.eq(0).where(self * 0.0, whole)
 
+    @templated
     @composed
     def sign(self) -> Self:
         """-1, 0 or 1, also of -0.0; NaN stays NaN.
@@ -255,6 +266,7 @@ class Elementwise(Arithmetic):
         x = self.detach()
         return (x < 0).where(-1, (x > 0).where(1, x))
 
+    @templated
     @composed
     def abs(self) -> Self:
         """The value without its sign; the derivative at 0 is 0.
@@ -278,6 +290,7 @@ class Elementwise(Arithmetic):
         is_negative = (right < 0) | (right.eq(0) & (right.reciprocal() < 0))
         return is_negative.where(-left.abs(), left.abs())
 
+    @templated
     def square(self) -> Self:
         """self * self.
 
@@ -286,6 +299,7 @@ class Elementwise(Arithmetic):
         """
         return self * self
 
+    @templated
     def reciprocal(self) -> Self:
         """1 / self.
 

@@ -29,6 +29,7 @@ from tilegrad.tensor.approximation import (
 from tilegrad.tensor.core import Operand, compute
 from tilegrad.tensor.elementwise import Elementwise
 from tilegrad.tensor.power import power, product
+from tilegrad.tensor.templates import templated
 
 __all__ = ["Functions"]
 
@@ -57,6 +58,7 @@ class Functions(Elementwise):
 
     # exponentials and logarithms
 
+    @templated
     def exp2(self) -> Self:
         """2 to the power of self.
 
@@ -65,6 +67,7 @@ class Functions(Elementwise):
         """
         return self._in_float(lambda x: x._unary(Ops.EXP2))
 
+    @templated
     def exp(self) -> Self:
         """e to the power of self.
 
@@ -73,6 +76,7 @@ class Functions(Elementwise):
         """
         return self._in_float(lambda x: x._unary(Ops.EXP))
 
+    @templated
     def expm1(self) -> Self:
         """exp(self) - 1, accurate near 0.
 
@@ -87,6 +91,7 @@ class Functions(Elementwise):
 
         return self._in_float(lambda x: x._near_zero(0.5, near, lambda y: y.exp() - 1))
 
+    @templated
     def log2(self) -> Self:
         """The logarithm to base 2; NaN below 0.
 
@@ -95,6 +100,7 @@ class Functions(Elementwise):
         """
         return self._in_float(lambda x: x._unary(Ops.LOG2))
 
+    @templated
     def log(self) -> Self:
         """The natural logarithm; NaN below 0.
 
@@ -103,6 +109,7 @@ class Functions(Elementwise):
         """
         return self._in_float(lambda x: x._unary(Ops.LOG2) * LN2)
 
+    @templated
     def log10(self) -> Self:
         """The logarithm to base 10; NaN below 0.
 
@@ -111,6 +118,7 @@ class Functions(Elementwise):
         """
         return self._in_float(lambda x: x._unary(Ops.LOG2) * math.log10(2.0))
 
+    @templated
     def log1p(self) -> Self:
         """log(1 + self), accurate near 0.
 
@@ -127,6 +135,7 @@ class Functions(Elementwise):
 
         return self._in_float(function)
 
+    @templated
     def logaddexp(self, other: Operand) -> Self:
         """log(exp(self) + exp(other)), without overflow.
 
@@ -146,6 +155,7 @@ class Functions(Elementwise):
 
     # roots and powers
 
+    @templated
     def sqrt(self) -> Self:
         """The square root; NaN below 0.
 
@@ -166,6 +176,7 @@ class Functions(Elementwise):
         is_zero = self.eq(0)
         return is_zero.where(0.0, is_zero.where(1.0, self).pow(exponent))
 
+    @templated
     def rsqrt(self) -> Self:
         """1 / sqrt(self).
 
@@ -174,6 +185,7 @@ class Functions(Elementwise):
         """
         return self._in_float(lambda x: x._unary(Ops.SQRT).reciprocal())
 
+    @templated
     @composed
     def pow(self, exponent: Operand) -> Self:
         """self to the power of `exponent`.
@@ -286,6 +298,7 @@ class Functions(Elementwise):
         flipped = self.eq(-1).where(sign, self.eq(1).cast(self.dtype))
         return (exponent < 0).where(flipped, result)
 
+    @templated
     def __pow__(self, exponent: Operand) -> Self:
         return self.pow(exponent)
 
@@ -298,6 +311,7 @@ class Functions(Elementwise):
 
     # trigonometry
 
+    @templated
     def sin(self) -> Self:
         """The sine of radians.
 
@@ -306,6 +320,7 @@ class Functions(Elementwise):
         """
         return self._in_float(lambda x: x._unary(Ops.SIN))
 
+    @templated
     def cos(self) -> Self:
         """The cosine of radians.
 
@@ -314,6 +329,7 @@ class Functions(Elementwise):
         """
         return self._in_float(lambda x: x._unary(Ops.COS))
 
+    @templated
     def tan(self) -> Self:
         """The tangent of radians.
 
@@ -322,6 +338,7 @@ class Functions(Elementwise):
         """
         return self._in_float(lambda x: x.sin() / x.cos())
 
+    @templated
     def asin(self) -> Self:
         """The arc sine, -pi/2 to pi/2; NaN outside -1..1.
 
@@ -343,6 +360,7 @@ class Functions(Elementwise):
         is_end = size.eq(1)
         return is_end, is_end.where(1 - size, 1.0).sqrt()
 
+    @templated
     def acos(self) -> Self:
         """The arc cosine, 0 to pi; NaN outside -1..1.
 
@@ -358,6 +376,7 @@ class Functions(Elementwise):
 
         return self._in_float(function)
 
+    @templated
     def atan(self) -> Self:
         """The arc tangent, -pi/2 to pi/2.
 
@@ -396,6 +415,7 @@ class Functions(Elementwise):
         # -0.0 stays so.
         return self.eq(0).where(self, is_negative.where(-angle, angle))
 
+    @templated
     def sinh(self) -> Self:
         """The hyperbolic sine.
 
@@ -411,6 +431,7 @@ class Functions(Elementwise):
             )
         )
 
+    @templated
     def cosh(self) -> Self:
         """The hyperbolic cosine.
 
@@ -427,6 +448,7 @@ class Functions(Elementwise):
         power = (self - is_large.where(1.0, 0.0)).exp()
         return is_large.where(power * (math.e / 2), power * 0.5)
 
+    @templated
     def tanh(self) -> Self:
         """The hyperbolic tangent.
 
@@ -512,6 +534,7 @@ class Functions(Elementwise):
 
         return self._in_float(function)
 
+    @templated
     def erf(self) -> Self:
         """The error function.
 

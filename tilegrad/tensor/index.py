@@ -45,8 +45,11 @@ from tilegrad.tensor.sizes import (
     show_shape,
     simple,
 )  # fmt: skip
+from tilegrad.tensor.templates import templated
 
 __all__ = ["Indexing", "has_tensor"]
+
+_PLACES = frozenset({int, slice, type(None), type(Ellipsis)})
 
 
 class Indexing(Creation):
@@ -71,8 +74,16 @@ class Indexing(Creation):
         >>> x[x > 2].tolist()
         [3, 4]
         """
+        kind = key.__class__
+        if kind in _PLACES or (kind is tuple and all(part.__class__ in _PLACES for part in key)):
+            return self._cut(key)
         viewed, tensors = self._viewed(key)
         return viewed._picked(tensors) if tensors else viewed
+
+    @templated
+    def _cut(self, key: Any) -> Self:
+        """What numbers, slices, None and Ellipsis pick."""
+        return self._viewed(key)[0]
 
     def _viewed(self, key: Any) -> tuple[Self, dict[int, Self]]:
         """What numbers, slices, None and Ellipsis give, and the tensors that index its axes."""

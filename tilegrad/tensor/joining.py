@@ -38,6 +38,7 @@ from tilegrad.tensor.sizes import (
     simple,
     sum_of,
 )
+from tilegrad.tensor.templates import templated
 
 __all__ = ["Joining"]
 
@@ -221,6 +222,7 @@ class Joining(Movement):
     @overload
     def cat(self: Joining | Sequence[Joined], rest: int = 0, /, *, dim: int = 0) -> Joined: ...
 
+    @templated
     @composed
     def cat(self, *others: Any, dim: int = 0) -> Any:
         """This tensor and `others` one after the other along axis `dim`, in the dtype in which they
@@ -296,6 +298,7 @@ class Joining(Movement):
     @overload
     def stack(self: Joining | Sequence[Joined], rest: int = 0, /, *, dim: int = 0) -> Joined: ...
 
+    @templated
     def stack(self, *others: Any, dim: int = 0) -> Any:
         """This tensor and `others`, of one shape, along a new axis `dim`. Called on the class it
         also takes one list of them, and `dim` after it.

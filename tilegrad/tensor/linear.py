@@ -17,6 +17,7 @@ from tilegrad.base.origin import composed
 from tilegrad.tensor.core import check_devices, describe
 from tilegrad.tensor.path import contraction_path
 from tilegrad.tensor.sizes import here, is_one, same, show_shape
+from tilegrad.tensor.templates import templated
 from tilegrad.tensor.written import Writing
 
 __all__ = ["Linear"]
@@ -27,6 +28,7 @@ class Linear(Writing):
 
     __slots__ = ()
 
+    @templated
     def dot(self, other: Self, dtype: DType | str | None = None) -> Self:
         """The matrix product; axes before the last two broadcast, and a vector is a row on the
         left, a column on the right.
@@ -41,6 +43,7 @@ class Linear(Writing):
         """
         return self._product("dot", other, dtype)
 
+    @templated
     def matmul(self, other: Self, dtype: DType | str | None = None, reverse: bool = False) -> Self:
         """As `dot`; `reverse` exchanges the sides.
 
@@ -95,9 +98,11 @@ class Linear(Writing):
             return (left * right).sum(-1, dtype=dtype)
         return (left * right)._sum_of_products(-1)
 
+    @templated
     def __matmul__(self, other: Self) -> Self:
         return self._product("matmul", other, None)
 
+    @templated
     def linear(
         self, weight: Self, bias: Self | None = None, dtype: DType | str | None = None
     ) -> Self:
@@ -127,6 +132,7 @@ class Linear(Writing):
             x = layer(x)
         return x
 
+    @templated
     def outer(self, other: Self) -> Self:
         """All products of an element of this vector and one of `other`.
 

@@ -13,6 +13,7 @@ from tilegrad.tensor.checked import check_shares, checked
 from tilegrad.tensor.convolution import Convolution
 from tilegrad.tensor.core import describe
 from tilegrad.tensor.sizes import here, same_shape, show_shape
+from tilegrad.tensor.templates import templated
 
 __all__ = ["Loss"]
 
@@ -34,6 +35,7 @@ class Loss(Convolution):
             )
         return self.mean() if reduction == "mean" else self.sum() if reduction == "sum" else self
 
+    @templated
     @composed
     def mse_loss(self, target: Self, reduction: str = "mean") -> Self:
         """The squared difference.
@@ -43,6 +45,7 @@ class Loss(Convolution):
         """
         return (self - target).square()._reduced("mse_loss", reduction)
 
+    @templated
     @composed
     def l1_loss(self, target: Self, reduction: str = "mean") -> Self:
         """The magnitude of the difference.
@@ -71,6 +74,7 @@ class Loss(Convolution):
             "binary_crossentropy", reduction
         )
 
+    @templated
     @composed
     def binary_crossentropy_logits(
         self, target: Self, reduction: str = "mean", pos_weight: Self | None = None
@@ -122,9 +126,20 @@ class Loss(Convolution):
             raise DTypeError(
                 f"nll_loss: classes must be integers, not {target.dtype.name}", line=here()
             )
+        target = checked("nll_loss", target, self.shape[axis], axis, wraps=False, skip=ignore_index)
+        return self._loss_of_classes(target, axis, weight, ignore_index, reduction)
+
+    @templated
+    def _loss_of_classes(
+        self,
+        target: Self,
+        axis: int,
+        weight: Self | None,
+        ignore_index: int | None,
+        reduction: str,
+    ) -> Self:
         # Chosen by comparison, so that the choice and its derivative fuse with the softmax around
         # them.
-        target = checked("nll_loss", target, self.shape[axis], axis, wraps=False, skip=ignore_index)
         is_class = target.unsqueeze(-1).eq(self._places(self.shape[axis])).movedim(-1, axis)
         loss = -(is_class.where(self, 0).sum(axis))
         counts = (

@@ -44,6 +44,7 @@ from tilegrad.tensor.sizes import (
     show_size,
     simple,
 )  # fmt: skip
+from tilegrad.tensor.templates import templated
 
 __all__ = ["Movement", "filled", "is_inside"]
 
@@ -125,6 +126,7 @@ class Movement(Casts):
 
     # shape
 
+    @templated
     def reshape(self, *sizes: Any, shape: Any = None) -> Self:
         """The same elements in the same row-major order under `shape`; one size may be -1 and is
         worked out, and None is the size that this tensor has there.
@@ -170,6 +172,7 @@ class Movement(Casts):
             rule="the number of elements stays the same",
         )
 
+    @templated
     def view(self, *sizes: Any, shape: Any = None) -> Self:
         """As `reshape`.
 
@@ -178,6 +181,7 @@ class Movement(Casts):
         """
         return self.reshape(*sizes, shape=shape)
 
+    @templated
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
         """Axes `start_dim` to `end_dim` as one; a tensor without axes gets one.
 
@@ -197,6 +201,7 @@ class Movement(Casts):
         shape = self.shape
         return self.reshape(*shape[:first], multiply(shape[first : last + 1]), *shape[last + 1 :])
 
+    @templated
     def unflatten(self, dim: int, sizes: Sequence[sint]) -> Self:
         """Axis `dim` as several axes of `sizes`, one of which may be -1.
 
@@ -206,6 +211,7 @@ class Movement(Casts):
         axis = as_axis("unflatten", dim, self.ndim)
         return self.reshape(*self.shape[:axis], *sizes, *self.shape[axis + 1 :])
 
+    @templated
     def squeeze(self, dim: int | tuple[int, ...] | None = None) -> Self:
         """Without the axes `dim` (all, if None) that have size 1.
 
@@ -219,6 +225,7 @@ class Movement(Casts):
             )
         )
 
+    @templated
     def unsqueeze(self, dim: int) -> Self:
         """With a new axis of size 1 at `dim`.
 
@@ -228,6 +235,7 @@ class Movement(Casts):
         axis = as_axis("unsqueeze", dim, self.ndim + 1)
         return self.reshape(*self.shape[:axis], 1, *self.shape[axis:])
 
+    @templated
     def permute(self, *axes: Any, order: Any = None, dims: Any = None) -> Self:
         """The axes in another order, `order` or `dims`: axis i of the result is axis `order[i]` of
         this tensor.
@@ -249,6 +257,7 @@ class Movement(Casts):
             )
         return self if places == in_order else self._moved(Ops.PERMUTE, places)
 
+    @templated
     def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
         """Two axes exchanged.
 
@@ -272,6 +281,7 @@ class Movement(Casts):
         """
         return self.permute(tuple(reversed(range(self.ndim))))
 
+    @templated
     def _as_row(self, call: Callable[[Self], Made]) -> Made:
         """What `call` makes of this number as the one element of a row, as numbers again."""
         made: Any = call(self.reshape(1))
@@ -308,6 +318,7 @@ class Movement(Casts):
             order.insert(place, axis)
         return self.permute(order)
 
+    @templated
     def expand(self, *wanted_sizes: Any, shape: Any = None) -> Self:
         """Axes of size 1 repeated up to `shape`; -1 or None keeps a size, and new axes may stand in
         front.
@@ -345,6 +356,7 @@ class Movement(Casts):
             variables
         )
 
+    @templated
     def expand_as(self, other: Movement) -> Self:
         """Expanded to the shape of `other`.
 
@@ -353,6 +365,7 @@ class Movement(Casts):
         """
         return self.expand(other.shape)
 
+    @templated
     def flip(self, *axes: Any, dims: Any = None, axis: Any = None) -> Self:
         """The axes `dims` in reverse order: a copy, as in PyTorch; `x[::-1]` is a view.
 
@@ -369,6 +382,7 @@ class Movement(Casts):
 
     # windows and borders
 
+    @templated
     def shrink(self, arg: Sequence[tuple[sint, sint] | None]) -> Self:
         """A window: `arg[i]` is (start, end) for axis i, or None for all of it.
 

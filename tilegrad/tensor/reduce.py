@@ -30,6 +30,7 @@ from tilegrad.tensor.sizes import (
     is_zero,
 )
 from tilegrad.tensor.spelling import takes_dim
+from tilegrad.tensor.templates import templated
 
 __all__ = ["Reduce"]
 
@@ -69,6 +70,7 @@ class Reduce(Activations):
             return result
         return result.reshape([size for place, size in enumerate(kept) if place not in axes])
 
+    @templated
     @takes_dim
     def sum(
         self,
@@ -125,6 +127,7 @@ class Reduce(Activations):
         is_known = Device[self.device].target.supports(dtypes.float64)
         return dtypes.float64 if is_known else dtypes.float32
 
+    @templated
     @takes_dim
     def max(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """The largest value over `axis`; NaN if there is one. Of one axis the result has `values`,
@@ -139,6 +142,7 @@ class Reduce(Activations):
         made = self._folded("max", Ops.MAX, axis, keepdim)
         return self._values_alone("max", axis, keepdim, made) if type(axis) is int else made
 
+    @templated
     @takes_dim
     def min(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """The smallest value over `axis`; NaN if there is one. Of one axis the result has `values`,
@@ -162,6 +166,7 @@ class Reduce(Activations):
                 remedy="ask for its size first, or pad it with a value that is to be chosen then",
             )
 
+    @templated
     @takes_dim
     def any(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """Whether any value is not zero.
@@ -171,6 +176,7 @@ class Reduce(Activations):
         """
         return self.cast(dtypes.bool)._folded("any", Ops.MAX, axis, keepdim)
 
+    @templated
     @takes_dim
     @composed
     def all(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
@@ -194,6 +200,7 @@ class Reduce(Activations):
             UOp(Ops.CAST, sum_dtype(self._floating().dtype), (count,)), self.device, self._variables
         )
 
+    @templated
     @takes_dim
     @composed
     def mean(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
@@ -211,6 +218,7 @@ class Reduce(Activations):
         )
         return mean.cast(x.dtype)
 
+    @templated
     @takes_dim
     def var(
         self,
@@ -229,6 +237,7 @@ class Reduce(Activations):
         """
         return self.var_mean(axis, keepdim, correction, unbiased)[0]
 
+    @templated
     @takes_dim
     @composed
     def var_mean(
@@ -288,6 +297,7 @@ class Reduce(Activations):
         positive: Self = (squares < 0).where(0, squares)
         return positive
 
+    @templated
     @takes_dim
     def std(
         self,
@@ -305,6 +315,7 @@ class Reduce(Activations):
         """
         return self.std_mean(axis, keepdim, correction, unbiased)[0]
 
+    @templated
     @takes_dim
     @composed
     def std_mean(
@@ -327,6 +338,7 @@ class Reduce(Activations):
         variance, mean = self._wide_var_mean(axis, keepdim, correction)
         return variance._root_of_sum().cast(dtype), mean.cast(dtype)
 
+    @templated
     @takes_dim
     @composed
     def norm(
@@ -363,6 +375,7 @@ class Reduce(Activations):
 
     # positions
 
+    @templated
     @takes_dim
     @composed
     def argmax(
@@ -392,6 +405,7 @@ class Reduce(Activations):
         from_end = counted.neg().add(self._size_number(size)).mul(is_largest.cast(counted.dtype))
         return from_end.max(place, keepdim).neg().add(self._size_number(size))
 
+    @templated
     @takes_dim
     def argmin(
         self, axis: int | None = None, keepdim: bool = False, *, dim: int | None = None
@@ -431,6 +445,7 @@ class Reduce(Activations):
 
     # normalisations
 
+    @templated
     @takes_dim
     def logsumexp(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """log(sum(exp(self))) over `axis`, without overflow; -inf over no elements.
@@ -474,6 +489,7 @@ class Reduce(Activations):
         x = self if dtype is None else self.cast(dtype)
         return x._in_float(lambda x: (-x).softmax(axis))
 
+    @templated
     @takes_dim
     def softmax(
         self, axis: int = -1, dtype: DType | str | None = None, *, dim: int | None = None
@@ -496,6 +512,7 @@ class Reduce(Activations):
         x = self if dtype is None else self.cast(dtype)
         return x._in_float(function)
 
+    @templated
     @takes_dim
     def log_softmax(
         self, axis: int = -1, dtype: DType | str | None = None, *, dim: int | None = None
@@ -525,6 +542,7 @@ class Reduce(Activations):
         """
         return self / self.norm(p, dim, keepdim=True).maximum(eps)
 
+    @templated
     @takes_dim
     def layernorm(self, axis: Axes = -1, eps: float = 1e-5, *, dim: Axes = None) -> Self:
         """Shifted and scaled to mean 0 and variance 1 over `axis`.
@@ -545,6 +563,7 @@ class Reduce(Activations):
 
         return self._in_float(function)
 
+    @templated
     @composed
     def batchnorm(
         self,

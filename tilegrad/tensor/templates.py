@@ -1,0 +1,312 @@
+"""Methods whose graph follows from the shapes and dtypes of their operands: made from templates.
+
+A method such as `softmax` checks its arguments, chooses, and makes nodes by way of dozens of other
+methods. All of that follows from its *signature*: which method, the Python arguments, and of each
+operand shape, dtype, device and whether it requires a gradient. The second time that a signature
+comes, the method is called on stand-ins, which have these properties and nothing else, and what it
+makes of them is recorded (`ir.templates`). From then on the nodes are made by one loop.
+
+before   x.softmax()     234 calls of Python functions
+after    x.softmax()      17, one for each node and a few around them
+
+A template never says something else than the method: where an operand is more than its signature
+(made of constants alone, or with the value of a `Variable`), or a result is more than its graph,
+the method itself is called. `TEMPLATES=2` does both, and compares.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+from collections.abc import Callable
+from struct import Struct
+from types import CodeType
+from typing import Any, NamedTuple, TypeVar, cast
+
+from tilegrad.base.config import current_config
+from tilegrad.base.dtype import DType
+from tilegrad.base.errors import InternalError
+from tilegrad.base.origin import origin_of_call
+from tilegrad.device.registry import Device
+from tilegrad.ir.args import CustomArg
+from tilegrad.ir.op import Ops
+from tilegrad.ir.templates import Template, record
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.aliases import Storage, shared
+from tilegrad.tensor.core import Core
+from tilegrad.tensor.sizes import NO_VARIABLES
+
+__all__ = ["templated"]
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+# More signatures than this are not known at a time: the first ones go first.
+_MOST = 4096
+_DOUBLE = Struct("<d")
+_PLAIN = frozenset({int, str, bool, type(None), type(Ellipsis), DType})
+# What methods look for in an operand's graph.
+_TELLING = frozenset({Ops.CONST, Ops.BITCAST})
+_numbers = itertools.count()
+
+
+class _Result(NamedTuple):
+    """A tensor that a method gives: a node of the template, and what the tensor knows beside it.
+    `depth` counts the movement ops on the storage that it is a view of, `view_of` is the operand
+    whose storage that is, or None for one of its own.
+    """
+
+    place: int
+    requires_grad: bool | None
+    depth: int | None
+    view_of: int | None
+    stands_for: str | None
+
+
+class _Recorded(NamedTuple):
+    template: Template
+    results: tuple[_Result, ...]
+    is_one: bool
+    # Whether a result is a view of an operand, and whether one in another shape: of what is a view
+    # itself that may be a copy.
+    has_view: bool
+    has_reshape: bool
+
+
+# By signature; False where there is no template.
+_known: dict[tuple[Any, ...], _Recorded | bool] = {}
+# Signatures that came once. Those of arguments that never come again push no template out.
+_met: dict[tuple[Any, ...], None] = {}
+
+
+def templated(method: Method) -> Method:
+    """Let `method` make its graph from a template, once its signature was seen before."""
+    number = next(_numbers)
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        mode = current_config().TEMPLATES
+        if not mode or not isinstance(self, Core):
+            return method(self, *args, **kwargs)
+        node = self._node
+        shape = node._shape or node.shape
+        key = [number, self.__class__, node.dtype, shape, self._requires_grad, self.device]
+        operands = [self]
+        if args and not _add(args, key, operands):
+            return method(self, *args, **kwargs)
+        if kwargs:
+            key += kwargs
+            if not _add(kwargs.values(), key, operands):
+                return method(self, *args, **kwargs)
+        signature = tuple(key)
+        found = _known.get(signature)
+        if not found:
+            if found is None:
+                _meet(signature, method, operands, args, kwargs)
+            return method(self, *args, **kwargs)
+        inputs = []
+        for operand in operands:
+            node = operand._node
+            if node._is_constant is not False or operand._symbols or node.op in _TELLING:
+                return method(self, *args, **kwargs)
+            if found.has_view and operand._alias is not None:
+                path = operand._alias[1]
+                if path.__class__ is not int or (path and found.has_reshape):
+                    return method(self, *args, **kwargs)
+            inputs.append(node)
+        nodes = found.template.make(inputs, origin_of_call(sys._getframe(1), code))
+        if found.is_one:
+            made: Any = _tensor(found.results[0], nodes, operands)
+        else:
+            made = tuple([_tensor(each, nodes, operands) for each in found.results])
+        if mode > 1:
+            _compare(made, method(self, *args, **kwargs), method.__qualname__)
+        return made
+
+    # An error, and a row of a report, name what the user called.
+    renamed: Any = call
+    inner: CodeType = method.__code__
+    code = renamed.__code__ = renamed.__code__.replace(
+        co_name=inner.co_name, co_qualname=inner.co_qualname, co_filename=inner.co_filename
+    )
+    return cast("Method", call)
+
+
+def _add(values: Any, key: list[Any], operands: list[Any]) -> bool:
+    """Add the signature of arguments; False if one is of no kind that has one."""
+    for value in values:
+        kind = value.__class__
+        if kind in _PLAIN:
+            key += kind, value
+        elif kind is float:
+            # 0.0 and -0.0 are two arguments, NaN is one.
+            key.append(_DOUBLE.pack(value))
+        elif kind is tuple or kind is list:
+            key += kind, len(value)
+            if not _add(value, key, operands):
+                return False
+        elif kind is slice:
+            ends = value.start, value.stop, value.step
+            if not all(end is None or end.__class__ is int for end in ends):
+                return False
+            key += slice, *ends
+        elif isinstance(value, Core):
+            node = value._node
+            for place, other in enumerate(operands):
+                if other is value:
+                    break
+            else:
+                place = len(operands)
+                operands.append(value)
+            shape = node._shape or node.shape
+            key += kind, place, node.dtype, shape, value._requires_grad, value.device
+        else:
+            return False
+    return True
+
+
+def _tensor(result: _Result, nodes: list[UOp], operands: list[Any]) -> Any:
+    first = operands[0]
+    made = object.__new__(first.__class__)
+    made._set(nodes[result.place], first.device, NO_VARIABLES, result.requires_grad, leaf=False)
+    if result.depth is not None:
+        if result.view_of is None:
+            made._alias = Storage(), result.depth
+        else:
+            base = operands[result.view_of]
+            storage, path = base._alias or shared(base)
+            made._alias = storage, path + result.depth
+            made._is_shared = base._is_shared
+    if result.stands_for is not None:
+        made._stands_for = result.stands_for
+    return made
+
+
+def _meet(
+    signature: tuple[Any, ...], method: Any, operands: list[Any], args: Any, kwargs: Any
+) -> None:
+    """Note a signature; the second time, record what the method makes."""
+    if signature not in _met:
+        if len(_met) >= _MOST:
+            _met.clear()
+        _met[signature] = None
+        return
+    _met.pop(signature, None)
+    if len(_known) >= _MOST:
+        for each in list(itertools.islice(_known, _MOST // 4)):
+            _known.pop(each, None)
+    _known[signature] = _recorded(method, operands, args, kwargs) or False
+
+
+def _recorded(method: Any, operands: list[Any], args: Any, kwargs: Any) -> _Recorded | None:
+    """What `method` makes of stand-ins; None if that is not all there is to it."""
+    first = operands[0]
+    if not Device.is_built_in(first.device):
+        # What can be registered anew can do other things then.
+        return None
+    for operand in operands:
+        node = operand._node
+        if (
+            operand.device != first.device
+            or operand.__class__ is not first.__class__
+            or operand._symbols
+            or node.is_constant
+            or node.op in _TELLING
+            or not all(type(size) is int and size > 0 for size in node.shape)
+        ):
+            return None
+    stand_ins = [_stand_in(operand, place) for place, operand in enumerate(operands)]
+    places = {id(operand): place for place, operand in enumerate(operands)}
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, Core):
+            return stand_ins[places[id(value)]]
+        kind = value.__class__
+        return kind([replaced(each) for each in value]) if kind in (tuple, list) else value
+
+    try:
+        made = method(
+            stand_ins[0],
+            *[replaced(value) for value in args],
+            **{name: replaced(value) for name, value in kwargs.items()},
+        )
+    except Exception:
+        # The method itself says why, of the user's operands.
+        return None
+    several = made if made.__class__ is tuple else (made,)
+    inputs = [each._node for each in stand_ins]
+    if not all(isinstance(each, Core) for each in several):
+        return None
+    template = record([each._node for each in several], inputs)
+    results = (
+        [_result(each, place, stand_ins) for each, place in zip(several, template.results)]
+        if (template is not None)
+        else []
+    )
+    if template is None or None in results:
+        return None
+    kept = [each for each in results if each is not None]
+    return _Recorded(
+        template,
+        tuple(kept),
+        made.__class__ is not tuple,
+        any(each.view_of is not None for each in kept),
+        any(step[0] is Ops.RESHAPE for step in template.steps),
+    )
+
+
+def _result(made: Any, place: int, stand_ins: list[Any]) -> _Result | None:
+    """What to know of a tensor that a method made of `stand_ins`; None if it is more than that."""
+    first = stand_ins[0]
+    if (
+        any(made is each or made._node is each._node for each in stand_ins)
+        or made._node.is_constant
+        or made.__class__ is not first.__class__
+        or made.device != first.device
+        or made._symbols
+        or made._is_leaf
+        or made._gradient is not None
+        or made._is_shared
+    ):
+        return None
+    depth = view_of = None
+    if made._alias is not None:
+        storage, depth = made._alias
+        if type(depth) is not int:
+            return None
+        for number, each in enumerate(stand_ins):
+            if each._alias is not None and each._alias[0] is storage:
+                view_of = number
+    stands_for = getattr(made, "_stands_for", None)
+    return _Result(place, made._requires_grad, depth, view_of, stands_for)
+
+
+def _stand_in(operand: Any, place: int) -> Any:
+    """A tensor of the same properties, whose node is that of no other operand."""
+    node = operand._node
+    alone = UOp(Ops.CUSTOM, node.dtype, (), CustomArg(f"operand {place}", node.shape, _no_call))
+    made = operand._of(alone, operand.device, NO_VARIABLES, operand._requires_grad)
+    return made
+
+
+def _no_call(data: Any) -> memoryview:
+    raise InternalError("a stand-in of an operand was run")
+
+
+def _compare(made: Any, plain: Any, name: str) -> None:
+    """Raise InternalError unless the two are the same nodes, and tensors of the same kind."""
+    several = made if made.__class__ is tuple else (made,)
+    others = plain if plain.__class__ is tuple else (plain,)
+    for mine, other in zip(several, others, strict=True):
+        for what in ("_node", "device", "_requires_grad", "_is_leaf", "_is_shared", "_symbols"):
+            if getattr(mine, what) is not getattr(other, what) and getattr(mine, what) != getattr(
+                other, what
+            ):
+                raise InternalError(
+                    f"template: {name} gives another {what.strip('_')}",
+                    template=repr(getattr(mine, what))[:300],
+                    method=repr(getattr(other, what))[:300],
+                )
+        paths = [None if each._alias is None else each._alias[1] for each in (mine, other)]
+        if paths[0] != paths[1]:
+            raise InternalError(f"template: {name} gives another view", paths=paths)
