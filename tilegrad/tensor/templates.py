@@ -17,6 +17,7 @@ the method itself is called. `TEMPLATES=2` does both, and compares.
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import sys
 from collections.abc import Callable
@@ -73,8 +74,8 @@ class _Recorded(NamedTuple):
     has_reshape: bool
 
 
-# By signature; False where there is no template.
-_known: dict[tuple[Any, ...], _Recorded | bool] = {}
+# By signature; None where there is no template.
+_known: dict[tuple[Any, ...], _Recorded | None] = {}
 # Signatures that came once. Those of arguments that never come again push no template out.
 _met: dict[tuple[Any, ...], None] = {}
 
@@ -100,8 +101,8 @@ def templated(method: Method) -> Method:
                 return method(self, *args, **kwargs)
         signature = tuple(key)
         found = _known.get(signature)
-        if not found:
-            if found is None:
+        if found is None:
+            if signature not in _known:
                 _meet(signature, method, operands, args, kwargs)
             return method(self, *args, **kwargs)
         inputs = []
@@ -115,17 +116,14 @@ def templated(method: Method) -> Method:
                     return method(self, *args, **kwargs)
             inputs.append(node)
         nodes = found.template.make(inputs, origin_of_call(sys._getframe(1), code))
-        if found.is_one:
-            made: Any = _tensor(found.results[0], nodes, operands)
-        else:
-            made = tuple([_tensor(each, nodes, operands) for each in found.results])
+        made = [_tensor(each, nodes, operands) for each in found.results]
         if mode > 1:
             _compare(made, method(self, *args, **kwargs), method.__qualname__)
-        return made
+        return made[0] if found.is_one else tuple(made)
 
     # An error, and a row of a report, name what the user called.
     renamed: Any = call
-    inner: CodeType = method.__code__
+    inner: CodeType = cast("Any", inspect.unwrap(method)).__code__
     code = renamed.__code__ = renamed.__code__.replace(
         co_name=inner.co_name, co_qualname=inner.co_qualname, co_filename=inner.co_filename
     )
@@ -152,13 +150,12 @@ def _add(values: Any, key: list[Any], operands: list[Any]) -> bool:
             key += slice, *ends
         elif isinstance(value, Core):
             node = value._node
-            for place, other in enumerate(operands):
-                if other is value:
-                    break
-            else:
-                place = len(operands)
-                operands.append(value)
             shape = node._shape or node.shape
+            place = 0
+            while place < len(operands) and operands[place] is not value:
+                place += 1
+            if place == len(operands):
+                operands.append(value)
             key += kind, place, node.dtype, shape, value._requires_grad, value.device
         else:
             return False
@@ -174,8 +171,8 @@ def _tensor(result: _Result, nodes: list[UOp], operands: list[Any]) -> Any:
             made._alias = Storage(), result.depth
         else:
             base = operands[result.view_of]
-            storage, path = base._alias or shared(base)
-            made._alias = storage, path + result.depth
+            alias: Any = base._alias or shared(base)
+            made._alias = alias[0], alias[1] + result.depth
             made._is_shared = base._is_shared
     if result.stands_for is not None:
         made._stands_for = result.stands_for
@@ -195,26 +192,15 @@ def _meet(
     if len(_known) >= _MOST:
         for each in list(itertools.islice(_known, _MOST // 4)):
             _known.pop(each, None)
-    _known[signature] = _recorded(method, operands, args, kwargs) or False
+    _known[signature] = _recorded(method, operands, args, kwargs)
 
 
 def _recorded(method: Any, operands: list[Any], args: Any, kwargs: Any) -> _Recorded | None:
     """What `method` makes of stand-ins; None if that is not all there is to it."""
     first = operands[0]
-    if not Device.is_built_in(first.device):
-        # What can be registered anew can do other things then.
+    # What can be registered anew can do other things then.
+    if not Device.is_built_in(first.device) or not all(_is_plain(each, first) for each in operands):
         return None
-    for operand in operands:
-        node = operand._node
-        if (
-            operand.device != first.device
-            or operand.__class__ is not first.__class__
-            or operand._symbols
-            or node.is_constant
-            or node.op in _TELLING
-            or not all(type(size) is int and size > 0 for size in node.shape)
-        ):
-            return None
     stand_ins = [_stand_in(operand, place) for place, operand in enumerate(operands)]
     places = {id(operand): place for place, operand in enumerate(operands)}
 
@@ -233,25 +219,38 @@ def _recorded(method: Any, operands: list[Any], args: Any, kwargs: Any) -> _Reco
     except Exception:
         # The method itself says why, of the user's operands.
         return None
-    several = made if made.__class__ is tuple else (made,)
-    inputs = [each._node for each in stand_ins]
+    is_one = made.__class__ is not tuple
+    several = (made,) if is_one else made
     if not all(isinstance(each, Core) for each in several):
         return None
-    template = record([each._node for each in several], inputs)
-    results = (
-        [_result(each, place, stand_ins) for each, place in zip(several, template.results)]
-        if (template is not None)
-        else []
-    )
-    if template is None or None in results:
+    template = record([each._node for each in several], [each._node for each in stand_ins])
+    if template is None:
         return None
-    kept = [each for each in results if each is not None]
+    results: list[_Result] = []
+    for each, place in zip(several, template.results, strict=True):
+        result = _result(each, place, stand_ins)
+        if result is None:
+            return None
+        results.append(result)
     return _Recorded(
         template,
-        tuple(kept),
-        made.__class__ is not tuple,
-        any(each.view_of is not None for each in kept),
-        any(step[0] is Ops.RESHAPE for step in template.steps),
+        tuple(results),
+        is_one,
+        has_view=any(each.view_of is not None for each in results),
+        has_reshape=any(step[0] is Ops.RESHAPE for step in template.steps),
+    )
+
+
+def _is_plain(operand: Any, first: Any) -> bool:
+    """Whether a tensor is no more than its signature, and of the device of the `first`."""
+    node = operand._node
+    return (
+        operand.device == first.device
+        and operand.__class__ is first.__class__
+        and not operand._symbols
+        and not node.is_constant
+        and node.op not in _TELLING
+        and all(type(size) is int and size > 0 for size in node.shape)
     )
 
 
@@ -277,8 +276,7 @@ def _result(made: Any, place: int, stand_ins: list[Any]) -> _Result | None:
         for number, each in enumerate(stand_ins):
             if each._alias is not None and each._alias[0] is storage:
                 view_of = number
-    stands_for = getattr(made, "_stands_for", None)
-    return _Result(place, made._requires_grad, depth, view_of, stands_for)
+    return _Result(place, made._requires_grad, depth, view_of, getattr(made, "_stands_for", None))
 
 
 def _stand_in(operand: Any, place: int) -> Any:
