@@ -10,7 +10,7 @@ shows at the user's line that made the forward one.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence, Set
+from collections.abc import Collection, Container, Mapping, Sequence, Set
 
 from tilegrad.base.errors import DTypeError, InternalError, ShapeError
 from tilegrad.grad.loops import LOOPS, loop_gradients
@@ -30,7 +30,11 @@ Outputs = Mapping[UOp, tuple[Region, int]]
 
 
 def gradients(
-    loss: UOp, seed: UOp, targets: Sequence[UOp], computed: Computed | None = None
+    loss: UOp,
+    seed: UOp,
+    targets: Sequence[UOp],
+    computed: Computed | None = None,
+    order: Collection[UOp] | None = None,
 ) -> list[UOp | None]:
     """The gradient of `loss` with respect to each of `targets`; None where none flows to it.
 

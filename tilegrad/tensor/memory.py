@@ -266,16 +266,17 @@ def run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> li
 
 
 def _run_in_order(roots: list[UOp], variables: Variables, but: Collection[Any]) -> list[UOp]:
+    asked = {id(tensor) for tensor in but}
     waiting = [
         tensor
         for tensor in young()
         if tensor._is_leaf and tensor._requires_grad and not tensor._variables
+        if id(tensor) not in asked
         if not is_stored(tensor.uop) and not tensor.uop.is_constant
     ]
     if waiting and keeps():
         below = toposort(roots, stop=lambda node: node.stored is not None)
-        asked = {id(tensor) for tensor in but}
-        first = [each for each in waiting if each.uop in below and id(each) not in asked]
+        first = [each for each in waiting if each.uop in below]
         wanted = [stored_below(tensor.uop, tensor.device) for tensor in first]
         for tensor, root, stored in zip(first, wanted, _run(wanted, {}, first) if first else ()):
             if is_written(tensor.uop):

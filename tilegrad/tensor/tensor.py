@@ -35,7 +35,7 @@ written to, or to have a gradient that is its own), it is given some: see `conti
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from tilegrad.base.absent import absent
@@ -223,7 +223,7 @@ class Tensor(Interchange, metaclass=_Kind):
                 line=here(),
                 remedy="make parameters with requires_grad=True, or give them to an optimizer",
             )
-        found = self._gradients_of([_names(leaf) for leaf in leaves], gradient)
+        found = self._gradients_of([_names(leaf) for leaf in leaves], gradient, nodes)
         if all(node is None for node in found):
             raise TilegradError(
                 "backward: no gradient reaches what requires one",
@@ -238,9 +238,14 @@ class Tensor(Interchange, metaclass=_Kind):
         return self
 
     def _gradients_of(
-        self, names: Sequence[Sequence[UOp]], gradient: Tensor | None
+        self,
+        names: Sequence[Sequence[UOp]],
+        gradient: Tensor | None,
+        order: Collection[UOp] | None = None,
     ) -> list[UOp | None]:
-        """For each value, known by several nodes, the sum of the gradients that reach them."""
+        """For each value, known by several nodes, the sum of the gradients that reach them; `order`
+        is what is below this tensor, if that is known.
+        """
         if gradient is None:
             if self.shape != ():
                 raise ShapeError(
@@ -265,9 +270,8 @@ class Tensor(Interchange, metaclass=_Kind):
         if forgotten:
             self._refuse_forgotten()
         self._refuse_lost(node for several in names for node in several)
-        parts = iter(
-            gradients(self.uop, seed, [node for several in names for node in several], graphs)
-        )
+        targets = [node for several in names for node in several]
+        parts = iter(gradients(self.uop, seed, targets, graphs, order))
         totals: list[UOp | None] = []
         for several in names:
             total: UOp | None = None
