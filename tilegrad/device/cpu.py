@@ -20,7 +20,8 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.config import config
@@ -216,6 +217,30 @@ class CpuRuntime(Runtime):
         start = time.perf_counter()
         pool.launch(program.address, ctypes.addressof(block), global_size[0])
         return time.perf_counter() - start
+
+    def sequence(
+        self, launches: Sequence[tuple[CpuProgram, int, Dims]], is_small: bool
+    ) -> Callable[[Sequence[int]], None]:
+        """The arguments of all launches lie in one block, which each call fills: one call at a
+        time.
+        """
+        words = array("q", bytes(8 * max(sum(count for _, count, _ in launches), 1)))
+        place = words.buffer_info()[0]
+        table = array("q")
+        for program, count, global_size in launches:
+            chunks = global_size[0]
+            table.extend((program.address, place, -chunks if is_small else chunks))
+            place += 8 * count
+        address, number = table.buffer_info()[0], len(launches)
+        run_graph = self.pool.run_graph
+
+        def run(values: Sequence[int]) -> None:
+            words[:] = array("q", values)
+            run_graph(address, number)
+
+        # What the addresses point to lives as long as the function.
+        run.holds = table, [program for program, _, _ in launches]  # type: ignore[attr-defined]
+        return run
 
     def view(self, handle: int, offset: int, nbytes: int) -> int:
         return handle + offset

@@ -323,13 +323,15 @@ end:
   ret void
 }
 
-; all chunks, here
+; all chunks, here; a negative number of them is that of a launch which is not to be spread
 define internal void @alone(ptr %kernel, ptr %args, i64 %chunks) nounwind {
 entry:
+  %minus = sub i64 0, %chunks
+  %count = call i64 @llvm.smax.i64(i64 %chunks, i64 %minus)
   br label %next
 next:
   %chunk = phi i64 [0, %entry], [%more, %run]
-  %left = icmp slt i64 %chunk, %chunks
+  %left = icmp slt i64 %chunk, %count
   br i1 %left, label %run, label %end
 run:
   call void %kernel(ptr %args, i64 %chunk)
@@ -340,6 +342,7 @@ end:
 }
 
 declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
 
 define void @launch(ptr %kernel, ptr %args, i64 %chunks) nounwind {
   %several = icmp sgt i64 %chunks, 1

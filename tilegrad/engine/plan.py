@@ -8,7 +8,7 @@ field by field: a text that says something else is no plan.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
@@ -76,6 +76,8 @@ class Plan:
     outputs: tuple[int, ...]
     blocks: dict[str, int]
     kept: tuple[int, ...] = ()
+    # What `engine.run` has made ready of it.
+    ready: list[Any] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def peak_bytes(self) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from tilegrad.base.config import config
+from tilegrad.base.config import config, current_config
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError, ShapeError, TilegradError, located
 from tilegrad.base.forks import held_at_fork
@@ -25,6 +25,7 @@ from tilegrad.device.registry import Device
 from tilegrad.engine import report
 from tilegrad.engine.pipeline import CompiledKernel
 from tilegrad.engine.plans import Plan, Step, Turns
+from tilegrad.engine.ready import Ready, made_ready
 from tilegrad.engine.watch import Watch
 from tilegrad.ir.args import STEP
 from tilegrad.ir.uop import UOp, sint
@@ -156,6 +157,13 @@ def run_plan(
     Raises what a step raises, with the user's line. A plan that `is_writing` to its inputs takes
     all memory before it begins, so that where there is too little nothing is half written.
     """
+    ready = _ready(plan)
+    if ready is not None:
+        try:
+            return ready.run(inputs, variables)
+        except (KeyError, TilegradError):
+            # Before the first launch: what is missing, the steps one by one tell.
+            pass
     blocks = {
         device: Device[device].buffer(size, dtypes.uint8) for device, size in plan.blocks.items()
     }
@@ -171,6 +179,22 @@ def run_plan(
         finally:
             del failure
     return [table[number] for number in plan.outputs]
+
+
+def _ready(plan: Plan) -> Ready | None:
+    """The plan ready to run in one call, unless somebody is to see each step."""
+    switches = current_config()
+    if _recorder.get() is not None or _timer.get() is not None:
+        return None
+    if switches.DEBUG >= 2 or switches.CHECK >= 2:
+        return None
+    if not plan.ready:
+        plan.ready.append(made_ready(plan, load_program))
+    found: Ready | None = plan.ready[0]
+    if found is not None and Device[found.backend.name] is not found.backend:
+        plan.ready.clear()
+        return _ready(plan)
+    return found
 
 
 def _table(plan: Plan, inputs: Sequence[Buffer], blocks: Mapping[str, Buffer]) -> list[Buffer]:

@@ -86,6 +86,7 @@ class Buffer:
         "is_exposed",
         "is_fixed",
         "is_watched",
+        "nbytes",
         "offset",
         "owner",
         "size",
@@ -106,6 +107,7 @@ class Buffer:
         self.allocator = allocator
         self.size = size
         self.dtype = dtype
+        self.nbytes = size * dtype.nbytes
         self.base: Buffer | None = None
         self.offset = 0
         self.owner: object = None
@@ -153,10 +155,6 @@ class Buffer:
         return self.allocator.device
 
     @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.nbytes
-
-    @property
     def is_allocated(self) -> bool:
         return self._handle is not None or (self.base is not None and self.base.is_allocated)
 
@@ -195,7 +193,7 @@ class Buffer:
         with self._lock:
             self._leave()
             if self._finalizer is not None:
-                self._finalizer()
+                self._finalizer.give_back()
                 self._finalizer = None
             self._handle = None
 
@@ -354,15 +352,39 @@ class Buffer:
         return f"<Buffer {self.device} {self.size} {self.dtype!r}{place}>"
 
 
-def _returned_with(holder: object, allocator: LRUAllocator, handle: Any, nbytes: int) -> Any:
-    finalizer = weakref.finalize(holder, _give_back, allocator, handle, nbytes)
-    finalizer.atexit = False
-    return finalizer
+class _Return(weakref.ref[Any]):
+    """Gives memory back with its holder: a weak reference, as `weakref.finalize` takes several
+    times as long to make. It does nothing at the end of the process.
+    """
+
+    __slots__ = ("allocator", "handle", "nbytes")
+    allocator: LRUAllocator
+    handle: Any
+    nbytes: int
+
+    def detach(self) -> None:
+        """Give nothing back: somebody else does."""
+        _returns.pop(id(self), None)
+
+    def give_back(self) -> None:
+        """Give the memory back now, and not with the holder."""
+        if _returns.pop(id(self), None) is not None:
+            with _account_lock:
+                GlobalCounters.mem_used -= self.nbytes
+            self.allocator.release(self.handle, self.nbytes)
 
 
-def _give_back(allocator: LRUAllocator, handle: Any, nbytes: int) -> None:
-    _account(-nbytes)
-    allocator.release(handle, nbytes)
+# A reference that is gone calls nobody.
+_returns: dict[int, _Return] = {}
+
+
+def _returned_with(
+    holder: object, allocator: LRUAllocator, handle: Any, nbytes: int
+) -> _Return:
+    found = _Return(holder, _Return.give_back)
+    found.allocator, found.handle, found.nbytes = allocator, handle, nbytes
+    _returns[id(found)] = found
+    return found
 
 
 def _flat(data: bytes | bytearray | memoryview) -> memoryview:

@@ -12,7 +12,7 @@ can do better derives from `Runtime` and overrides it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -81,6 +81,15 @@ class Runtime(Protocol):
         device has.
         """
         ...
+
+    def sequence(
+        self, launches: Sequence[tuple[Any, int, Dims]], is_small: bool
+    ) -> Callable[[Sequence[int]], None] | None:
+        """Several launches as one call, if the device has that: of each the program, how many
+        handles and variables it takes, and the global size. The function takes all of these, one
+        launch after the other. Of little work, which `is_small`, no other thread is woken.
+        """
+        return None
 
     def synchronize(self) -> None:
         """Wait until every launch and copy has ended."""
