@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tilegrad.base.config import config
+from tilegrad.base.config import config, current_config
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.engine import report
@@ -350,7 +350,7 @@ def read(node: UOp) -> memoryview:
     seconds = time.perf_counter() - start
     if buffer.device != "HOST":
         report.count(0, buffer.nbytes, seconds, kernels=0)
-        if config.DEBUG >= 2:
+        if current_config().DEBUG >= 2:
             show_copy("HOST", buffer.device, buffer.nbytes, seconds)
     return data
 

@@ -43,7 +43,8 @@ __all__ = [
     "from_host", "has_assignment", "is_in_order", "is_row_major", "is_shared", "is_sole",
     "is_stored", "is_superseded",
     "is_view", "is_whole", "is_written", "leave_out_overwritten", "lend", "looks_at", "moves_of",
-    "note_past", "over", "owned", "owners", "place_of", "put_off", "read", "run", "settle",
+    "note_past", "number_in", "over", "owned", "owners", "place_of", "put_off", "read", "run",
+    "settle",
     "share", "sizes_in", "stored_below", "supersede", "unwritten", "version_of",
     "writes_before",
 ]  # fmt: skip
@@ -827,6 +828,16 @@ def stored_below(node: UOp, device: str) -> UOp:
 def read(node: UOp) -> memoryview:
     """The bytes of a realized node."""
     return engine.read(node)
+
+
+def number_in(node: UOp) -> memoryview | None:
+    """The bytes of `node` if it is all of memory of one element; None if that is not known here."""
+    while node.op is Ops.RESHAPE:
+        node = node.src[0]
+    if node.op is not Ops.BUFFER or node.arg.size != 1 or is_transforming():
+        return None
+    with engine.exclusive():
+        return engine.read(node)
 
 
 def lend(node: UOp) -> memoryview:

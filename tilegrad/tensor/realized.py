@@ -248,6 +248,9 @@ class Realized(Attention):
         >>> Tensor([2.5]).item()
         2.5
         """
+        found = memory.number_in(self._node)
+        if found is not None:
+            return host.unpack(found, self._node.dtype, 1)[0]
         shape = self._bound_shape()
         if any(size != 1 for size in shape):
             raise ShapeError(
