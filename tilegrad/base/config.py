@@ -39,7 +39,8 @@ class Config:
 
     DEBUG: int = _switch(
         0,
-        "1 devices and captures, 2 a row per kernel, 3 kernel trees, 4 source, 5 instructions",
+        "1 devices, captures and what is planned anew, 2 a row per kernel, 3 kernel trees, "
+        "4 source, 5 instructions",
         high=5,
     )
     NOOPT: int = _switch(0, "1: the plain plan and no Opts", high=1, shapes_code=True)
@@ -103,6 +104,13 @@ class Config:
         "'scalar', 'avx2' or 'avx512': limits the CPU's vectors; empty: the machine's own",
         shapes_code=True,
     )
+
+    def __post_init__(self) -> None:
+        # Part of the key of every graph that runs: its hash is not worked out anew each time.
+        object.__setattr__(self, "_hash", hash(tuple(vars(self).values())))
+
+    def __hash__(self) -> int:
+        return self._hash  # type: ignore[attr-defined, no-any-return]
 
 
 _FIELDS = {item.name: item for item in fields(Config)}

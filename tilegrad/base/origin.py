@@ -17,7 +17,7 @@ from types import CodeType, FrameType
 from typing import Any, ParamSpec, TypeVar
 
 __all__ = [
-    "Entry", "call_site", "called_from", "composed", "mark", "method_names", "origin_of_call",
+    "Entry", "call_site", "called_from", "composed", "composing", "mark", "method_names",
     "user_expression", "user_line", "user_lines",
 ]  # fmt: skip
 
@@ -43,6 +43,8 @@ class _Call(threading.local):
 
 
 _call = _Call()
+# Its `entry` is the origin of what is made meanwhile.
+composing = _call
 
 
 def _classify(filename: str) -> None:
@@ -72,11 +74,6 @@ def call_site(frame: FrameType | None = None, called: CodeType | None = None) ->
         here = outer
         code = here.f_code
     return code, here.f_lasti, called or code
-
-
-def origin_of_call(frame: FrameType, called: CodeType) -> tuple[Entry]:
-    """The origin of nodes that a call of `called` in `frame` makes now."""
-    return (_call.entry or call_site(frame, called),)
 
 
 def mark(node: Any) -> None:

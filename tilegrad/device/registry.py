@@ -45,6 +45,9 @@ _LIKE_ANOTHER = frozenset({"NULL", "EMU"})
 # Kinds that are memory only.
 _MEMORY = frozenset({"HOST", "DISK"})
 
+# The environment as it is now, of bytes on POSIX: `os.environ.get` takes a microsecond for a name
+# that is not there, and every run asks for some.
+_ENVIRONMENT: Any = getattr(os.environ, "_data", os.environ)
 # How many files are open as devices.
 _MOST_FILES = 1024
 
@@ -61,6 +64,7 @@ class Devices:
         self._open: dict[str, Backend] = {}
         self._lock = held_at_fork(threading.RLock(), 60)
         self._default: tuple[str, str] | None = None
+        self._asked_by: list[tuple[str, Any]] | None = None
 
     @staticmethod
     def canonical(name: str) -> str:
@@ -97,12 +101,14 @@ class Devices:
             if kind in self:
                 raise DeviceError(f"device: {kind} is known already", known=", ".join(self))
             self._factories[kind] = factory
+            self._asked_by = None
 
     def unregister(self, name: str) -> None:
         """Forget a registered kind and its open devices."""
         kind = self.canonical(name)
         with self._lock:
             self._factories.pop(kind, None)
+            self._asked_by = None
             for opened in [found for found in self._open if found.split(":")[0] == kind]:
                 del self._open[opened]
 
@@ -217,8 +223,8 @@ class Devices:
             return self._default[0]
         if asked != "CPU":
             return self.canonical(asked)
-        for kind in self:
-            if kind not in _MEMORY and os.environ.get(kind) == "1":
+        for kind, key in self._by_environment():
+            if _ENVIRONMENT.get(key) in ("1", b"1"):
                 return kind
         return asked
 
@@ -228,6 +234,16 @@ class Devices:
         self.check(name)
         self._factory(name)
         self._default = (name, config.DEVICE)
+
+    def _by_environment(self) -> list[tuple[str, Any]]:
+        """The kinds that an environment variable may ask for, and the variable as `_ENVIRONMENT`
+        has it.
+        """
+        if self._asked_by is None:
+            kinds = [kind for kind in self if kind not in _MEMORY]
+            encoded = isinstance(next(iter(_ENVIRONMENT), ""), bytes)
+            self._asked_by = [(kind, os.fsencode(kind) if encoded else kind) for kind in kinds]
+        return self._asked_by
 
 
 Device = Devices()

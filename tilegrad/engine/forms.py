@@ -26,6 +26,7 @@ from tilegrad.base.forks import held_at_fork
 from tilegrad.base.origin import Entry
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
+from tilegrad.engine.causes import tell
 from tilegrad.engine.numbers import bits_of, number_variable, variable_name
 from tilegrad.engine.plans import Graph, Plan, Step, normalise, plan_for
 from tilegrad.engine.request import Request
@@ -206,6 +207,8 @@ def form_of(request: Request, keep: Sequence[int], *, may_open: bool = True) -> 
     forms.used = next(_uses)
     found = forms.by_places.get(forms.key(request))
     if found is None or not found.is_current:
+        if config.DEBUG >= 1:
+            tell(request)
         if may_open:
             forms.open(request)
         found, moving = _make(request, keep, forms.variables(request))

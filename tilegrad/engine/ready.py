@@ -16,8 +16,8 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
 from tilegrad.engine import report
-from tilegrad.engine.plan import Plan, Step
 from tilegrad.engine.pipeline import CompiledKernel
+from tilegrad.engine.plan import Plan, Step
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = ["Ready", "made_ready"]

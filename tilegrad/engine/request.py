@@ -98,32 +98,38 @@ class Request:
 
     def _walk(self, root: UOp) -> None:
         numbers, nodes, all_sources, form = self.numbers, self.nodes, self.sources, self._form
-        stack = [root]
+        stored, number_of = self._stored, self.numbers.__getitem__
+        # A node waits here for its sources, under None.
+        stack: list[UOp | None] = [root]
         while stack:
             node = stack.pop()
-            if node in numbers:
-                continue
-            if node.stored is not None and (memory := self._stored(node)) is not None:
-                if memory in numbers:
-                    numbers[node] = numbers[memory]
-                else:
-                    stack += (node, memory)
-                continue
-            waits = False
-            for source in node.src:
-                if source not in numbers:
-                    if source.op is Ops.CONST and may_change(source):
-                        continue
-                    if not waits:
-                        stack.append(node)
-                        waits = True
-                    stack.append(source)
-            if waits:
-                continue
+            if node is None:
+                node = stack.pop()
+                assert node is not None
+                src = node.src
+            else:
+                if node in numbers:
+                    continue
+                if node.stored is not None and (memory := stored(node)) is not None:
+                    if memory in numbers:
+                        numbers[node] = numbers[memory]
+                    else:
+                        stack += (node, memory)
+                    continue
+                src = node.src
+                waits = False
+                for each in src:
+                    if each not in numbers and (each.op is not Ops.CONST or not may_change(each)):
+                        if not waits:
+                            stack += (node, None)
+                            waits = True
+                        stack.append(each)
+                if waits:
+                    continue
             try:
-                sources = tuple([numbers[source] for source in node.src])
+                sources = tuple(map(number_of, src))
             except KeyError:
-                sources = tuple([self._used(source) for source in node.src])
+                sources = tuple([self._used(source) for source in src])
             number = numbers[node] = len(nodes)
             nodes.append(node)
             all_sources.append(sources)

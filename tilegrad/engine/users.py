@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from tilegrad.base.trace import counters
 from tilegrad.ir.uop import UOp, toposort
 
-__all__ = ["above", "index", "stands_on", "users"]
+__all__ = ["above", "index", "stands_on"]
 
 # Shorter lists of references are not searched for dead ones.
 _FEW = 16
@@ -57,11 +57,6 @@ def above(nodes: Iterable[UOp], stop: Callable[[UOp], bool]) -> list[UOp]:
                     stack.append(user)
     counters.visits += len(found)
     return list(found)
-
-
-def users(node: UOp) -> list[UOp]:
-    """The indexed nodes that `node` is a source of, or the memory of."""
-    return [user for reference in node.users or () if (user := reference()) is not None]
 
 
 def _is_indexed(node: UOp) -> bool:

@@ -77,6 +77,7 @@ def _form(
     if seed.op is not Ops.CONST:
         return None
     numbers: dict[UOp, int] = {}
+    number_of = numbers.__getitem__
     key: list[Any] = [seed]
     for node in order:
         op = node.op
@@ -89,7 +90,7 @@ def _form(
         elif op in _SINGULAR:
             return None
         else:
-            key.append((op.serial, node.dtype, node.arg, tuple([numbers[s] for s in node.src])))
+            key.append((op.serial, node.dtype, node.arg, tuple(map(number_of, node.src))))
         numbers[node] = len(numbers)
     key.append(tuple([numbers.get(target) for target in targets]))
     return tuple(key), list(numbers)

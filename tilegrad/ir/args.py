@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["STEP", "BufferArg", "CustomArg", "KernelArg", "KernelInfo", "LoopArg", "RandArg"]
 
@@ -14,9 +14,11 @@ STEP = "step"
 """The name of the variable that holds the number of a loop's step."""
 
 
-@dataclass(frozen=True)
-class BufferArg:
-    """A leaf of the tensor graph: memory number `slot` of `size` elements on `device`."""
+class BufferArg(NamedTuple):
+    """A leaf of the tensor graph: memory number `slot` of `size` elements on `device`.
+
+    A tuple, whose hash takes no call of Python: there is one for each result of each run.
+    """
 
     slot: int
     device: str

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, remade, toposort
+from tilegrad.ir.uop import UOp, interned, remade, toposort
 
 __all__ = ["Template", "record"]
 
@@ -51,7 +51,10 @@ class Template:
         add = nodes.append
         for op, dtype, arg, pick, is_one, kind, shape, bears in self.steps:
             src = (pick(nodes),) if is_one else pick(nodes)
-            node = remade((op.serial, dtype, src, arg, kind), op, shape)
+            key = op.serial, dtype, src, arg, kind
+            known = interned(key)
+            if known is None or (node := known()) is None:
+                node = remade(key, op, shape)
             if bears == _CALLER:
                 before = node.origin
                 if not before:
@@ -100,4 +103,8 @@ def record(results: Sequence[UOp], inputs: Sequence[UOp]) -> Template | None:
 
 
 def _names_node(arg: Any) -> bool:
-    return isinstance(arg, UOp) or (isinstance(arg, tuple) and any(map(_names_node, arg)))
+    """Whether an argument, maybe pairs of bounds, holds a symbolic size."""
+    if not isinstance(arg, tuple):
+        return isinstance(arg, UOp)
+    parts = [part for each in arg for part in (each if isinstance(each, tuple) else (each,))]
+    return any(isinstance(part, UOp) for part in parts)

@@ -25,7 +25,8 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.show import show
 
 __all__ = [
-    "UOp", "Variable", "alive", "element_of", "prod", "remade", "sint", "toposort", "toposort_over",
+    "UOp", "Variable", "alive", "element_of", "interned", "node_count", "prod", "remade", "sint",
+    "toposort", "toposort_over",
 ]  # fmt: skip
 
 Key = tuple[Any, ...]
@@ -33,6 +34,10 @@ _table: dict[Key, weakref.ref[UOp]] = {}
 # Called as a method of the key of a node that has died, without a frame of Python: most nodes live
 # only from one pass to the next.
 _take_out = _table.pop
+# The reference to the node of a key, as `remade` has it; it may be dead.
+interned = _table.get
+# How many nodes live.
+node_count = _table.__len__
 _blank = object.__new__
 _FLOAT_BITS = struct.Struct("<d")
 

@@ -378,9 +378,7 @@ class _Return(weakref.ref[Any]):
 _returns: dict[int, _Return] = {}
 
 
-def _returned_with(
-    holder: object, allocator: LRUAllocator, handle: Any, nbytes: int
-) -> _Return:
+def _returned_with(holder: object, allocator: LRUAllocator, handle: Any, nbytes: int) -> _Return:
     found = _Return(holder, _Return.give_back)
     found.allocator, found.handle, found.nbytes = allocator, handle, nbytes
     _returns[id(found)] = found

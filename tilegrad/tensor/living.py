@@ -58,12 +58,9 @@ def live() -> Iterator[Any]:
             yield tensor
 
 
-def young() -> Iterator[Any]:
+def young() -> list[Any]:
     """The tensors alive whose node is newer than the last run that looked at all of these."""
-    for reference in list(_young.values()):
-        tensor = reference()
-        if tensor is not None:
-            yield tensor
+    return [tensor for each in list(_young.values()) if (tensor := each()) is not None]
 
 
 def enter(tensor: Any, node: UOp) -> None:

@@ -439,7 +439,10 @@ class _Others(engine.Others):
 
     def _holds(self, node: UOp) -> bool:
         """Whether a tensor alive is `node`, of the values of variables that the run has."""
-        return any(_agree(tensor._variables, self.values) for tensor in holders_of(node))
+        for tensor in holders_of(node):
+            if not tensor._symbols or _agree(tensor._symbols, self.values):
+                return True
+        return False
 
     def _index_young(self, request: Request, but: Collection[int] = ()) -> None:
         """Put the graphs of young tensors into the index, but for what `request` computes: mostly

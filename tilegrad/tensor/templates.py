@@ -28,14 +28,15 @@ from typing import Any, NamedTuple, TypeVar, cast
 from tilegrad.base.config import current_config
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import InternalError
-from tilegrad.base.origin import origin_of_call
+from tilegrad.base.origin import call_site, composing
 from tilegrad.device.registry import Device
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, node_count
 from tilegrad.tensor.aliases import Storage, shared
 from tilegrad.tensor.core import Core
+from tilegrad.tensor.pending import pressure, relieve
 from tilegrad.tensor.sizes import NO_VARIABLES
 
 __all__ = ["templated"]
@@ -68,6 +69,8 @@ class _Recorded(NamedTuple):
     template: Template
     results: tuple[_Result, ...]
     is_one: bool
+    # Place and `requires_grad` of a single result that is no more.
+    plain: tuple[int, bool | None] | None
     # Whether a result is a view of an operand, and whether one in another shape: of what is a view
     # itself that may be a copy.
     has_view: bool
@@ -82,13 +85,15 @@ _met: dict[tuple[Any, ...], None] = {}
 
 def templated(method: Method) -> Method:
     """Let `method` make its graph from a template, once its signature was seen before."""
-    number = next(_numbers)
+    number, new = next(_numbers), object.__new__
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         mode = current_config().TEMPLATES
         if not mode or not isinstance(self, Core):
             return method(self, *args, **kwargs)
+        if node_count() > pressure.most:
+            relieve(self)
         node = self._node
         shape = node._shape or node.shape
         key = [number, self.__class__, node.dtype, shape, self._requires_grad, self.device]
@@ -115,8 +120,17 @@ def templated(method: Method) -> Method:
                 if path.__class__ is not int or (path and found.has_reshape):
                     return method(self, *args, **kwargs)
             inputs.append(node)
-        nodes = found.template.make(inputs, origin_of_call(sys._getframe(1), code))
-        made = [_tensor(each, nodes, operands) for each in found.results]
+        entry = composing.entry or call_site(sys._getframe(1), code)
+        nodes = found.template.make(inputs, (entry,))
+        result = found.plain
+        if result is not None:
+            one = new(self.__class__)
+            one._set(nodes[result[0]], self.device, NO_VARIABLES, result[1], leaf=False)
+            if mode == 1:
+                return one
+            made = [one]
+        else:
+            made = [_tensor(each, nodes, operands) for each in found.results]
         if mode > 1:
             _compare(made, method(self, *args, **kwargs), method.__qualname__)
         return made[0] if found.is_one else tuple(made)
@@ -232,10 +246,13 @@ def _recorded(method: Any, operands: list[Any], args: Any, kwargs: Any) -> _Reco
         if result is None:
             return None
         results.append(result)
+    last = results[-1]
+    is_plain = is_one and last.depth is None and last.stands_for is None
     return _Recorded(
         template,
         tuple(results),
         is_one,
+        (last.place, last.requires_grad) if is_plain else None,
         has_view=any(each.view_of is not None for each in results),
         has_reshape=any(step[0] is Ops.RESHAPE for step in template.steps),
     )

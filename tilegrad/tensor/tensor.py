@@ -35,6 +35,7 @@ written to, or to have a gradient that is its own), it is given some: see `conti
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -203,19 +204,11 @@ class Tensor(Interchange, metaclass=_Kind):
         [2.0, 4.0]
         """
         nodes = below(self.uop, graphs)
-        leaves = [
-            tensor
-            for tensor in live()
-            if tensor._requires_grad
-            and tensor._is_leaf
-            and any(node in nodes for node in _names(tensor))
-        ]
-        self._refuse_lost(
-            node
-            for tensor in live()
-            if tensor._requires_grad and tensor._is_leaf
-            for node in _names(tensor)
-        )
+        every = [each for each in live() if each._requires_grad and each._is_leaf]
+        names = [_names(tensor) for tensor in every]
+        self._refuse_lost(node for several in names for node in several)
+        found_below = [not nodes.keys().isdisjoint(several) for several in names]
+        leaves = list(itertools.compress(every, found_below))
         if not leaves:
             raise TilegradError(
                 "backward: nothing below this tensor requires a gradient",
@@ -223,7 +216,8 @@ class Tensor(Interchange, metaclass=_Kind):
                 line=here(),
                 remedy="make parameters with requires_grad=True, or give them to an optimizer",
             )
-        found = self._gradients_of([_names(leaf) for leaf in leaves], gradient, nodes)
+        below_here = list(itertools.compress(names, found_below))
+        found = self._gradients_of(below_here, gradient, nodes)
         if all(node is None for node in found):
             raise TilegradError(
                 "backward: no gradient reaches what requires one",
@@ -244,7 +238,7 @@ class Tensor(Interchange, metaclass=_Kind):
         order: Collection[UOp] | None = None,
     ) -> list[UOp | None]:
         """For each value, known by several nodes, the sum of the gradients that reach them; `order`
-        is what is below this tensor, if that is known.
+        is what is below this tensor, if that is known, and that no graph on the way was lost.
         """
         if gradient is None:
             if self.shape != ():
@@ -269,7 +263,8 @@ class Tensor(Interchange, metaclass=_Kind):
             seed = gradient.cast(self.dtype).uop
         if forgotten:
             self._refuse_forgotten()
-        self._refuse_lost(node for several in names for node in several)
+        if order is None:
+            self._refuse_lost(node for several in names for node in several)
         targets = [node for several in names for node in several]
         parts = iter(gradients(self.uop, seed, targets, graphs, order))
         totals: list[UOp | None] = []
