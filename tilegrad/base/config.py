@@ -90,6 +90,9 @@ class Config:
     KEEP_KERNELS: int = _switch(
         4096, "how many kernels, plans and loaded programs a process keeps for reuse", high=1 << 30
     )
+    PROGRESS: int = _switch(
+        1, "0: no note at a terminal how many kernels are compiled yet, after 2 seconds", high=1
+    )
     TEMPLATES: int = _switch(
         1,
         "0: every method makes its nodes itself; 1: from templates, the third time; 2: both, and "
@@ -123,6 +126,7 @@ _PREFIXED = frozenset(
         "CACHE_MEGABYTES",
         "KEEP_KERNELS",
         "KEEP_SECONDS",
+        "PROGRESS",
         "TEMPLATES",
         "PARALLEL",
         "THREADS",

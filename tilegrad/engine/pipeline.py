@@ -26,6 +26,7 @@ from tilegrad.base.recent import Recent
 from tilegrad.base.trace import PassRecord, counters, trace
 from tilegrad.device.backend import Backend
 from tilegrad.engine.fields import names, numbers, parsed, text, whole
+from tilegrad.engine.progress import Progress
 
 if TYPE_CHECKING:
     from tilegrad.engine.stages import Shaped
@@ -221,7 +222,9 @@ class Job:
 class Helpers(Protocol):
     """Who makes kernels beside this process (engine.workers)."""
 
-    def make(self, jobs: Sequence[Job], here: Callable[[Job], Made]) -> dict[str, Made]: ...
+    def make(
+        self, jobs: Sequence[Job], here: Callable[[Job], Made], tell: Callable[[int], None]
+    ) -> dict[str, Made]: ...
 
 
 def make_kernel(
@@ -316,6 +319,17 @@ def compile_kernels(
     `origin_of` gives the user's calls behind an item, for the error of one that fails.
     """
     keys = [kernel_key(ast, backend) for ast, backend in items]
+    with Progress(len({*keys})) as progress:
+        return _compiled(items, keys, helpers, origin_of, progress)
+
+
+def _compiled(
+    items: Sequence[tuple[UOp, Backend]],
+    keys: Sequence[str],
+    helpers: Helpers | None,
+    origin_of: Callable[[int], tuple[Entry, ...]],
+    progress: Progress,
+) -> list[CompiledKernel]:
     if helpers is not None:
         missing = {
             key: (ast, backend)
@@ -323,12 +337,13 @@ def compile_kernels(
             if recall_kernel(key) is None
         }
         if len(missing) >= _WORTH_HELP:
-            _make_with(helpers, missing)
+            _make_with(helpers, missing, progress)
     # What no helper gave is made here, and fails here.
-    found = []
+    found: list[CompiledKernel] = []
     for place, (key, (ast, backend)) in enumerate(zip(keys, items, strict=True)):
         try:
             found.append(recall_kernel(key) or compile_kernel(ast, backend))
+            progress.tell(len({*keys[: place + 1]}))
         except TilegradError as error:
             raise located(error, origin_of(place)) from error
         except Exception as error:
@@ -339,9 +354,15 @@ def compile_kernels(
     return found
 
 
-def _make_with(helpers: Helpers, missing: Mapping[str, tuple[UOp, Backend]]) -> None:
+def _make_with(
+    helpers: Helpers, missing: Mapping[str, tuple[UOp, Backend]], progress: Progress
+) -> None:
     jobs = [Job(key, ast, backend.name) for key, (ast, backend) in missing.items()]
-    made = helpers.make(jobs, lambda job: make_kernel(job.ast, missing[job.key][1], job.key))
+
+    def here(job: Job) -> Made:
+        return make_kernel(job.ast, missing[job.key][1], job.key)
+
+    made = helpers.make(jobs, here, progress.tell)
     for key in missing:
         if key in made:
             keep_kernel(made[key])

@@ -136,9 +136,14 @@ class Helpers:
     def __len__(self) -> int:
         return len(self._children)
 
-    def make(self, jobs: Sequence[Job], here: Callable[[Job], Made]) -> dict[str, Made]:
+    def make(
+        self,
+        jobs: Sequence[Job],
+        here: Callable[[Job], Made],
+        tell: Callable[[int], None] = lambda done: None,
+    ) -> dict[str, Made]:
         """By key, what the helpers made and what `here` made of the jobs meanwhile; jobs that are
-        missing were lost with a helper.
+        missing were lost with a helper. `tell` is told how many are done.
 
         Raises what `here` raises.
         """
@@ -157,6 +162,7 @@ class Helpers:
             except IndexError:
                 break
             done[job.key] = here(job)
+            tell(len(done))
         for thread, child in zip(threads, self._children, strict=True):
             thread.join(_PATIENCE_S)
             if thread.is_alive():
