@@ -115,14 +115,13 @@ def _differences(old: _Plan, new: _Plan, request: Request) -> list[_Difference] 
             # Of a device and a size, of several sizes: those that differ.
             changed = _changed(before[2], now[2])
             found.append(_Difference(kind, *changed, at))
-    pairs = zip(request.constants, old.constants, new.constants)
-    found += [_Difference("a number", *pair, at) for at, *pair in pairs if pair[0] != pair[1]]
-    windows = zip(request.windows, old.places, new.places)
-    found += [
-        _Difference("the place of a window", *_changed(*pair), at)
-        for at, *pair in windows
-        if pair[0] != pair[1]
-    ]
+    constants = zip(request.constants, old.constants, new.constants)
+    for at, first, second in constants:
+        if first != second:
+            found.append(_Difference("a number", first, second, at))
+    for at, start, end in zip(request.windows, old.places, new.places):
+        if start != end:
+            found.append(_Difference("the place of a window", *_changed(start, end), at))
     return found
 
 

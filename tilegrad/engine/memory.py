@@ -15,7 +15,7 @@ from tilegrad.base.errors import TilegradError, TransformError
 from tilegrad.device.registry import Device
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, remade
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
@@ -49,7 +49,9 @@ _leaves: dict[int, _Reference] = {}
 def leaf(buffer: Buffer) -> UOp:
     """A BUFFER node for `buffer`."""
     slot = next(_slots)
-    node = UOp(Ops.BUFFER, buffer.dtype, (), BufferArg(slot, buffer.device, buffer.size))
+    arg = BufferArg(slot, buffer.allocator.device, buffer.size)
+    key = Ops.BUFFER.serial, buffer.dtype, (), arg, BufferArg
+    node = remade(key, Ops.BUFFER, (buffer.size,))
     _memory[slot] = buffer
     reference = _leaves[slot] = _Reference(node, _forget)
     reference.slot = slot

@@ -25,7 +25,7 @@ from tilegrad.engine.request import Request
 from tilegrad.engine.run import current_recording, run_plan, show_copy
 from tilegrad.engine.users import above, index
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp, remade, toposort
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
@@ -247,7 +247,10 @@ def _memory_after(form: Form, nodes: Sequence[UOp], outputs: Sequence[Buffer]) -
     for value in form.values:
         node = written[value.source] if value.is_written else leaf(outputs[value.source])
         for op, arg in value.moves:
-            node = UOp(op, node.dtype, (node,), arg)
+            if op is Ops.RESHAPE:
+                node = remade((op.serial, node.dtype, (node,), arg, arg.__class__), op, arg)
+            else:
+                node = UOp(op, node.dtype, (node,), arg)
         found.append(node)
     return found
 

@@ -132,7 +132,7 @@ def templated(method: Method) -> Method:
         else:
             made = [_tensor(each, nodes, operands) for each in found.results]
         if mode > 1:
-            _compare(made, method(self, *args, **kwargs), method.__qualname__)
+            _compare(tuple(made), method(self, *args, **kwargs), method.__qualname__)
         return made[0] if found.is_one else tuple(made)
 
     # An error, and a row of a report, name what the user called.
