@@ -36,7 +36,7 @@ lint: $(VENV)/.dev
 
 # docs/nightly.md says how it went, docs/marks.md what became of the mutants.
 nightly: $(VENV)/.test
-	-TILEGRAD_VERIFY=2 $(PYTEST) -m "nightly or not nightly" --hypothesis-profile=nightly --junitxml=build/nightly.xml
+	-TILEGRAD_VERIFY=2 TILEGRAD_TEMPLATES=2 $(PYTEST) -m "nightly or not nightly" --hypothesis-profile=nightly --junitxml=build/nightly.xml
 	-$(BIN)/python -m tests.marks.run
 	$(BIN)/python -m tests.nightly build/nightly.xml
 

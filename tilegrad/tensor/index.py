@@ -75,7 +75,7 @@ class Indexing(Creation):
         [3, 4]
         """
         kind = key.__class__
-        if kind in _PLACES or (kind is tuple and all(part.__class__ in _PLACES for part in key)):
+        if kind in _PLACES or (kind is tuple and _PLACES.issuperset(map(type, key))):
             return self._cut(key)
         viewed, tensors = self._viewed(key)
         return viewed._picked(tensors) if tensors else viewed

@@ -1,0 +1,189 @@
+"""What eager use costs beside the kernels, in calls of Python functions, which no load changes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tensor.helpers import close, numbers
+from tilegrad import Context, GlobalCounters, Tensor, Variable, nn
+from tilegrad.engine import ready
+from tilegrad.engine.run import recording
+
+
+def calls_of(function: Callable[[], Any]) -> int:
+    count = 0
+
+    def see(frame: Any, event: str, arg: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    with Context(TEMPLATES=1):
+        for _ in range(9):
+            function()
+        sys.setprofile(see)
+        try:
+            function()
+        finally:
+            sys.setprofile(None)
+    return count - 1
+
+
+def test_an_item_of_memory_takes_few_calls() -> None:
+    x = Tensor([2.5]).sum().realize()
+    assert calls_of(x.item) <= 15
+
+
+def test_a_run_of_a_known_graph_takes_few_calls() -> None:
+    x, y = Tensor(numbers(8, 9)).realize(), Tensor(numbers(8, 9, seed=1)).realize()
+    assert calls_of(lambda: ((x + y) * 2.5).realize()) <= 215
+
+
+def test_a_node_more_in_a_known_graph_costs_little() -> None:
+    x = Tensor(numbers(8, 9)).realize()
+
+    def run(length: int) -> int:
+        def step() -> None:
+            y = x
+            for _ in range(length):
+                y = y.exp2()
+            y.realize()
+
+        return calls_of(step)
+
+    # Of these, five make the node and its tensor.
+    assert run(60) - run(20) <= 40 * 12
+
+
+def test_a_kernel_more_in_a_known_plan_costs_little() -> None:
+    x = Tensor(numbers(8, 9)).realize()
+
+    def run(length: int) -> int:
+        def step() -> None:
+            y = x
+            for _ in range(length):
+                y = y.exp2().contiguous()
+            y.realize()
+
+        return calls_of(step)
+
+    # Nodes and tensors of two methods among them; a launch takes none.
+    assert run(12) - run(4) <= 8 * 50
+
+
+def test_a_step_of_adam_takes_few_calls() -> None:
+    parameters = [
+        Tensor(numbers(*shape, seed=seed), requires_grad=True).realize()
+        for seed, shape in enumerate([(8, 16), (16,), (16, 4), (4,)])
+    ]
+    w, b, v, c = parameters
+    optimizer = nn.optim.Adam(parameters, lr=1e-3)
+    x, y = Tensor(numbers(6, 8)).realize(), Tensor(np.arange(6, dtype=np.int32) % 4).realize()
+
+    def step() -> None:
+        loss = ((x @ w + b).relu() @ v + c).cross_entropy(y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        loss.item()
+
+    assert calls_of(step) <= 4700
+
+
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many kernels each run in one call had."""
+    found: list[int] = []
+    original = ready.Ready.run
+
+    def run(self: ready.Ready, *args: Any) -> Any:
+        found.append(self._count)
+        return original(self, *args)
+
+    monkeypatch.setattr(ready.Ready, "run", run)
+    return found
+
+
+def work(a: np.ndarray) -> tuple[Tensor, np.ndarray]:
+    x = Tensor(a).realize()
+    weights = a - a.max(1, keepdims=True)
+    shares = np.exp(weights) / np.exp(weights).sum(1, keepdims=True)
+    return (x.softmax(1) @ x.T).sum(0), (shares @ a.T).sum(0)
+
+
+def test_a_plan_of_several_kernels_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = runs(monkeypatch)
+    before = GlobalCounters.kernel_count
+    close(*work(numbers(12, 40)), 1e-4)
+    assert GlobalCounters.kernel_count - before == sum(found) > 1
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("switches", [{"DEBUG": 2}, {"CHECK": 2}])
+def test_who_wants_to_see_each_step_sees_it(
+    switches: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = runs(monkeypatch)
+    with Context(**switches):
+        close(*work(numbers(12, 41)), 1e-4)
+    assert found == []
+
+
+def test_a_record_has_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = runs(monkeypatch)
+    with recording() as record:
+        close(*work(numbers(12, 42)), 1e-4)
+    assert found == [] and len([each for each in record if each.kernel is not None]) > 1
+
+
+def test_work_on_both_sides_of_the_bound_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    for bound in (0, 1 << 40):
+        monkeypatch.setattr(ready, "_SMALL_OPS", bound)
+        monkeypatch.setattr(ready, "_SMALL_BYTES", bound)
+        # Another size each time: a plan is made ready once.
+        close(*work(numbers(300, 400 + (bound > 0))), 1e-3)
+
+
+def test_variables_and_numbers_reach_a_plan_that_is_ready() -> None:
+    n = Variable("n", 1, 9)
+    a = numbers(9, 4)
+    x = Tensor(a).realize()
+    for length in (2, 9, 5):
+        for factor in (0.3, 0.7, 0.11):
+            found = (x[: n.bind(length)] * factor).sum(0)
+            close(found, (a[:length] * np.float32(factor)).sum(0), 1e-5)
+
+
+def test_memory_comes_back_with_its_tensors() -> None:
+    x = Tensor(numbers(50, 50)).realize()
+    x.exp().realize()
+    before = GlobalCounters.mem_used
+    for _ in range(5):
+        y = (x.exp() @ x).realize()
+        assert GlobalCounters.mem_used - before == 50 * 50 * 4
+        del y
+        assert GlobalCounters.mem_used == before
+
+
+def test_eight_eager_loops_at_once() -> None:
+    wrong: list[str] = []
+
+    def loop(seed: int) -> None:
+        a = numbers(16, 16, seed=seed) * 0.1
+        x, w = Tensor(a).realize(), Tensor(np.eye(16, dtype=np.float32) * 0.9).realize()
+        for step in range(25):
+            x = (x @ w + 0.01 * (step % 3)).tanh()
+            a = np.tanh(a @ (np.eye(16, dtype=np.float32) * 0.9) + np.float32(0.01 * (step % 3)))
+            if not np.allclose(x.sum().item(), a.sum(), rtol=1e-3, atol=1e-3):
+                wrong.append(f"{seed}, step {step}")
+
+    threads = [threading.Thread(target=loop, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
