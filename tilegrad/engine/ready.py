@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import TilegradError
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
 from tilegrad.engine import report
@@ -20,13 +21,21 @@ from tilegrad.engine.pipeline import CompiledKernel
 from tilegrad.engine.plan import Plan, Step
 from tilegrad.runtime.buffer import Buffer
 
-__all__ = ["Ready", "made_ready"]
+__all__ = ["NoRoomError", "Ready", "made_ready"]
 
 # Of no more operations and bytes than these, which take some 100 microseconds, a run is through
 # before a thread that sleeps has woken.
 _SMALL_OPS = _SMALL_BYTES = 1 << 20
 
 Load = Callable[[str, CompiledKernel], Any]
+
+
+class NoRoomError(Exception):
+    """There is no memory for buffer number `place` of a plan, for the reason `error`."""
+
+    def __init__(self, place: int, error: TilegradError):
+        super().__init__(place, error)
+        self.place, self.error = place, error
 
 
 class Ready:
@@ -74,21 +83,26 @@ class Ready:
         self._outputs = plan.outputs
 
     def run(self, inputs: Sequence[Buffer], variables: Mapping[str, int]) -> list[Buffer]:
-        """As `run_plan`."""
+        """As `run_plan`. All memory is taken first: where there is too little, nothing runs.
+
+        Raises NoRoomError for that.
+        """
         allocator = self.backend.allocator
         table: dict[int, Buffer] = {place: inputs[source] for place, source in self._inputs}
         for place, size, dtype in self._own:
             table[place] = Buffer(allocator, size, dtype)
         words = [0] * (len(table) + len(self._offsets))
-        for place, buffer in table.items():
-            handle = buffer._handle
-            words[place] = buffer.handle if handle is None else handle
-        block = None
-        if self._offsets:
-            block = Buffer(allocator, self._block, dtypes.uint8)
-            start = block.handle
-            for place, offset in self._offsets:
-                words[place] = start + offset
+        place = self._offsets[0][0] if self._offsets else 0
+        try:
+            block = Buffer(allocator, self._block, dtypes.uint8) if self._offsets else None
+            start = block.handle if block is not None else 0
+            for place, buffer in table.items():
+                handle = buffer._handle
+                words[place] = buffer.handle if handle is None else handle
+        except TilegradError as error:
+            raise NoRoomError(place, error) from None
+        for place, offset in self._offsets:
+            words[place] = start + offset
         if self._names:
             words += [variables[name] for name in self._names]
         call = self._call

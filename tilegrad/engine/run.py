@@ -25,7 +25,7 @@ from tilegrad.device.registry import Device
 from tilegrad.engine import report
 from tilegrad.engine.pipeline import CompiledKernel
 from tilegrad.engine.plans import Plan, Step, Turns
-from tilegrad.engine.ready import Ready, made_ready
+from tilegrad.engine.ready import NoRoomError, Ready, made_ready
 from tilegrad.engine.watch import Watch
 from tilegrad.ir.args import STEP
 from tilegrad.ir.uop import UOp, sint
@@ -159,11 +159,21 @@ def run_plan(
     """
     ready = _ready(plan)
     if ready is not None:
+        refused: TilegradError | None = None
         try:
             return ready.run(inputs, variables)
-        except (KeyError, TilegradError):
-            # Before the first launch: what is missing, the steps one by one tell.
+        except KeyError:
+            # Before the first launch: the steps one by one tell which variable has no value.
             pass
+        except NoRoomError as found:
+            first = next(step for step in plan.steps if found.place in step.buffers)
+            # Its traceback would keep what was taken.
+            refused = located(found.error.with_traceback(None), origin_of(first))
+        if refused is not None:
+            try:
+                raise refused
+            finally:
+                del refused
     blocks = {
         device: Device[device].buffer(size, dtypes.uint8) for device, size in plan.blocks.items()
     }
