@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.tensor.helpers import close, numbers
-from tilegrad import Context, Tensor, Variable, dtypes
+from tilegrad import Context, Tensor, Variable, dtypes, no_grad
 from tilegrad.base.errors import IndexBoundsError, ShapeError
 from tilegrad.base.origin import method_names, user_lines
 from tilegrad.ir import Ops
@@ -279,3 +279,26 @@ def test_what_is_made_of_bits_taken_back_is_made_by_the_method() -> None:
     for _ in range(4):
         back = x.bitcast(dtypes.int32).bitcast(dtypes.float32)
         assert back.uop.op is Ops.BUFFER
+
+
+def test_without_gradients_templates_are_others() -> None:
+    a = numbers(3, 4)
+    for _ in range(4):
+        w, x = Tensor(a, requires_grad=True), Tensor(a).realize()
+        with Context(TEMPLATES=2):
+            assert (w * x).softmax(-1).requires_grad
+            with no_grad():
+                inside = (w * x).softmax(-1)
+                assert inside.requires_grad is False
+            assert not x.softmax(-1).requires_grad
+        (inside + w).sum().backward()
+        close(w.grad, np.ones_like(a))
+
+
+def test_values_of_a_pair_know_the_tensor_that_they_are_of() -> None:
+    for seed in range(4):
+        a = numbers(5, 6, seed=seed)
+        x = Tensor(a).realize()
+        values = x.max(1)
+        close(values.values, a.max(1))
+        assert values.indices.tolist() == a.argmax(1).tolist()

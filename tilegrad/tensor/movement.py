@@ -281,7 +281,6 @@ class Movement(Casts):
         """
         return self.permute(tuple(reversed(range(self.ndim))))
 
-    @templated
     def _as_row(self, call: Callable[[Self], Made]) -> Made:
         """What `call` makes of this number as the one element of a row, as numbers again."""
         made: Any = call(self.reshape(1))

@@ -13,9 +13,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Collection, Iterable, Mapping
 
+from tilegrad.base.trace import counters
 from tilegrad.grad.rules import NO_DERIVATIVE
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp
 
 __all__ = ["lost", "note"]
 
@@ -56,19 +57,22 @@ def note(computed: Mapping[UOp, UOp]) -> None:
     todo = {root: base for root, base in computed.items() if root.dtype.is_float}
     if not todo:
         return
-    order = toposort(todo, stop=_ends)
+    order = _order(todo)
     named: dict[UOp, list[UOp]] = {root: [] for root in todo}
     needed_by: dict[UOp, frozenset[UOp]] = {}
     for node in reversed(order):
         roots = needed_by.pop(node, _NONE)
         base = todo.get(node)
-        if roots and node.dtype.is_float and (base is not None or _is_asked_for(node)):
+        # Where a tensor may be the node, now or when it is memory.
+        is_asked_for = node.holders is not None or node.stored is not None or node.op is Ops.BUFFER
+        is_float = node.dtype.is_float
+        if roots and is_float and (base is not None or is_asked_for):
             names = [each for each in (node, _memory_of(node), base) if each is not None]
             for root in roots:
                 named[root] += names
         if base is not None:
             roots = frozenset((node,))
-        if not roots or _ends(node):
+        if not roots or node.op in NO_DERIVATIVE or not (is_float or node.op is Ops.LOOP):
             continue
         # Nothing remains of what an assignment overwrites.
         for source in node.src[1:] if node.op is Ops.ASSIGN else node.src:
@@ -100,7 +104,8 @@ def lost(roots: Iterable[UOp], graphs: Mapping[UOp, UOp], names: Iterable[UOp]) 
             past = _pasts.get(node) if node.op is Ops.BUFFER else None
             if past is not None and _has(past, wanted):
                 return node
-            sources = () if _ends(node) else node.src
+            is_over = node.op in NO_DERIVATIVE or not (node.dtype.is_float or node.op is Ops.LOOP)
+            sources = () if is_over else node.src
         for source in sources:
             if source not in seen:
                 seen.add(source)
@@ -123,14 +128,24 @@ def _has(past: _Past, wanted: Collection[int]) -> bool:
     return False
 
 
-def _ends(node: UOp) -> bool:
-    """Whether no gradient goes on below `node`."""
-    return node.op in NO_DERIVATIVE or not (node.dtype.is_float or node.op is Ops.LOOP)
-
-
-def _is_asked_for(node: UOp) -> bool:
-    """Whether a tensor may be `node`, now or when it is memory."""
-    return node.op is Ops.BUFFER or node.holders is not None or node.stored is not None
+def _order(roots: Iterable[UOp]) -> dict[UOp, None]:
+    """The nodes that gradients of `roots` go through, sources first, and those where they end."""
+    seen: dict[UOp, None] = {}
+    # A node waits here for its sources, under None.
+    stack: list[UOp | None] = [*roots]
+    while stack:
+        node = stack.pop()
+        if node is None:
+            seen[stack.pop()] = None  # type: ignore[index]
+        elif node not in seen:
+            is_over = node.op in NO_DERIVATIVE or not (node.dtype.is_float or node.op is Ops.LOOP)
+            if is_over or not node.src:
+                seen[node] = None
+                continue
+            stack += (node, None)
+            stack += [source for source in node.src if source not in seen]
+    counters.visits += len(seen)
+    return seen
 
 
 def _memory_of(node: UOp) -> UOp | None:

@@ -25,7 +25,7 @@ from struct import Struct
 from types import CodeType
 from typing import Any, NamedTuple, TypeVar, cast
 
-from tilegrad.base.config import current_config
+from tilegrad.base.config import current_config, gradients
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import InternalError
 from tilegrad.base.origin import call_site, composing
@@ -36,6 +36,7 @@ from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp, node_count
 from tilegrad.tensor.aliases import Storage, shared
 from tilegrad.tensor.core import Core
+from tilegrad.tensor.pairs import ValuesAlone
 from tilegrad.tensor.pending import pressure, relieve
 from tilegrad.tensor.sizes import NO_VARIABLES
 
@@ -45,6 +46,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 # More signatures than this are not known at a time: the first ones go first.
 _MOST = 4096
+records_gradients = gradients.get
 _DOUBLE = Struct("<d")
 _PLAIN = frozenset({int, str, bool, type(None), type(Ellipsis), DType})
 # What methods look for in an operand's graph.
@@ -62,7 +64,8 @@ class _Result(NamedTuple):
     requires_grad: bool | None
     depth: int | None
     view_of: int | None
-    stands_for: str | None
+    # Name, axis and `keepdim` of a call that gives a pair in PyTorch, and the operand it was of.
+    stands_for: tuple[str, int, bool, int] | None
 
 
 class _Recorded(NamedTuple):
@@ -96,7 +99,8 @@ def templated(method: Method) -> Method:
             relieve(self)
         node = self._node
         shape = node._shape or node.shape
-        key = [number, self.__class__, node.dtype, shape, self._requires_grad, self.device]
+        wants_grad = self._requires_grad and (records_gradients() or "none recorded")
+        key = [number, self.__class__, node.dtype, shape, wants_grad, self.device]
         operands = [self]
         if args and not _add(args, key, operands):
             return method(self, *args, **kwargs)
@@ -170,7 +174,8 @@ def _add(values: Any, key: list[Any], operands: list[Any]) -> bool:
                 place += 1
             if place == len(operands):
                 operands.append(value)
-            key += kind, place, node.dtype, shape, value._requires_grad, value.device
+            wants_grad = value._requires_grad and (records_gradients() or "none recorded")
+            key += kind, place, node.dtype, shape, wants_grad, value.device
         else:
             return False
     return True
@@ -189,7 +194,8 @@ def _tensor(result: _Result, nodes: list[UOp], operands: list[Any]) -> Any:
             made._alias = alias[0], alias[1] + result.depth
             made._is_shared = base._is_shared
     if result.stands_for is not None:
-        made._stands_for = result.stands_for
+        *call, place = result.stands_for
+        made._stands_for = ValuesAlone(*call, operands[place]._node)
     return made
 
 
@@ -293,7 +299,14 @@ def _result(made: Any, place: int, stand_ins: list[Any]) -> _Result | None:
         for number, each in enumerate(stand_ins):
             if each._alias is not None and each._alias[0] is storage:
                 view_of = number
-    return _Result(place, made._requires_grad, depth, view_of, getattr(made, "_stands_for", None))
+    stands_for = None
+    if hasattr(made, "_stands_for"):
+        alone = made._stands_for
+        sources = [number for number, each in enumerate(stand_ins) if each._node is alone.source()]
+        if not sources:
+            return None
+        stands_for = alone.name, alone.axis, alone.keepdim, sources[0]
+    return _Result(place, made._requires_grad, depth, view_of, stands_for)
 
 
 def _stand_in(operand: Any, place: int) -> Any:
