@@ -60,7 +60,7 @@ def drawn_case(seed: int, mode: str) -> Case:
         return drawn_long(chance)
     if what < 0.12 and how.is_captured:
         return drawn_draws(chance)
-    if what > 0.96 and not how.is_torch:
+    if what > 0.9 and not how.is_torch:
         return drawn_chain(chance)
     while True:
         case = Programmed(draw(chance.randrange(2**60), mode))

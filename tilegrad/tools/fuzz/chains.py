@@ -1,5 +1,7 @@
 # ruff: noqa: E501 - lines of a file that is written
-"""Chains of movement ops over a ShapeTracker, beside the same chain of NumPy's."""
+"""Chains of movement ops over a ShapeTracker, beside the same chain of NumPy's: the position and the
+mask are simplified as expressions of the axes' loops, and then evaluated for each element.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from typing import Any
 __all__ = ["Chain", "drawn_chain"]
 
 _MOST_ELEMENTS = 60
-_MOVES = ("permute", "reshape", "expand", "pad", "pad", "shrink", "flip", "flip")
+_MOVES = (
+    "permute", "reshape", "expand", "pad", "pad", "shrink", "flip", "flip", "interleave", "interleave",
+)  # fmt: skip
 Move = tuple[str, tuple[Any, ...]]
 
 
@@ -30,13 +34,14 @@ class Chain:
         calls = "".join(f".{name}({arg})" for name, arg in self.moves)
         return [
             "import numpy as np",
-            "from tilegrad import dtypes",
-            "from tilegrad.ir import UOp",
+            "from tilegrad.ir import Axis, UOp",
+            "from tilegrad.ir.rules import simplify",
             "from tilegrad.ir.view import ShapeTracker",
             f"view = ShapeTracker.from_shape({self.shape}){calls}",
-            "def at(*index): return view.to_indexed_uops([UOp.const(dtypes.index, i) for i in index])",
-            f"positions = [at(*index) for index in np.ndindex{array.shape}]",
-            "found = [1 + position.arg if inside.arg else 0 for position, inside in positions]",
+            "loops = [UOp.range(size, axis, Axis.LOOP) for axis, size in enumerate(view.shape)]",
+            "def at(index, part): return simplify(part.substitute({loop: UOp.const(loop.dtype, i) for loop, i in zip(loops, index)})).arg",
+            "position, inside = view.to_indexed_uops(loops)",
+            f"found = [1 + at(i, position) if at(i, inside) else 0 for i in np.ndindex{array.shape}]",
             f"np.testing.assert_equal(found, {array.ravel().tolist()})",
         ]
 
@@ -78,6 +83,16 @@ def _moved(array: Any, move: Move) -> Any:
     return array[tuple([slice(low, high) for low, high in arg])]
 
 
+def _drawn(chance: random.Random, shape: tuple[int, ...]) -> list[Move]:
+    """The next move, or three that let each element follow itself."""
+    name = chance.choice(_MOVES)
+    if name != "interleave":
+        return [(name, _argument(chance, name, shape))]
+    times = chance.choice((2, 3))
+    merged = (*shape[:-1], shape[-1] * times)
+    return [("reshape", (*shape, 1)), ("expand", (*shape, times)), ("reshape", merged)]
+
+
 def _argument(chance: random.Random, name: str, shape: tuple[int, ...]) -> tuple[Any, ...]:
     axes = range(len(shape))
     if name == "permute":
@@ -110,12 +125,14 @@ def _factors(chance: random.Random, shape: tuple[int, ...]) -> tuple[int, ...]:
 def drawn_chain(chance: random.Random) -> Chain:
     """A chain of moves."""
     shape = tuple([chance.randrange(1, 5) for _ in range(chance.randrange(1, 4))])
-    array, moves = _array(shape), []
+    array = _array(shape)
+    moves: list[Move] = []
     for _ in range(chance.randrange(2, 7)):
-        name = chance.choice(_MOVES)
-        move = (name, _argument(chance, name, array.shape))
-        moved = _moved(array, move)
+        fresh = _drawn(chance, array.shape)
+        moved = array
+        for move in fresh:
+            moved = _moved(moved, move)
         if moved.size <= _MOST_ELEMENTS:
             array = moved
-            moves.append(move)
+            moves += fresh
     return Chain(shape, tuple(moves))
