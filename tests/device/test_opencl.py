@@ -105,6 +105,26 @@ def test_elements_that_meet_are_multiplied() -> None:
     assert found.tolist() == [33.0, 130.0, 7.0, 1.0]
 
 
+def test_a_float_that_no_integer_holds_saturates_and_nan_is_zero() -> None:
+    x = Tensor([np.nan, np.inf, -np.inf, -1.5, 1e30, 300.7], device="CL")
+    assert x.cast("uint32").tolist() == [0, 2**32 - 1, 0, 0, 2**32 - 1, 300]
+    assert x.cast("int32").tolist() == [0, 2**31 - 1, -(2**31), -1, 2**31 - 1, 300]
+    assert x.cast("int8").tolist() == [0, 127, -128, -1, 127, 127]
+
+
+def test_a_kernel_may_have_no_use_for_some_of_its_memory(runtime: OpenCLRuntime) -> None:
+    source = "// f: 0 2 |\n__kernel void f(__global float* data0, __global float* data2) "
+    source += "{ data0[0] = data2[0] * 2; }\n"
+    program = runtime.load("f", runtime.compile(source))
+    backend = Device["CL"]
+    handles = [
+        backend.buffer(1, dtypes.float32).copy_in(np.float32(value).tobytes())
+        for value in (0, 5, 7, 9)
+    ]
+    runtime.launch(program, [each.handle for each in handles], [], (1, 1, 1), (1, 1, 1))
+    assert np.frombuffer(handles[0].copy_out(), np.float32).tolist() == [14.0]
+
+
 def test_a_captured_function_replays() -> None:
     step = jit(lambda x: (x * 2 + 1).realize())
     for value in range(4):
@@ -195,7 +215,7 @@ def test_a_source_that_is_refused_names_kernel_lines_and_file(
 
 
 def test_a_block_over_the_limit_is_refused(runtime: OpenCLRuntime) -> None:
-    source = "// f: \n__kernel void f(__global float* data0) { data0[0] = 1.0f; }\n"
+    source = "// f: 0 |\n__kernel void f(__global float* data0) { data0[0] = 1.0f; }\n"
     program = runtime.load("f", runtime.compile(source))
     memory = Device["CL"].buffer(1, dtypes.float32)
     too_many = int(runtime.device.max_work_group_size) * 2

@@ -268,7 +268,7 @@ def test_floats_become_integers_alike_everywhere() -> None:
     ]
     assert texts == [
         "uchar_of_float(val0)",
-        "convert_uchar_sat(val0)",
+        "uchar_of_float(val0)",
         "uchar_of_float(val0)",
         "uchar_of_float(val0)",
     ]

@@ -102,10 +102,13 @@ def _find(cl: Any, name: str) -> Any:
 
 @dataclass(frozen=True)
 class OpenCLProgram:
-    """A kernel in the device's memory. `codes` say how its integers are passed, in their order."""
+    """A kernel in the device's memory. It takes the memory of `slots`, and integers that are passed
+    as `codes` say, in their order.
+    """
 
     name: str
     kernel: Any
+    slots: tuple[int, ...]
     codes: tuple[str, ...]
     lanes: int
     shared_bytes: int
@@ -208,10 +211,12 @@ class OpenCLRuntime(Runtime):
         program = self._build(cl.Program(self._context, [self.device], [code]), "")
         kernel = cl.Kernel(program, name)
         info = cl.kernel_work_group_info
+        slots, _, codes = head.decode().partition(":")[2].partition("|")
         return OpenCLProgram(
             name,
             kernel,
-            tuple(head.decode().partition(":")[2].split()),
+            tuple(map(int, slots.split())),
+            tuple(codes.split()),
             int(kernel.get_work_group_info(info.WORK_GROUP_SIZE, self.device)),
             int(kernel.get_work_group_info(info.LOCAL_MEM_SIZE, self.device)),
         )
@@ -229,7 +234,7 @@ class OpenCLRuntime(Runtime):
         numbers = [struct.pack(code, value) for code, value in zip(program.codes, variables)]
         sizes = tuple([blocks * lanes for blocks, lanes in zip(global_size, local_size)])
         with self._lock:
-            self._do(program.kernel.set_args, *handles, *numbers)
+            self._do(program.kernel.set_args, *[handles[slot] for slot in program.slots], *numbers)
             event = self._do(
                 self._cl.enqueue_nd_range_kernel, self._queue, program.kernel, sizes, local_size
             )
@@ -280,11 +285,15 @@ def _target(cl: Any, device: Any) -> Target:
 
 
 def _render_for(target: Target, function: str, program: Sequence[UOp]) -> str:
-    """The text, below a line that says how the kernel's integers are passed."""
+    """The text, below a line that says what a launch passes: the memory of which slots, as a kernel
+    may have no use for some, and the integers.
+    """
     from tilegrad.render.opencl import OpenCLRenderer
 
+    slots = sorted(node.arg for node in program if node.op is Ops.DEFINE_GLOBAL)
     codes = [_CODES[node.dtype] for node in program if node.op is Ops.DEFINE_VAR]
-    return f"// {function}: {' '.join(codes)}\n{OpenCLRenderer(target).render(function, program)}\n"
+    head = f"// {function}: {' '.join(map(str, slots))} | {' '.join(codes)}"
+    return f"{head}\n{OpenCLRenderer(target).render(function, program)}\n"
 
 
 def backend(name: str, runtime: Runtime | None = None) -> Backend:

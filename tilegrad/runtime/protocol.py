@@ -1,9 +1,9 @@
 """What a device must offer to run programs: memory, copies, launches.
 
 A runtime is the last stage of the data's way. It sees bytes and binaries, never graphs: `load`
-takes what the back end's compiler made, `launch` takes what `load` gave, one handle per pointer
-parameter in the order of their slots, and one integer per DEFINE_VAR in the order in which they
-stand in the program.
+takes what the back end's compiler made, `launch` takes what `load` gave, one handle per slot of the
+kernel's graph in their order, and one integer per DEFINE_VAR in the order in which they stand in
+the program. A program may have no use for some slots: then it has no DEFINE_GLOBAL of theirs.
 
 Required are memory, two copies, `load` and `launch`, and for plans with temporaries, which share
 one block, windows into memory (`view`). The rest has a default that says "not here"; a device that
