@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -222,6 +223,21 @@ def test_a_block_over_the_limit_is_refused(runtime: OpenCLRuntime) -> None:
     with pytest.raises(DeviceError, match=f"f: {too_many} lanes in a block"):
         runtime.launch(program, [memory.handle], [], (1, 1, 1), (too_many, 1, 1))
     assert runtime.launch(program, [memory.handle], [], (1, 1, 1), (1, 1, 1), wait=True) is not None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_is_told_and_the_parent_goes_on() -> None:
+    """A call of the driver would wait there for threads that are not there."""
+    x = Tensor([1.0, 2.0], device="CL").realize()
+    child = os.fork()
+    if child == 0:
+        try:
+            x.tolist()
+        except DeviceError as error:
+            os._exit(17 if "before this process was forked" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 17
+    assert x.tolist() == [1.0, 2.0]
 
 
 # training

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import shutil
 import struct
 import threading
@@ -122,12 +123,14 @@ class OpenCLRuntime(Runtime):
         self._context = cl.Context([device])
         properties = cl.command_queue_properties.PROFILING_ENABLE
         self._queue = cl.CommandQueue(self._context, device, properties=properties)
+        self._process = os.getpid()
         # A kernel's arguments are part of the kernel: two threads must not set them at once.
         self._lock = held_at_fork(threading.Lock(), 80)
 
     # memory
 
     def allocate(self, nbytes: int) -> Any:
+        self._require_own_process()
         cl = self._cl
         most = int(self.device.max_mem_alloc_size)
         if nbytes > most:
@@ -142,8 +145,9 @@ class OpenCLRuntime(Runtime):
             raise MemoryError(nbytes) from error
 
     def free(self, handle: Any, nbytes: int) -> None:
-        # The driver keeps it until launches under way have ended.
-        handle.release()
+        # The driver keeps it until launches under way have ended. In a forked process it is gone.
+        if os.getpid() == self._process:
+            handle.release()
 
     def copy_in(self, handle: Any, data: memoryview) -> None:
         source = data if data.contiguous else memoryview(bytes(data))
@@ -257,8 +261,19 @@ class OpenCLRuntime(Runtime):
                 limit=f"{self.device.local_mem_size} on {self.device.name}",
             )
 
+    def _require_own_process(self) -> None:
+        """Raise DeviceError in a fork of the process that opened the device: a driver's threads are
+        not in it, and a call would wait for ever.
+        """
+        if os.getpid() != self._process:
+            raise DeviceError(
+                f"CL: {self.device.name} was opened before this process was forked",
+                remedy="start the process anew (multiprocessing: spawn), or fork before",
+            )
+
     def _do(self, call: Any, *arguments: Any, **options: Any) -> Any:
         """A call of the driver; its errors in our words."""
+        self._require_own_process()
         cl = self._cl
         try:
             return call(*arguments, **options)
