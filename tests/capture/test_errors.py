@@ -155,3 +155,41 @@ def test_reading_outside_is_fine() -> None:
     function = jit(lambda x: x + 1)
     for n in range(4):
         assert function(full(n, 2)).numpy().tolist() == [n + 1] * 2
+
+
+def in_itself(kind: type) -> Any:
+    held: Any = [full(3, 1)] if kind is list else {0: full(3, 1)}
+    if kind is list:
+        held.append(held)
+    else:
+        held[1] = held
+    return held
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+def test_an_argument_that_contains_itself(kind: type) -> None:
+    function = jit(lambda x, held: x * held[0])
+    fails(function, rf"held\[1\] is a {kind.__name__} that contains itself", in_itself(kind))
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+def test_a_result_that_contains_itself(kind: type) -> None:
+    function = jit(lambda x: in_itself(kind))
+    fails(function, f"gives a {kind.__name__} that contains itself")
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+def test_what_a_function_reads_may_contain_itself(kind: type) -> None:
+    held = in_itself(kind)
+
+    def read(x: Tensor) -> Tensor:
+        return sum([part for part in held if isinstance(part, Tensor)], x * len(list(held)))
+
+    function = jit(read if kind is list else lambda x: x * len(list(held.values())) + held[0])
+    wanted = [5.0]
+    for _ in range(3):
+        assert function(full(1, 1)).tolist() == wanted
+    # Another one where it stood in itself.
+    held[1] = [1, 2, 3]
+    assert function(full(1, 1)).tolist() == wanted
+    assert function.captures >= 1

@@ -252,13 +252,30 @@ class Guards:
 
     def expand(self, place: Place, value: Any) -> None:
         """Guard `value`, which stands at `place`, and what it holds."""
-        stack = [(place, value)]
+        # None where all that a container holds was expanded.
+        stack: list[tuple[Place, Any] | None] = [(place, value)]
+        around: list[Any] = []
         while stack:
-            place, value = stack.pop()
+            found = stack.pop()
+            if found is None:
+                around.pop()
+                continue
+            place, value = found
             identity = place.identity
-            if identity not in self._known:
-                self._known[identity] = None
-                stack.extend(reversed(self._one(place, value)))
+            if identity in self._known:
+                continue
+            self._known[identity] = None
+            if any(each is value for each in around):
+                self._refuse(
+                    f"{place.label} is a {type(value).__name__} that contains itself",
+                    "pass what it holds, not the container",
+                )
+                continue
+            parts = self._one(place, value)
+            if parts:
+                around.append(value)
+                stack.append(None)
+                stack.extend(reversed(parts))
 
     def hold_object(self, place: Place, value: Any) -> None:
         """Guard who stands at `place`, whatever it holds."""

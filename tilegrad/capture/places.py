@@ -38,9 +38,12 @@ class Place:
     @property
     def identity(self) -> Hashable:
         """Equal for equal places."""
-        holder = self.holder
-        inner = holder.identity if isinstance(holder, Place) else id(holder)
-        return inner, self.is_item, _name(self.key)
+        place: Any = self
+        parts: list[Hashable] = []
+        while isinstance(place, Place):
+            parts += (_name(place.key), place.is_item)
+            place = place.holder
+        return (id(place), *reversed(parts))
 
     def item(self, key: Any) -> Place:
         return Place(self, True, key, f"{self.label}[{key!r}]")
@@ -68,12 +71,16 @@ class Place:
 
     def get(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NOTHING) -> Any:
         """What stands here now. Raises what the look-up raises."""
-        holder = self.holder
-        if isinstance(holder, Place):
-            holder = holder.get(args, kwargs)
-        elif isinstance(holder, _Arguments):
-            holder = args if holder is POSITIONAL else kwargs
-        return holder[self.key] if self.is_item else getattr(holder, self.key)
+        place: Any = self
+        way: list[Place] = []
+        while isinstance(place, Place):
+            way.append(place)
+            place = place.holder
+        if isinstance(place, _Arguments):
+            place = args if place is POSITIONAL else kwargs
+        for step in reversed(way):
+            place = place[step.key] if step.is_item else getattr(place, step.key)
+        return place
 
     def peek(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NOTHING) -> Any:
         """What stands here now, or ABSENT."""

@@ -420,9 +420,14 @@ class Reads:
             self.uncovered(f"reads {self.label(value)}, which it changed before")
             return
         self._complete.add(id(value))
-        for anchor in self.anchors(value):
+        known = list(self.anchors(value))
+        for anchor in known:
             place = anchor if isinstance(anchor, Place) else self._fixed(value)
             self._parts(place, value)
+        # It stands in itself.
+        for anchor in self.anchors(value)[len(known) :]:
+            if isinstance(anchor, Place):
+                self.guards.hold_object(anchor, value)
 
     def _parts(self, place: Place, value: Any) -> None:
         if is_value(value):

@@ -91,14 +91,15 @@ class Hints:
 def tensors_in(value: Any) -> Iterator[Tensor]:
     """The tensors in a structure of lists, tuples and dicts."""
     stack = [value]
+    # By identity, held lest another one takes it: a container may be in itself.
+    seen: dict[int, Any] = {}
     while stack:
         value = stack.pop()
         if isinstance(value, Tensor):
             yield value
-        elif isinstance(value, dict):
-            stack.extend(reversed(value.values()))
-        elif isinstance(value, (list, tuple)):
-            stack.extend(reversed(value))
+        elif isinstance(value, (dict, list, tuple)) and id(value) not in seen:
+            seen[id(value)] = value
+            stack.extend(reversed(value.values() if isinstance(value, dict) else value))
 
 
 def _random_state() -> object:

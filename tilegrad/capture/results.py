@@ -140,23 +140,36 @@ class Output:
 
 
 def builder(
-    value: Any, place: Callable[[Tensor], Build], is_known: Callable[[Any], bool], where: str
+    value: Any,
+    place: Callable[[Tensor], Build],
+    is_known: Callable[[Any], bool],
+    where: str,
+    around: tuple[int, ...] = (),
 ) -> Build:
-    """How to make a structure like `value` again; `place` says it for each tensor.
+    """How to make a structure like `value` again; `place` says it for each tensor. `around` are the
+    identities of the containers that `value` lies in.
 
     Raises CaptureError for what is neither a tensor, a plain value, a container of these, nor an
-    object that existed before.
+    object that existed before; and for a container that contains itself.
     """
     if isinstance(value, Tensor):
         return place(value)
     kind = type(value)
+    if id(value) in around:
+        raise CaptureError(
+            f"jit: {where} gives a {kind.__name__} that contains itself, which a replay cannot "
+            "make",
+            remedy="give what it holds, not the container",
+        )
+    if isinstance(value, (dict, list, tuple)):
+        around = (*around, id(value))
     if isinstance(value, dict):
-        parts = {key: builder(part, place, is_known, where) for key, part in value.items()}
+        parts = {key: builder(part, place, is_known, where, around) for key, part in value.items()}
         if kind is dict:
             return lambda made, given: {key: part(made, given) for key, part in parts.items()}
         return lambda made, given: kind((key, part(made, given)) for key, part in parts.items())
     if isinstance(value, (list, tuple)):
-        items = [builder(part, place, is_known, where) for part in value]
+        items = [builder(part, place, is_known, where, around) for part in value]
         if hasattr(kind, "_fields"):
             return lambda made, given: kind(*[part(made, given) for part in items])
         return lambda made, given: kind([part(made, given) for part in items])

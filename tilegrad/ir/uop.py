@@ -113,7 +113,13 @@ class UOp:
         return UOp(op, dtype, src, arg)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return UOp, (self.op, self.dtype, self.src, self.arg)
+        # In rows, as pickle goes down node by node, and graphs are deeper than Python's stack.
+        number = {node: place for place, node in enumerate(toposort([self]))}
+        rows = [
+            (node.op, node.dtype, tuple([number[source] for source in node.src]), node.arg)
+            for node in number
+        ]
+        return _of_rows, (rows,)
 
     def __repr__(self) -> str:
         return show(self)
@@ -501,6 +507,14 @@ class UOp:
 _NUMBERS = (UOp, int, float)
 _NO_RANGES: frozenset[UOp] = frozenset()
 _MET = (Axis.LOCAL, Axis.GROUP, Axis.UPCAST)
+
+
+def _of_rows(rows: Iterable[tuple[Ops, DType, tuple[int, ...], Any]]) -> UOp:
+    """The last of some nodes, whose sources are numbers of earlier ones."""
+    made: list[UOp] = []
+    for op, dtype, sources, arg in rows:
+        made.append(UOp(op, dtype, tuple([made[source] for source in sources]), arg))
+    return made[-1]
 
 
 def element_of(pointer: UOp) -> DType:
