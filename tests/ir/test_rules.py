@@ -278,6 +278,20 @@ def test_bounds_hold(seed: int) -> None:
             assert (values % node.divisor == 0).all(), render(node)
 
 
+@pytest.mark.parametrize(("low", "high"), [(-9, 9), (0, 9), (-9, 0), (3, 7), (-7, -3)])
+@pytest.mark.parametrize(("least", "most"), [(1, 1), (1, 4), (3, 5)])
+def test_bounds_of_quotients_by_a_variable(low: int, high: int, least: int, most: int) -> None:
+    """C's, which round toward zero: bounds hold every value, and quotients reach both."""
+    x, y = UOp.variable("x", low, high), UOp.variable("y", least, most)
+    pairs = [(a, b) for a in range(low, high + 1) for b in range(least, most + 1)]
+    quotients = [int(a / b) for a, b in pairs]
+    assert x.alu(Ops.IDIV, y).bounds == (min(quotients), max(quotients))
+    rests = [a - int(a / b) * b for a, b in pairs]
+    found = x.alu(Ops.MOD, y).bounds
+    assert found[0] <= min(rests) <= max(rests) <= found[1]
+    assert max(map(abs, found)) < max(most, 2)
+
+
 @settings(max_examples=400)
 @given(st.integers(0, 2**48))
 def test_simplify_under_keeps_the_value_where_the_condition_holds(seed: int) -> None:

@@ -171,3 +171,28 @@ def test_a_value_kept_on_the_way_is_not_that_of_other_bound_values() -> None:
         kept.append(middle)
         (middle.sum() + middle.max()).realize()
     close(kept[1], np.exp([10.0, 2.0, 2.0]))
+
+
+def test_rows_that_are_padded_and_kept_in_the_kernel() -> None:
+    data = numbers(1024, 6)
+    for length in (1, 39, 1024):
+        x = Tensor(data).realize()[: Variable("length", 1, 1024).bind(length)]
+        padded = np.pad(data[:length], ((2, 1), (0, 0)))
+        expected = np.exp(padded) / np.exp(padded).sum(1, keepdims=True)
+        close(x.pad(((2, 1), (0, 0))).softmax(1).contiguous(), expected, rtol=2e-5)
+
+
+def test_rows_that_are_repeated_at_another_size() -> None:
+    data = numbers(64, 5)
+    for length in (1, 13, 64):
+        x = Tensor(data).realize()[: Variable("length", 1, 64).bind(length)]
+        close(x.repeat(2, 1) * 2, np.tile(data[:length], (2, 1)) * 2)
+
+
+def test_two_long_sums_over_one_symbolic_axis() -> None:
+    """Each is added up in blocks, whose number and lengths follow from the one size."""
+    data = numbers(1500, 3, seed=7)
+    for length in (1, 100, 777, 1500):
+        x = Tensor(data)[: Variable("length", 1, 1500).bind(length)]
+        centred = data[:length] - data[:length].mean(0)
+        close(x.var(0, correction=0), (centred * centred).mean(0), rtol=1e-4, atol=1e-6)

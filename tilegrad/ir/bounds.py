@@ -111,10 +111,10 @@ def _binary(op: Ops, left: Bounds, right: Bounds) -> Bounds | None:
         if c == d and a // c == b // c:
             return a % c, b % c
         return 0, min(d - 1, b) if a >= 0 else d - 1
-    if op is Ops.IDIV and c == d and c > 0:
-        return -(-a // c) if a < 0 else a // c, -(-b // c) if b < 0 else b // c
-    if op is Ops.MOD and c == d and c > 0:
-        return (0 if a >= 0 else -(c - 1)), (0 if b <= 0 else c - 1)
+    if op is Ops.IDIV and c > 0:
+        return -(-a // c) if a < 0 else a // d, -(-b // d) if b < 0 else b // c
+    if op is Ops.MOD and c > 0:
+        return (0 if a >= 0 else max(a, 1 - d)), (0 if b <= 0 else min(b, d - 1))
     return None
 
 

@@ -213,9 +213,9 @@ def _split(program: list[UOp], loop: UOp, size: int) -> list[UOp]:
             writer.copy(node)
             if node is extent and count is not None:
                 # Right behind it, so that it is known wherever the extent is.
-                for part in (*count.src[0].src, *count.src):
+                below = _negative(extent)
+                for part in (*count.src[0].src, *count.src, count, below.src[1], below):
                     writer.write(part)
-                writer.write(count)
     return list(writer.written)
 
 
@@ -223,6 +223,10 @@ def _count(extent: UOp, size: int) -> UOp:
     """How many blocks `extent` iterations have; the last may be empty."""
     power = UOp.const(extent.dtype, size.bit_length() - 1)
     return extent.alu(Ops.SHR, power).alu(Ops.ADD, UOp.const(extent.dtype, 1))
+
+
+def _negative(extent: UOp) -> UOp:
+    return extent.alu(Ops.MUL, UOp.const(extent.dtype, -1))
 
 
 def _blocks(
@@ -245,7 +249,7 @@ def _blocks(
         # The smaller of the block and what is left, said so that bounds see the block's length.
         minus = writer.number(-1, loop)
         done = writer.alu(Ops.MUL, blocks, length)
-        over = writer.alu(Ops.ADD, done, writer.alu(Ops.MUL, extent, minus))
+        over = writer.alu(Ops.ADD, done, _negative(extent))
         length = writer.alu(Ops.MAX, over, writer.number(-size, loop))
         length = writer.alu(Ops.MUL, length, minus)
     return blocks, begin(number + 1, length)

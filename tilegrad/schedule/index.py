@@ -128,7 +128,11 @@ class KernelBuilder:
         return len(self._memo)
 
     def range(self, extent: Any, axis: Axis) -> UOp:
-        """A new range; an extent of 1 needs none."""
+        """A new range; an extent of 1 needs none. One that is no number is as it will be in the
+        simplified kernel, in which the range is looked for.
+        """
+        if isinstance(extent, UOp):
+            extent = simplify(extent)
         if isinstance(extent, int) and extent == 1:
             return UOp.const(dtypes.index, 0)
         self.number += 1
