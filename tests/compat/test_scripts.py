@@ -11,14 +11,18 @@ from tilegrad.compat.layers import BatchNorm, Embedding
 from tilegrad.compat.tinygrad import run
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.py"))
-# Whole trainings of several seconds.
-LONG = ("conv_training_jit", "gan_two_optimizers", "small_gpt", "state_and_resume")
+# Of each kind one; the others run at night.
+QUICK = (
+    "context_default_float", "device_facts", "disk_windows", "float8_helpers", "function_decorator",
+    "jit_captured", "older_paths", "quickstart_creation", "readme_gradient",
+    "readme_gradient_plain", "variable_without_jit", "whole_imports",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "script",
     [
-        pytest.param(path, id=path.stem, marks=pytest.mark.nightly if path.stem in LONG else ())
+        pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.nightly)
         for path in SCRIPTS
     ],
 )
@@ -29,7 +33,8 @@ def test_a_script_runs(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_there_are_enough() -> None:
-    assert len(SCRIPTS) >= 40
+    assert len(SCRIPTS) >= 60
+    assert {path.stem for path in SCRIPTS} >= set(QUICK)
 
 
 def test_layers_in_a_list_hold_their_weights() -> None:

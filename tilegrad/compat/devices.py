@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import ConfigError
+from tilegrad.capture.entry import Entry
 from tilegrad.capture.jit import Jit
+from tilegrad.device import emulator
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device as ours
 from tilegrad.target import MatrixUnit
 
-__all__ = ["Device", "OpenDevice", "Renderer", "TinyJit", "function", "is_dtype_supported"]
+__all__ = [
+    "Captured", "Device", "OpenDevice", "Renderer", "TinyJit", "function", "is_dtype_supported",
+    "python_device",
+]  # fmt: skip
 
 
 class Renderer:
@@ -78,6 +84,12 @@ class OpenDevice:
         """What the compiler compiles for."""
         return self._backend.target.isa
 
+    def count(self) -> int:
+        """How many devices there are of this kind that a script can name: threads of a processor,
+        and lanes of a block, are inside of one.
+        """
+        return 1
+
     def synchronize(self) -> None:
         """Wait until every launch and copy has ended."""
         self._backend.runtime.synchronize()
@@ -110,9 +122,39 @@ class _Devices:
 Device = _Devices()
 
 
+@contextmanager
+def python_device() -> Iterator[None]:
+    """A block in which the emulator is also called PYTHON, as tinygrad's is."""
+    ours.register("PYTHON", emulator.backend)
+    try:
+        yield
+    finally:
+        ours.unregister("PYTHON")
+
+
 def is_dtype_supported(dtype: DType, device: str | None = None) -> bool:
     """Whether tensors may have `dtype`: on every device, as what a device lacks is emulated."""
     return dtype in dtypes.all
+
+
+class Captured:
+    """A captured function as tinygrad's scripts look at one: its launches, in order."""
+
+    def __init__(self, entry: Entry):
+        self._entry = entry
+
+    def __repr__(self) -> str:
+        return f"<Captured, {len(self.jit_cache)} launches>"
+
+    @property
+    def jit_cache(self) -> list[Any]:
+        """The kernels and copies that a replay launches."""
+        return list(self._entry.program.steps)
+
+    @property
+    def expected_names(self) -> list[str]:
+        """The arguments that are tensors, as a call passes them."""
+        return [each.label for each in self._entry.inputs if each.is_argument]
 
 
 class TinyJit(Jit[..., Any]):
@@ -125,6 +167,16 @@ class TinyJit(Jit[..., Any]):
         optimize: bool = False, *, reuse_outputs: bool = False,
     ):  # fmt: skip
         super().__init__(fxn, reuse_outputs=reuse_outputs)
+
+    @property
+    def cnt(self) -> int:
+        """How often the function was called, up to its capture."""
+        return self._calls
+
+    @property
+    def captured(self) -> Captured | None:
+        """The last capture; None before there is one."""
+        return Captured(self._entries[0][1]) if self._entries else None
 
 
 def function(

@@ -40,7 +40,10 @@ MODULES: dict[str, dict[str, str]] = {
         "DType": "tilegrad.base.dtype",
         "can_lossless_cast": "tilegrad.base.dtype",
         "least_upper_dtype": "tilegrad.base.dtype",
-        "truncate": "tilegrad.base.dtype",
+        **dict.fromkeys(
+            ("float_to_bf16", "float_to_fp16", "float_to_fp8", "fp8_to_float", "truncate"),
+            "tilegrad.compat.numbers",
+        ),
     },
     "tinygrad.helpers": {
         **_some("Context", "GlobalCounters", "dtypes", "getenv"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +12,15 @@ from typing import Any
 from tilegrad.base import dtype as ours
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DTypeError, TilegradError
+from tilegrad.base.float8 import FORMATS
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.core import live
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["Variable", "dtypes", "kept_defaults"]
+__all__ = [
+    "Variable", "dtypes", "float_to_bf16", "float_to_fp8", "float_to_fp16", "fp8_to_float",
+    "kept_defaults", "truncate",
+]  # fmt: skip
 
 
 def _set_default(name: str, dtype: DType, allowed: tuple[DType, ...]) -> None:
@@ -94,6 +100,53 @@ class dtypes(ours.dtypes, metaclass=_Defaults):
             for name, found in vars(ours.dtypes).items()
             if isinstance(found, DType) and found in ours.dtypes.all and "default" not in name
         }
+
+
+def float_to_fp8(value: float, dtype: DType) -> int:
+    """The bits of `value` rounded to a float of 8 bits; what is too large becomes the largest.
+
+    >>> float_to_fp8(1.5, dtypes.fp8e4m3)
+    60
+    """
+    kind = FORMATS[dtype.name]
+    if value != value or (math.isinf(value) and dtype is ours.dtypes.fp8e4m3):
+        # All ones, as tinygrad has it.
+        sign = 0x80 if math.copysign(1.0, value) < 0 and not kind.has_one_zero else 0
+        return kind.nan if kind.has_one_zero else sign | 0x7F
+    if math.isfinite(value):
+        value = max(-kind.largest, min(value, kind.largest))
+    return kind.to_bits(kind.round(value))
+
+
+def fp8_to_float(bits: int, dtype: DType) -> float:
+    """The value of the 8 bits of a float.
+
+    >>> fp8_to_float(60, dtypes.fp8e4m3)
+    1.5
+    """
+    return FORMATS[dtype.name].values()[bits]
+
+
+def float_to_fp16(value: float) -> float:
+    """The float16 nearest to `value`.
+
+    >>> float_to_fp16(1.00001), float_to_fp16(1e6)
+    (1.0, inf)
+    """
+    return float(ours.truncate(value, ours.dtypes.float16))
+
+
+def float_to_bf16(value: float) -> float:
+    """The bfloat16 nearest to `value`.
+
+    >>> float_to_bf16(1.01)
+    1.0078125
+    """
+    return float(ours.truncate(value, ours.dtypes.bfloat16))
+
+
+# What a number becomes in each dtype, by the dtype.
+truncate = {each: functools.partial(ours.truncate, dtype=each) for each in ours.dtypes.all}
 
 
 @contextmanager

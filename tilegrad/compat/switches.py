@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from tilegrad.base import config as ours
+from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ConfigError
 from tilegrad.compat.numbers import dtypes
 from tilegrad.device.registry import Device
@@ -87,7 +88,9 @@ class Context(contextlib.ContextDecorator):
             for name in _DEFAULTS.keys() & self._given.keys():
                 attribute = _DEFAULTS[name]
                 stack.callback(setattr, dtypes, attribute, getattr(dtypes, attribute))
-                setattr(dtypes, attribute, dtypes.from_name(str(self._given[name]).lower()))
+                given = self._given[name]
+                dtype = given if isinstance(given, DType) else dtypes.from_name(str(given).lower())
+                setattr(dtypes, attribute, dtype)
             rest = {name: value for name, value in self._given.items() if name not in _OURS}
             stack.callback(_values.reset, _values.set({**_values.get(), **rest}))
             self._open.append(stack.pop_all())

@@ -24,6 +24,7 @@ from typing import Any
 import tilegrad
 from tilegrad.base.config import Context
 from tilegrad.base.errors import DataError
+from tilegrad.compat.devices import python_device
 from tilegrad.compat.names import MODULES, absent, find
 from tilegrad.compat.numbers import kept_defaults
 from tilegrad.compat.switches import kept_declarations
@@ -86,7 +87,7 @@ def installed() -> Iterator[None]:
     before = _forget()
     sys.meta_path.insert(0, finder)
     try:
-        with kept_defaults(), kept_declarations():
+        with kept_defaults(), kept_declarations(), python_device():
             yield
     finally:
         sys.meta_path.remove(finder)

@@ -6,7 +6,9 @@ from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.device.disk import is_file
 from tilegrad.ir.op import Ops
+from tilegrad.tensor import files
 from tilegrad.tensor.core import as_dtype, cast_node, compute, describe
 from tilegrad.tensor.incoming import Incoming
 from tilegrad.tensor.sizes import here
@@ -46,6 +48,10 @@ class Casts(Incoming):
         [257]
         """
         dtype, node = as_dtype(dtype), self.uop
+        if dtype.itemsize != node.dtype.itemsize and is_file(self.device):
+            view = files.reinterpreted(node, dtype)
+            if view is not None:
+                return self._of(view, self.device)
         if dtype.itemsize > node.dtype.itemsize:
             return self._joined_bits(dtype)
         if dtype.itemsize < node.dtype.itemsize:

@@ -23,7 +23,7 @@ from tilegrad.tensor import memory
 from tilegrad.tensor.core import Core, compute, describe, live
 from tilegrad.tensor.sizes import here
 
-__all__ = ["leaf_of", "moved", "retyped", "write"]
+__all__ = ["leaf_of", "moved", "reinterpreted", "retyped", "write"]
 
 
 def leaf_of(path: str) -> UOp | None:
@@ -38,6 +38,24 @@ def retyped(leaf: UOp, dtype: DType) -> UOp:
     """The bytes of a leaf as elements of another dtype, of which they hold a whole number."""
     buffer = store.buffer_of(leaf)
     return store.leaf(buffer.view(0, buffer.nbytes // dtype.itemsize, dtype))
+
+
+def reinterpreted(node: UOp, dtype: DType) -> UOp | None:
+    """A row of neighbours in a file as elements of a dtype of another size, with the last axis
+    longer or shorter: a view, which can be written. None for what is no such row.
+    """
+    window = _window(node) if node.shape else None
+    if window is None:
+        return None
+    leaf, first, count = window
+    buffer = store.buffer_of(leaf)
+    size = buffer.dtype.itemsize
+    *rest, last = node.shape
+    if last * size % dtype.itemsize or (buffer.offset + first * size) % dtype.itemsize:
+        return None
+    found = store.leaf(buffer.view(first * size, count * size // dtype.itemsize, dtype))
+    shape = (*rest, last * size // dtype.itemsize)
+    return found if found.shape == shape else UOp(Ops.RESHAPE, dtype, (found,), shape)
 
 
 def moved(node: UOp, source: str, device: str) -> UOp:
