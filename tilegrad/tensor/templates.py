@@ -194,8 +194,8 @@ def _tensor(result: _Result, nodes: list[UOp], operands: list[Any]) -> Any:
             made._alias = alias[0], alias[1] + result.depth
             made._is_shared = base._is_shared
     if result.stands_for is not None:
-        *call, place = result.stands_for
-        made._stands_for = ValuesAlone(*call, operands[place]._node)
+        name, axis, keepdim, position = result.stands_for
+        made._stands_for = ValuesAlone(name, axis, keepdim, operands[position]._node)
     return made
 
 
