@@ -146,3 +146,16 @@ def test_functions_with_numbers_round_once(dtype: DType) -> None:
         assert found.dtype is dtype
         rounded = quantize(np.where(kept, expected, 0), dtype).astype(np.float32)
         np.testing.assert_array_equal(np.where(kept, found.float().numpy(), 0), rounded)
+
+
+@pytest.mark.parametrize("dtype", SHORT)
+def test_a_bias_is_added_before_the_sum_is_rounded(dtype: DType) -> None:
+    """Sums of eighths are exact in float32, so the one rounding is the last."""
+    random = np.random.default_rng(5)
+    x, weight = (random.integers(-64, 64, (7, 48)) / 8 for _ in range(2))
+    bias = random.integers(-64, 64, 7) / 8
+    ours = [Tensor(each.astype(np.float32)).cast(dtype) for each in (x, weight, bias)]
+    same(nn.functional.linear(*ours), x @ weight.T + bias, dtype)
+    lines = [ours[0].reshape(7, 4, 12), ours[1].reshape(7, 4, 12), ours[2]]
+    expected = np.einsum("bik,oik->bo", x.reshape(7, 4, 12), weight.reshape(7, 4, 12)) + bias
+    same(nn.functional.conv1d(*lines).reshape(7, 7), expected, dtype)

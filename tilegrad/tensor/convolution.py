@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal, Self, overload
 
-from tilegrad.base.dtype import DType, dtypes, sum_dtype
+from tilegrad.base.dtype import DType, dtypes, promote, sum_dtype
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.core import Core, check_devices, check_tensors, describe
@@ -91,10 +91,21 @@ class Convolution(Linear):
         folded = tuple(range(3 + count, 4 + 2 * count))
         if dtype is not None:
             total = (x.cast(dtype) * w.cast(dtype)).sum(folded, dtype=dtype)
-        else:
-            total = (x * w)._sum_of_products(folded)
-        total = total.reshape(batch, outputs, *positions)
-        return total if bias is None else total + bias.reshape(1, outputs, *[1] * count)
+            return total._with_bias(bias, batch, outputs, positions)
+        products = x * w
+        if bias is None or not products.dtype.is_float or products.dtype.itemsize >= 4:
+            total = products._sum_of_products(folded)
+            return total._with_bias(bias, batch, outputs, positions)
+        # Of half types the sum takes the bias as it is kept, and is rounded once.
+        total = products._sum_of_products(folded, is_wide=True)
+        result = promote(products.dtype, bias.dtype)
+        return total._with_bias(bias, batch, outputs, positions).cast(result)
+
+    def _with_bias(
+        self, bias: Self | None, batch: Any, outputs: int, positions: tuple[Any, ...]
+    ) -> Self:
+        total = self.reshape(batch, outputs, *positions)
+        return total if bias is None else total + bias.reshape(1, outputs, *[1] * len(positions))
 
     def _check_convolution(self, weight: Self, bias: Self | None, groups: int) -> str:
         """The name for messages, of as many axes as `weight` has."""

@@ -57,7 +57,9 @@ class Linear(Writing):
         )
 
     @composed
-    def _product(self, name: str, other: Self, dtype: DType | str | None) -> Self:
+    def _product(
+        self, name: str, other: Self, dtype: DType | str | None, is_wide: bool = False
+    ) -> Self:
         check_devices(name, [self, other])
         ours, theirs = self.uop.shape, other.uop.shape
         if not ours or not theirs:
@@ -96,7 +98,7 @@ class Linear(Writing):
             # In a wider dtype the products are exact, too.
             left, right = left.cast(dtype), right.cast(dtype)
             return (left * right).sum(-1, dtype=dtype)
-        return (left * right)._sum_of_products(-1)
+        return (left * right)._sum_of_products(-1, is_wide)
 
     @templated
     def __matmul__(self, other: Self) -> Self:
@@ -112,8 +114,15 @@ class Linear(Writing):
         >>> Tensor([[1.0, 2.0]]).linear(Tensor([[1.0], [10.0]]), Tensor([0.5])).tolist()
         [[21.5]]
         """
-        x = self * weight if weight.ndim == 1 else self._product("linear", weight, dtype)
-        return x if bias is None else x + bias
+        if weight.ndim == 1:
+            return self * weight if bias is None else self * weight + bias
+        if bias is None:
+            return self._product("linear", weight, dtype)
+        # Of half types the sum takes the bias as it is kept, and is rounded once.
+        result = promote(promote(self.dtype, weight.dtype), bias.dtype)
+        is_short = dtype is None and result.is_float and result.itemsize < 4
+        x = self._product("linear", weight, dtype, is_short)
+        return (x + bias).cast(result) if is_short else x + bias
 
     def sequential(self, layers: Sequence[Callable[[Self], Self]]) -> Self:
         """The functions of `layers` applied one after another.

@@ -111,12 +111,13 @@ class Reduce(Activations):
         total = self.cast(self._product_dtype())._folded("prod", Ops.MUL, axis, keepdim)
         return total.cast(self.dtype) if self.dtype.is_float else total
 
-    def _sum_of_products(self, axis: Axes) -> Self:
-        """The sum over `axis` in this dtype. Integers are not widened to the int64 of `sum`, which
-        has half the lanes of int32 and no dot units.
+    def _sum_of_products(self, axis: Axes, is_wide: bool = False) -> Self:
+        """The sum over `axis` in this dtype, or in that it is kept in if it `is_wide`. Integers
+        are not widened to the int64 of `sum`, which has half the lanes of int32 and no dot units.
         """
-        own = None if self.dtype.is_float else sum_dtype(self.dtype)
-        return self.sum(axis, dtype=own).cast(self.dtype)
+        own = None if self.dtype.is_float and not is_wide else sum_dtype(self.dtype)
+        total = self.sum(axis, dtype=own)
+        return total if is_wide else total.cast(self.dtype)
 
     def _product_dtype(self) -> DType:
         """The dtype in which many elements are multiplied."""
