@@ -131,8 +131,8 @@ MUTANTS: dict[str, Mutant] = {
     "F1.1": Mutant(
         "products of integers are floats",
         "tilegrad/tensor/linear.py",
-        "        return (left * right)._sum_of_products(-1)\n",
-        "        return (left * right)._sum_of_products(-1).float()\n",
+        "        return (left * right)._sum_of_products(-1, is_wide)\n",
+        "        return (left * right)._sum_of_products(-1, is_wide).float()\n",
     ),
     "F1.2": Mutant(
         "the result of a fold is stored in each turn of its loop",
