@@ -105,10 +105,10 @@ BOUNDED = {
     "ir/proof.py": {"_variables": LOOPS},
     "ir/sizes.py": {"_products": "an axis size, as a program writes it"},
     "ir/text.py": dict.fromkeys(["_argument", "_nodes_in"], ARGUMENT),
-    "lower/dots.py": dict.fromkeys(["_join", "_spread"], KERNEL),
+    "lower/dots.py": dict.fromkeys(["_join", "_spread", "_vector_of"], KERNEL),
     "lower/linearize.py": dict.fromkeys(["_Emitter._effects", "_Emitter._feet"], LOOPS),
     "lower/reduce.py": {"fold_to_accumulator": KERNEL},
-    "lower/skip.py": dict.fromkeys(["_bounds", "_is_always"], KERNEL),
+    "lower/skip.py": dict.fromkeys(["_bounds", "_is_always", "_is_made_so"], KERNEL),
     "lower/skip_products.py": {"_is_closed": KERNEL},
     "lower/window.py": dict.fromkeys(["_lane_of", "_load_open", "load_window"], KERNEL),
     "optimize/borders.py": {"_parts": KERNEL},
@@ -121,7 +121,7 @@ BOUNDED = {
         "a cast by way of another dtype, and a vector's scalar",
     ),
     "render/stream.py": {"_coefficient": KERNEL},
-    "schedule/collapse.py": {"_as_choice": KERNEL},
+    "schedule/collapse.py": dict.fromkeys(["_as_choice", "_choice_of"], KERNEL),
     "schedule/parts.py": dict.fromkeys(
         [
             "_Cut._correction", "_Cut._filled", "_Cut._fold", "_Cut._found", "_Cut._gather",

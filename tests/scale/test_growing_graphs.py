@@ -7,13 +7,15 @@ Work is counted, not timed: nodes that walks and rewrites went through, kernels,
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.scale.test_growing_writes import lines_of
 from tests.scale.test_large_graphs import MOST, shallow
 from tests.schedule.plans import plan
-from tilegrad import Tensor
+from tilegrad import Context, Tensor
 from tilegrad.base.trace import counters
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.meeting import Meeting
@@ -243,6 +245,39 @@ def test_forty_normalisations_have_the_values_of_numpy() -> None:
     for _ in range(40):
         wanted = wanted - wanted.mean() + wanted.max() * 0.001
     np.testing.assert_allclose(normalisations(square(), 40).numpy(), wanted, rtol=1e-4, atol=1e-5)
+
+
+def of_itself(x: Tensor, steps: int) -> Tensor:
+    for _ in range(steps):
+        x = (x > 0.5).where(x * (x + x), x + x)
+    return x
+
+
+def below_the_diagonal(x: Tensor) -> Tensor:
+    return (Tensor.ones(8, 8).tril() > 0).where(x, 0)
+
+
+ENDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sum": lambda x: x.sum(-1),
+    "masked product": lambda x: below_the_diagonal(x) @ square(),
+    "softmax": lambda x: (below_the_diagonal(x) - 1).softmax(-1) @ square(),
+    "scaled": lambda x: (x * (Tensor.ones(8, 8).tril() > 0)).sum(0),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_kernel_that_uses_each_value_twice(end: str, tmp_path: Path) -> None:
+    """Its graph has two paths to the power of its steps; three times the steps are not nine times
+    the work.
+    """
+
+    def compute(count: int) -> int:
+        value = ENDS[end](of_itself(square(), count))
+        return lines_of(lambda: value.realize())
+
+    with Context(CACHE=str(tmp_path)):
+        compute(1)
+        assert compute(21) < 6 * compute(7)
 
 
 def test_where_all_ways_meet() -> None:

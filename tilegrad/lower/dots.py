@@ -46,7 +46,7 @@ def join_operand(node: UOp, done: Mapping[UOp, UOp], lane: UOp, width: int) -> U
     before   VECTORIZE(LOAD(b, l*2), LOAD(b, l*2 + 1))
     after    LOAD(b, 0) : uint16.vec(2 * width)
     """
-    return _join(node.src, lane, width, done)
+    return _join(node.src, lane, width, done, {})
 
 
 def widen_operand(node: UOp, done: Mapping[UOp, UOp], width: int) -> UOp:
@@ -66,19 +66,22 @@ def _repeated(part: UOp, k: int, width: int) -> UOp:
     if part.dtype.lanes != k:
         return part
     if part.op is Ops.VECTORIZE:
-        part = _join(part.src, None, 1, {}) or part
-    return _spread(part, k, width)
+        part = _join(part.src, None, 1, {}, {}) or part
+    return _spread(part, k, width, {})
 
 
-def _spread(part: UOp, k: int, width: int) -> UOp:
+def _spread(part: UOp, k: int, width: int, known: dict[UOp, UOp]) -> UOp:
     """`part` `width` times. Arithmetic follows the repetition, so that what is loaded is repeated
-    on its way to the register.
+    on its way to the register. `known` has what was made so far.
     """
+    if part in known:
+        return known[part]
     if part.op is Ops.CONST:
         return UOp.const(part.dtype.scalar.vec(k * width), part.arg)
     if part.op.is_alu:
-        src = tuple(_spread(source, k, width) for source in part.src)
-        return UOp(part.op, part.dtype.scalar.vec(k * width), src, part.arg)
+        src = tuple(_spread(source, k, width, known) for source in part.src)
+        made = known[part] = UOp(part.op, part.dtype.scalar.vec(k * width), src, part.arg)
+        return made
     return part.gep(*(list(range(k)) * width))
 
 
@@ -119,12 +122,24 @@ def _wide(part: UOp, dtype: DType, out: DType) -> UOp:
     return part.bitcast(dtype.vec(part.dtype.lanes)).cast(out.vec(part.dtype.lanes))
 
 
+_Joined = dict[tuple[tuple[UOp, ...], UOp | None, int], UOp | None]
+
+
 def _join(
-    parts: Sequence[UOp], lane: UOp | None, width: int, done: Mapping[UOp, UOp]
+    parts: Sequence[UOp], lane: UOp | None, width: int, done: Mapping[UOp, UOp], known: _Joined
 ) -> UOp | None:
     """Values of lanes of which each takes `parts`, as one vector; None where they have nothing in
-    common. `done` gives what has become of memory.
+    common. `done` gives what has become of memory, `known` has the answers so far.
     """
+    key = tuple(parts), lane, width
+    if key not in known:
+        known[key] = _vector_of(parts, lane, width, done, known)
+    return known[key]
+
+
+def _vector_of(
+    parts: Sequence[UOp], lane: UOp | None, width: int, done: Mapping[UOp, UOp], known: _Joined
+) -> UOp | None:
     first, count = parts[0], len(parts) * width
     if any(part.op is not first.op or part.dtype is not first.dtype for part in parts):
         return None
@@ -135,14 +150,14 @@ def _join(
             return UOp.const(dtype, values[0])
         return UOp.stack(list(parts) * width)
     if lane is not None and not any(lane in part.ranges for part in parts):
-        found = _join(parts, None, 1, done)
-        return None if found is None else _spread(found, len(parts), width)
+        found = _join(parts, None, 1, done, known)
+        return None if found is None else _spread(found, len(parts), width, {})
     if first.op is Ops.LOAD:
         return _joined_load(parts, lane, width, done)
     if not (first.op.is_alu or first.op in (Ops.CAST, Ops.BITCAST)):
         return None
     src = [
-        _join([part.src[place] for part in parts], lane, width, done)
+        _join([part.src[place] for part in parts], lane, width, done, known)
         for place in range(len(first.src))
     ]
     if any(each is None for each in src):

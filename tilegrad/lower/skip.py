@@ -213,19 +213,32 @@ def _copy_of(load: UOp) -> _Copy | None:
     return _Copy(simplify(store.src[2], opened), store.src[1], load.src[1], places)
 
 
-def _is_always(value: UOp, nothing: float) -> bool:
-    """Whether `value` is zero, or minus infinity, whatever it is made of besides."""
+_Known = dict[tuple[UOp, float], bool]
+
+
+def _is_always(value: UOp, nothing: float, known: _Known | None = None) -> bool:
+    """Whether `value` is zero, or minus infinity, whatever it is made of besides; `known` has the
+    answers so far.
+    """
+    known = {} if known is None else known
+    key = value, nothing
+    if key not in known:
+        known[key] = _is_made_so(value, nothing, known)
+    return known[key]
+
+
+def _is_made_so(value: UOp, nothing: float, known: _Known) -> bool:
     if value.op is Ops.CONST:
         return bool(value.arg == nothing)
     if value.op is Ops.CAST and value.dtype.is_float and value.src[0].dtype.is_float:
-        return _is_always(value.src[0], nothing)
+        return _is_always(value.src[0], nothing, known)
     if nothing == 0:
         if value.op in (Ops.EXP, Ops.EXP2):
-            return _is_always(value.src[0], -math.inf)
-        return value.op is Ops.MUL and any(_is_always(factor, 0) for factor in value.src)
+            return _is_always(value.src[0], -math.inf, known)
+        return value.op is Ops.MUL and any(_is_always(factor, 0, known) for factor in value.src)
     if value.op is Ops.MUL and value.src[1].op is Ops.CONST and value.src[1].arg > 0:
-        return _is_always(value.src[0], nothing)
-    return value.op is Ops.ADD and any(_is_always(part, nothing) for part in value.src)
+        return _is_always(value.src[0], nothing, known)
+    return value.op is Ops.ADD and any(_is_always(part, nothing, known) for part in value.src)
 
 
 def _fill_what_is_read(ast: UOp) -> UOp:

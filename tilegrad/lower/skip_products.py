@@ -35,9 +35,13 @@ def skip_products(ast: UOp, target: Target) -> UOp:
 
 
 def _is_closed(value: UOp, closed: dict[UOp, bool]) -> bool:
-    """Whether `value` is a product of what a closed gate hides; `closed` says which gates are."""
+    """Whether `value` is a product of what a closed gate hides; `closed` says which gates, and
+    products, are.
+    """
     if value.op is Ops.MUL:
-        return any(_is_closed(factor, closed) for factor in value.src)
+        if value not in closed:
+            closed[value] = any(_is_closed(factor, closed) for factor in value.src)
+        return closed[value]
     if value.op is Ops.VECTORIZE:
         return all(_is_closed(lane, closed) for lane in dict.fromkeys(value.src))
     if value.op is not Ops.LOAD or len(value.src) < 4 or not _is_zero(value.src[2]):

@@ -67,19 +67,22 @@ def load_window(
 
 def _known_lanes(gate: UOp) -> list[bool] | None:
     """The lanes that a gate opens, if that is known of each."""
-    flags = [simplify(_lane_of(gate, lane)) for lane in range(gate.dtype.lanes)]
+    flags = [simplify(_lane_of(gate, lane, {})) for lane in range(gate.dtype.lanes)]
     return [bool(flag.arg) for flag in flags] if all(f.op is Ops.CONST for f in flags) else None
 
 
-def _lane_of(vector: UOp, lane: int) -> UOp:
-    """One lane, where it is computed lane by lane."""
+def _lane_of(vector: UOp, lane: int, known: dict[UOp, UOp]) -> UOp:
+    """One lane, where it is computed lane by lane; `known` has that of what was met before."""
+    if vector in known:
+        return known[vector]
     if vector.op is Ops.VECTORIZE:
         return vector.src[lane]
     if vector.op is Ops.CONST:
         return UOp.const(vector.dtype.scalar, vector.arg)
     if vector.op.is_alu:
-        src = tuple(_lane_of(source, lane) for source in vector.src)
-        return UOp(vector.op, vector.dtype.scalar, src, vector.arg)
+        src = tuple(_lane_of(source, lane, known) for source in vector.src)
+        made = known[vector] = UOp(vector.op, vector.dtype.scalar, src, vector.arg)
+        return made
     return vector.gep(lane)
 
 

@@ -251,7 +251,7 @@ def _without(value: UOp, loop: UOp) -> UOp | None:
     extent = loop.src[0]
     if loop not in value.ranges:
         return value * extent.cast(value.dtype)
-    value = _as_choice(value, loop)
+    value = _as_choice(value, loop, {})
     if value.op is not Ops.WHERE:
         return None
     condition, yes, no = value.src
@@ -283,19 +283,26 @@ def _without(value: UOp, loop: UOp) -> UOp | None:
     )
 
 
-def _as_choice(value: UOp, loop: UOp) -> UOp:
-    """`value` as a choice between something and 0, if it is one that depends on `loop`.
+def _as_choice(value: UOp, loop: UOp, known: dict[UOp, UOp]) -> UOp:
+    """`value` as a choice between something and 0, if it is one that depends on `loop`; `known` has
+    the answers so far.
 
     before   CAST(CAST(i == r, int), float) * x
     after    WHERE(i == r, x, 0)
     """
+    if value not in known:
+        known[value] = _choice_of(value, loop, known)
+    return known[value]
+
+
+def _choice_of(value: UOp, loop: UOp, known: dict[UOp, UOp]) -> UOp:
     if value.op is Ops.CAST:
         test = value
         while test.op is Ops.CAST:
             test = test.src[0]
         if test.dtype is dtypes.bool and loop in test.ranges:
             return test.where(UOp.const(value.dtype, 1), UOp.const(value.dtype, 0))
-        inner = _as_choice(value.src[0], loop)
+        inner = _as_choice(value.src[0], loop, known)
         if inner.op is Ops.WHERE and _is_number(inner.src[2], 0) and loop in inner.src[0].ranges:
             test, yes, _ = inner.src
             return test.where(yes.cast(value.dtype), UOp.const(value.dtype, 0))
@@ -303,7 +310,7 @@ def _as_choice(value: UOp, loop: UOp) -> UOp:
     if value.op is not Ops.MUL:
         return value
     for factor, other in (value.src, value.src[::-1]):
-        choice = _as_choice(factor, loop)
+        choice = _as_choice(factor, loop, known)
         if choice.op is not Ops.WHERE:
             continue
         test, yes, no = choice.src

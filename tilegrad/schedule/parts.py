@@ -33,6 +33,8 @@ __all__ = ["Row", "in_parts", "longest_row", "part_of"]
 
 
 _POWERS = (Ops.EXP, Ops.EXP2)
+# Of one product that is summed along a row.
+_MOST_FACTORS = 64
 
 
 class Row(NamedTuple):
@@ -258,6 +260,8 @@ class _Cut:
 
     def _gather(self, value: UOp, factors: _Factors) -> None:
         """Take apart a product that is summed along the row."""
+        if len(factors.inside) + len(factors.outside) > _MOST_FACTORS:
+            raise _Refused
         if not self.is_waiting(value):
             factors.inside.append(self.inside(value))
         elif (both := _factors(value)) is not None:

@@ -79,7 +79,7 @@ def _find(ast: UOp, order: Sequence[UOp]) -> _Phase | None:
         if folds and all(
             node.arg is Ops.ADD
             and _steps(node) >= _WORTH_SPLITTING
-            and _is_nothing(simplify(node.src[0], closed))
+            and _is_nothing(simplify(node.src[0], closed), {})
             for node in folds
         ):
             return found
@@ -110,10 +110,13 @@ def _steps(fold: UOp) -> int:
     return int(prod(part.vmax + 1 for part in fold.src[1:]))
 
 
-def _is_nothing(value: UOp) -> bool:
+def _is_nothing(value: UOp, known: dict[UOp, bool]) -> bool:
     """Whether a term adds nothing: it is zero, or a product with a zero that a gate put there. What
-    the other factor is does not matter, as the padding was one of the product.
+    the other factor is does not matter, as the padding was one of the product. `known` has the
+    answers so far.
     """
     if value.op is Ops.MUL:
-        return any(_is_nothing(factor) for factor in value.src)
+        if value not in known:
+            known[value] = any(_is_nothing(factor, known) for factor in value.src)
+        return known[value]
     return value.op is Ops.CONST and bool(value.arg == 0)
