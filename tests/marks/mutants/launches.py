@@ -154,8 +154,8 @@ MUTANTS: dict[str, Mutant] = {
     "M7.1": Mutant(
         "a variable of the environment does not choose a device",
         "tilegrad/device/registry.py",
-        'os.environ.get(kind) == "1"',
-        'os.environ.get(kind) == "yes"',
+        '_ENVIRONMENT.get(key) in ("1", b"1")',
+        '_ENVIRONMENT.get(key) == "yes"',
     ),
     "M7.3": Mutant(
         "freed blocks do not serve again",

@@ -104,8 +104,8 @@ MUTANTS: dict[str, Mutant] = {
     "M2.4": Mutant(
         "a reshape may change the number of elements",
         _VIEW,
-        "        if any(lowest(size) < 0 for size in sizes) or total != self.size:\n",
-        "        if any(lowest(size) < 0 for size in sizes):\n",
+        "        if any(highest(size) < 0 for size in sizes) or total != self.size:\n",
+        "        if any(highest(size) < 0 for size in sizes):\n",
     ),
     "M2.5": Mutant(
         "no two axes become one",
