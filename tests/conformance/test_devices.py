@@ -21,9 +21,16 @@ EMULATED = ("EMU:CL", "EMU:CUDA:SM_75", "EMU:HIP", "EMU:METAL")
 EMULATED_STEP = 13
 
 
+# Powers and erfc of float32 are computed in float64; where there is none they are not quite as
+# exact (docs/devices.md).
+LOOSER = {"EMU:METAL": {"erfc-special-float32", "pow-special-float32"}}
+
+
 def check_all(device: str, cases: list[Case]) -> None:
-    """All of them are tried; raises AssertionError with each that fails."""
-    wrong = []
+    """All of them are tried; raises AssertionError with each that fails, and for one that is known
+    to be less exact there and is not.
+    """
+    wrong = {}
     with Context(DEVICE=device):
         assert Device.DEFAULT == device
         for case in cases:
@@ -32,10 +39,12 @@ def check_all(device: str, cases: list[Case]) -> None:
             except CompileError as error:
                 # Metal has no float64, and says so.
                 if not (device == "EMU:METAL" and "no values of float64" in error.headline):
-                    wrong.append(f"{case.name}: {error}")
+                    wrong[case.name] = str(error)
             except Exception as error:  # all of them are reported
-                wrong.append(f"{case.name}: {type(error).__name__}: {error}")
-    assert not wrong, f"{len(wrong)} of {len(cases)} on {device}\n" + "\n\n".join(wrong)
+                wrong[case.name] = f"{type(error).__name__}: {error}"
+    known = LOOSER.get(device, set()) & {case.name for case in cases}
+    text = "\n\n".join(f"{name}: {error}" for name, error in wrong.items())
+    assert wrong.keys() == known, f"{len(wrong)} of {len(cases)} on {device}\n{text}"
 
 
 @needs("CLANG")
