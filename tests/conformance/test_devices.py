@@ -21,8 +21,8 @@ EMULATED = ("EMU:CL", "EMU:CUDA:SM_75", "EMU:HIP", "EMU:METAL")
 EMULATED_STEP = 13
 
 
-# Powers and erfc of float32 are computed in float64; where there is none they are not quite as
-# exact (docs/devices.md).
+# Powers and erfc of float32 are computed in float64; where there is none they are less exact
+# (docs/devices.md).
 LOOSER = {"EMU:METAL": {"erfc-special-float32", "pow-special-float32"}}
 
 
