@@ -194,6 +194,30 @@ def test_a_buffer_over_the_limit_is_refused_with_the_limit(runtime: OpenCLRuntim
     assert Tensor([1.0, 2.0], device="CL").add(1).tolist() == [2.0, 3.0]
 
 
+@pytest.mark.row("M7.3")
+def test_a_full_device_gets_back_what_is_kept_and_is_asked_again(
+    runtime: OpenCLRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cl = runtime._cl
+    make, refusals = cl.Buffer, 1
+
+    def full_at_first(*arguments: object) -> object:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            raise cl.MemoryError("clCreateBuffer failed: MEM_OBJECT_ALLOCATION_FAILURE")
+        return make(*arguments)
+
+    backend = Device["CL"]
+    _ = backend.buffer(1 << 20, dtypes.uint8).handle
+    monkeypatch.setattr(cl, "Buffer", full_at_first)
+    second = backend.buffer(3 << 20, dtypes.uint8)
+    assert second.handle is not None and backend.allocator.kept_bytes == 0
+    refusals = 2
+    with pytest.raises(OutOfMemoryError, match="5242880 bytes do not fit on CL"):
+        _ = backend.buffer(5 << 20, dtypes.uint8).handle
+
+
 def test_a_source_that_is_refused_names_kernel_lines_and_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
