@@ -34,9 +34,10 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy --strict tests/typing/user_script.py
 	$(BIN)/lint-imports
 
+# With TILEGRAD_SIZES=2 what a plan for a range of sizes gives is compared with that of one for the size.
 # docs/nightly.md says how it went, docs/marks.md what became of the mutants.
 nightly: $(VENV)/.test
-	-TILEGRAD_VERIFY=2 TILEGRAD_TEMPLATES=2 $(PYTEST) -m "nightly or not nightly" --hypothesis-profile=nightly --junitxml=build/nightly.xml
+	-TILEGRAD_VERIFY=2 TILEGRAD_TEMPLATES=2 TILEGRAD_SIZES=2 $(PYTEST) -m "nightly or not nightly" --hypothesis-profile=nightly --junitxml=build/nightly.xml
 	-$(BIN)/python -m tests.marks.run
 	$(BIN)/python -m tests.nightly build/nightly.xml
 

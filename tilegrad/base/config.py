@@ -99,6 +99,12 @@ class Config:
         "compares",
         high=2,
     )
+    SIZES: int = _switch(
+        1,
+        "0: a plan for each size; 1: sizes that change become variables of a plan; 2: such a plan "
+        "is run beside one for the size, and the values are compared",
+        high=2,
+    )
     KEEP_SECONDS: int = _switch(
         30, "after how long unused memory goes back to the system; 0: never", high=86_400
     )
@@ -128,6 +134,7 @@ _PREFIXED = frozenset(
         "KEEP_SECONDS",
         "PROGRESS",
         "TEMPLATES",
+        "SIZES",
         "PARALLEL",
         "THREADS",
         "SPIN_US",

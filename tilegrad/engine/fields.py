@@ -9,7 +9,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["flag", "mapping", "names", "numbers", "parsed", "row", "text", "whole"]
+__all__ = [
+    "flag",
+    "integer",
+    "mapping",
+    "names",
+    "numbers",
+    "parsed",
+    "row",
+    "terms",
+    "text",
+    "whole",
+]
 
 _LARGEST = 1 << 62
 
@@ -44,12 +55,25 @@ def whole(value: Any, high: int = _LARGEST) -> int:
     return number
 
 
+def integer(value: Any) -> int:
+    """A number, which may be negative."""
+    return int(_of(int, value))
+
+
 def numbers(value: Any, high: int = _LARGEST) -> tuple[int, ...]:
     return tuple([whole(each, high) for each in _of(list, value)])
 
 
 def names(value: Any) -> tuple[str, ...]:
     return tuple([text(each) for each in _of(list, value)])
+
+
+def terms(value: Any) -> tuple[tuple[int, tuple[str, ...]], ...] | None:
+    """A size as a sum of products, or None (`ir.lengths`)."""
+    if value is None:
+        return None
+    pairs = [row(each, 2) for each in row(value)]
+    return tuple([(integer(scale), names(factors)) for scale, factors in pairs])
 
 
 def row(value: Any, length: int | None = None) -> list[Any]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,11 +32,15 @@ from tilegrad.engine.plans import Graph, Plan, Step, normalise, plan_for
 from tilegrad.engine.request import Request
 from tilegrad.engine.windows import opened
 from tilegrad.ir.copies import direct_copies
+from tilegrad.ir.lengths import Terms, is_length, memory_shape, terms_of, value_of
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp, sint, toposort
 from tilegrad.ir.windows import place_name
 
-__all__ = ["Form", "Value", "form_of"]
+__all__ = [
+    "NOT_SIZED", "Form", "Forms", "Sized", "Value", "constants_of", "form_among", "form_of",
+    "make_form",
+]  # fmt: skip
 
 _REMEMBERED = (Ops.COPY, Ops.ASSIGN, Ops.PART)
 _MOST_PLACES = 256
@@ -46,6 +50,12 @@ _COUNT_EVERY = 64
 _MOST_NUMBERS = 64
 
 Moves = tuple[tuple[Ops, Any], ...]
+
+
+class Extent(NamedTuple):
+    """A size in the argument of a movement op that depends on lengths."""
+
+    terms: Terms
 
 
 class Value(NamedTuple):
@@ -88,6 +98,12 @@ class Form:
     roots: tuple[int | None, ...]
     unkept: frozenset[int]
 
+    def moves_of(self, value: Value, request: Request) -> Moves:
+        """The movement above the memory of a value, for the sizes of `request`."""
+        if not request.lengths:
+            return value.moves
+        return tuple([(op, _at(arg, request.lengths)) for op, arg in value.moves])
+
     def origin_of(self, request: Request, step: Step) -> tuple[Entry, ...]:
         """The user's calls behind a step: those of this request, whoever made the plan."""
         known = [self.order[place] for place in step.nodes if place < len(self.order)]
@@ -102,7 +118,7 @@ class Form:
 
     def draws_and_places(self, request: Request) -> Iterator[tuple[str, int]]:
         """The values of the variables that the run itself brings: places of windows, constants
-        that change, and seed and offset of each draw.
+        that change, seed and offset of each draw, and lengths.
         """
         for place, number in enumerate(self.numbers):
             yield variable_name(place), bits_of(request.nodes[number].arg)
@@ -113,6 +129,7 @@ class Form:
             yield f"seed{place}_low", arg.seed & 0xFFFFFFFF
             yield f"seed{place}_high", (arg.seed >> 32) & 0xFFFFFFFF
             yield f"offset{place}", arg.offset
+        yield from request.lengths.items()
 
     @property
     def is_current(self) -> bool:
@@ -120,7 +137,7 @@ class Form:
         return all(Device[name] is backend for name, backend in self.backends)
 
 
-class _Forms:
+class Forms:
     """The forms of graphs that differ in the places of windows and in constants only: `moving` are
     the windows that are variables; the others' numbers are part of the key. `first` are the
     constants of the first such graph. Constants that were equal in all of the graphs so far are one
@@ -129,12 +146,12 @@ class _Forms:
 
     __slots__ = ("by_places", "changing", "first", "groups", "moving", "used")
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, first: tuple[float, ...]) -> None:
         # The number of the last use.
         self.used = 0
         self.moving: frozenset[int] = frozenset()
         self.changing: frozenset[int] = frozenset()
-        self.first = _constants(request)
+        self.first = first
         self.groups = _numbered(self.first)
         self.by_places: dict[tuple[Any, ...], Form] = {}
 
@@ -142,7 +159,7 @@ class _Forms:
         """Where the windows that do not move begin, and the constants that do not change."""
         fixed = [number for number in request.windows if number not in self.moving]
         places = [tuple([start for start, _ in request.nodes[n].arg]) for n in fixed]
-        constants = _constants(request)
+        constants = constants_of(request)
         if not self.changing:
             return (*places, *constants)
         seen: dict[int, float] = {}
@@ -156,7 +173,7 @@ class _Forms:
         """Let the constants change that differ from those of the first graph; groups whose
         constants differ from each other are parted.
         """
-        now = _constants(request)
+        now = constants_of(request)
         groups = _numbered([*zip(self.groups, now, strict=True)])
         changing = {
             group
@@ -184,34 +201,56 @@ def _numbered(values: Iterable[Hashable]) -> tuple[int, ...]:
     return tuple([found.setdefault(value, len(found)) for value in values])
 
 
-def _constants(request: Request) -> tuple[float, ...]:
+def constants_of(request: Request) -> tuple[float, ...]:
     return tuple([request.nodes[number].arg for number in request.constants])
 
 
 _Key = tuple[Config, str, bool, tuple[Any, ...], tuple[int, ...]]
 # By the switches, the default device, and what the requests share. A key is long, and its hash is
 # computed anew each time: so a use is a number in the entry, and not a place in an order.
-_kept: dict[_Key, _Forms] = {}
+_kept: dict[_Key, Forms] = {}
 _uses = itertools.count(1)
 _lock = held_at_fork(threading.Lock(), 30)
 
 
-def form_of(request: Request, keep: Sequence[int], *, may_open: bool = True) -> Form:
+def form_of(
+    request: Request,
+    keep: Sequence[int],
+    *,
+    may_open: bool = True,
+    otherwise: Callable[[Request, Sequence[int]], Form | None] = lambda request, keep: None,
+) -> Form:
     """The form of `request`; of what its plan stores anyway, the nodes with the numbers `keep` are
     kept if that is a way to compute them. Constants that change are variables if they `may_open`.
+    A request of a new signature may have one `otherwise`.
     """
     key = config.current(), Device.DEFAULT, may_open, request.form(), tuple(keep)
     forms = _kept.get(key)
     if forms is None:
+        found = otherwise(request, keep) if may_open else None
+        if found is not None:
+            return found
         forms = _keep(key, request)
     forms.used = next(_uses)
+    return form_among(forms, request, keep, may_open=may_open)
+
+
+def form_among(
+    forms: Forms,
+    request: Request,
+    keep: Sequence[int],
+    *,
+    may_open: bool,
+    sized: Sized | None = None,
+) -> Form:
+    """The form of `request` among `forms`, made if there is none."""
     found = forms.by_places.get(forms.key(request))
     if found is None or not found.is_current:
         if config.DEBUG >= 1:
             tell(request)
         if may_open:
             forms.open(request)
-        found, moving = _make(request, keep, forms.variables(request))
+        found, moving = make_form(request, keep, forms.variables(request), sized or NOT_SIZED)
         if moving != forms.moving or len(forms.by_places) >= _MOST_PLACES:
             forms.moving = moving
             forms.by_places.clear()
@@ -219,14 +258,14 @@ def form_of(request: Request, keep: Sequence[int], *, may_open: bool = True) -> 
     return found
 
 
-def _keep(key: _Key, request: Request) -> _Forms:
+def _keep(key: _Key, request: Request) -> Forms:
     """Room for the forms of a new key. Where there are more than KEEP_KERNELS forms, a quarter
     goes, those that were used longest ago.
     """
     with _lock:
         if len(_kept) % _COUNT_EVERY == 0 or len(_kept) >= config.KEEP_KERNELS:
             _forget(max(config.KEEP_KERNELS, 1))
-        return _kept.setdefault(key, _Forms(request))
+        return _kept.setdefault(key, Forms(constants_of(request)))
 
 
 def _forget(most: int) -> None:
@@ -240,16 +279,28 @@ def _forget(most: int) -> None:
         del _kept[key]
 
 
-def _make(
-    request: Request, keep: Sequence[int], changing: Sequence[Sequence[int]]
+class Sized(NamedTuple):
+    """What stands for nodes in a graph that is planned for many sizes, by number: arguments, the
+    shapes to which they lead, and whole nodes. `windows` are those whose places are lengths.
+    """
+
+    arguments: Mapping[int, Any]
+    shapes: Mapping[int, tuple[sint, ...]]
+    nodes: Mapping[int, UOp]
+    windows: frozenset[int]
+
+
+NOT_SIZED = Sized({}, {}, {}, frozenset())
+
+
+def make_form(
+    request: Request, keep: Sequence[int], changing: Sequence[Sequence[int]], sized: Sized
 ) -> tuple[Form, frozenset[int]]:
     """The form of `request`, with a variable for each of the groups of constants `changing`, and
     which of its windows have variables for their places.
     """
-    now = _with_memory(
-        request,
-        {n: number_variable(place) for place, several in enumerate(changing) for n in several},
-    )
+    variables = {n: number_variable(at) for at, several in enumerate(changing) for n in several}
+    now = _with_memory(request, {**variables, **sized.nodes}, sized)
     sources = [now[number] for number in request.roots]
     below = toposort(sources)
     overwritten = {now[request.version_of(assign)] for assign in request.assigns}
@@ -288,11 +339,11 @@ def _make(
             place for place, node in enumerate(sources) if not has_device.get(node, True)
         ),
     )
-    moving = {number for number, _ in form.windows}
+    moving = {number for number, _ in form.windows} | sized.windows
     return form, frozenset(moving)
 
 
-def _with_memory(request: Request, variables: Mapping[int, UOp]) -> list[UOp]:
+def _with_memory(request: Request, variables: Mapping[int, UOp], sized: Sized) -> list[UOp]:
     """The nodes of `request`, over the memory of what was computed before, and with `variables` for
     the constants that change.
     """
@@ -302,10 +353,15 @@ def _with_memory(request: Request, variables: Mapping[int, UOp]) -> list[UOp]:
             now.append(variables[number])
             continue
         src = tuple([now[source] for source in sources])
-        if src == node.src:
+        arg = sized.arguments.get(number, node.arg)
+        if src == node.src and arg is node.arg:
             now.append(node)
             continue
-        made = UOp(node.op, node.dtype, src, node.arg)
+        made = UOp(node.op, node.dtype, src, arg)
+        shape = sized.shapes.get(number)
+        if shape is not None and any(a is not b for a, b in zip(made.shape, shape, strict=True)):
+            # One size is written in one way, so that equal ones are one node.
+            made = UOp(Ops.RESHAPE, made.dtype, (made,), shape)
         if node.origin and not made.origin:
             made.origin = node.origin
         now.append(made)
@@ -352,12 +408,25 @@ def _values(
     return values
 
 
+def _at(arg: Any, lengths: Mapping[str, int]) -> Any:
+    if isinstance(arg, Extent):
+        return value_of(arg.terms, lengths)
+    return tuple([_at(part, lengths) for part in arg]) if isinstance(arg, tuple) else arg
+
+
+def _of_lengths(arg: Any) -> Any:
+    """An argument with an Extent for each size that depends on lengths."""
+    if isinstance(arg, UOp):
+        return Extent(terms_of(arg)) if is_length(arg) else arg
+    return tuple([_of_lengths(part) for part in arg]) if isinstance(arg, tuple) else arg
+
+
 def _on_memory(place: UOp) -> tuple[UOp, Moves]:
     """The BUFFER that `place` views once it was written to, and the movement above it."""
     moves: list[tuple[Ops, Any]] = []
     while place.op is not Ops.BUFFER:
         if place.op.is_movement:
-            moves.append((place.op, place.arg))
+            moves.append((place.op, _of_lengths(place.arg)))
         place = place.src[0]
     return place, tuple(reversed(moves))
 
@@ -365,8 +434,10 @@ def _on_memory(place: UOp) -> tuple[UOp, Moves]:
 def _shaping(node: UOp) -> Moves:
     """From flat memory to the shape of `node`; memory has the largest sizes of a symbolic shape."""
     shape = node.shape
-    largest = tuple(size.vmax if isinstance(size, UOp) else size for size in shape)
+    largest = memory_shape(shape)
     moves: list[tuple[Ops, Any]] = [] if len(largest) == 1 else [(Ops.RESHAPE, largest)]
+    if any(isinstance(size, UOp) for size in largest):
+        return tuple([(op, _of_lengths(arg)) for op, arg in moves])
     if largest != shape:
         moves.append((Ops.SHRINK, tuple((0, size) for size in shape)))
     return tuple(moves)

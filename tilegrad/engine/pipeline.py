@@ -25,11 +25,12 @@ from tilegrad.base.origin import Entry, method_names, user_lines
 from tilegrad.base.recent import Recent
 from tilegrad.base.trace import PassRecord, counters, trace
 from tilegrad.device.backend import Backend
-from tilegrad.engine.fields import names, numbers, parsed, text, whole
+from tilegrad.engine.fields import names, numbers, parsed, row, terms, text, whole
 from tilegrad.engine.progress import Progress
 
 if TYPE_CHECKING:
     from tilegrad.engine.stages import Shaped
+    from tilegrad.ir.lengths import Terms
     from tilegrad.ir.uop import UOp
 
 __all__ = [
@@ -53,6 +54,7 @@ class CompiledKernel:
         variables: names of the integers that a launch gives, in order.
         ops, mem: operations, and bytes of distinct memory that it touches, at the largest symbolic
             sizes.
+        costs: operations and bytes where these are for a launch to say (`ir.lengths`).
         binary: what the device loads.
         graph: where it has a tile of two axes, the graph that it was made of, as text: a capture
             may have operands copied beforehand (engine.prepack).
@@ -68,6 +70,7 @@ class CompiledKernel:
     ops: int
     mem: int
     graph: str = ""
+    costs: tuple[Terms, Terms] | None = None
     binary: bytes = field(default=b"", repr=False, compare=False)
 
     def fields(self) -> dict[str, Any]:
@@ -176,10 +179,18 @@ def _kernel_of(key: str, kept: bytes) -> CompiledKernel | None:
             whole(given["ops"]),
             whole(given["mem"]),
             text(given["graph"]),
+            _costs_of(given["costs"]),
             binary,
         )
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def _costs_of(given: Any) -> tuple[Terms, Terms] | None:
+    if given is None:
+        return None
+    ops, mem = map(terms, row(given, 2))
+    return None if ops is None or mem is None else (ops, mem)
 
 
 def _remember(kernel: CompiledKernel) -> CompiledKernel:
@@ -234,7 +245,7 @@ def make_kernel(
     opts: Sequence[Any] | None = None,
 ) -> Made:
     """`ast` through all stages, by the Opts given or those the heuristic picks; nothing is kept."""
-    from tilegrad.engine.estimate import estimate
+    from tilegrad.engine.estimate import estimate, estimate_lengths
     from tilegrad.engine.stages import to_program
 
     if opts is None and (config.BEAM or config.BEAM_FILE):
@@ -242,7 +253,8 @@ def make_kernel(
 
         opts = best_opts(ast, backend)
     shaped, program = to_program(ast, backend.target, opts)
-    return finish_kernel(shaped, program, backend, key, estimate(ast), str(ast))
+    made = finish_kernel(shaped, program, backend, key, estimate(ast), str(ast))
+    return made._replace(kernel=replace(made.kernel, costs=estimate_lengths(ast)))
 
 
 def finish_kernel(

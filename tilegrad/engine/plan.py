@@ -13,8 +13,9 @@ from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError
-from tilegrad.engine.fields import flag, mapping, names, numbers, parsed, row, text, whole
+from tilegrad.engine.fields import flag, mapping, names, numbers, parsed, row, terms, text, whole
 from tilegrad.engine.pipeline import CompiledKernel, recall_kernel
+from tilegrad.ir.lengths import Terms
 
 __all__ = ["Memory", "Plan", "Step", "Turns", "plan_of", "text_of"]
 
@@ -55,7 +56,8 @@ class Turns:
 @dataclass(frozen=True)
 class Memory:
     """A buffer of a plan: the input number `source`, a part of the block at `offset`, or memory of
-    its own.
+    its own, of as many elements as `terms` say at the values of a launch's lengths, at most `size`;
+    those with one `slot` take turns in one memory.
     """
 
     device: str
@@ -63,6 +65,8 @@ class Memory:
     size: int
     source: int | None
     offset: int | None
+    terms: Terms | None = None
+    slot: int | None = None
 
 
 @dataclass(frozen=True)
@@ -153,8 +157,10 @@ def _turns_of(fields: dict[str, Any]) -> Turns | None:
 
 
 def _memory_of(fields: dict[str, Any]) -> Memory:
-    source, offset = [
-        None if fields[name] is None else whole(fields[name]) for name in ("source", "offset")
+    source, offset, slot = [
+        None if fields[name] is None else whole(fields[name])
+        for name in ("source", "offset", "slot")
     ]
     dtype = dtypes.from_name(text(fields["dtype"]))
-    return Memory(text(fields["device"]), dtype, whole(fields["size"]), source, offset)
+    size, of_launch = whole(fields["size"]), terms(fields["terms"])
+    return Memory(text(fields["device"]), dtype, size, source, offset, of_launch, slot)

@@ -25,6 +25,7 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.pipeline import Helpers, backend_key, compile_kernels, is_recalled
 from tilegrad.engine.plan import Memory, Plan, Step, Turns, plan_of, text_of
 from tilegrad.ir.args import BufferArg, RandArg
+from tilegrad.ir.lengths import terms_of
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.ir.windows import Window, open_windows, place_number
@@ -180,7 +181,15 @@ def _make(graph: Graph, keep: Sequence[int]) -> Plan:
         loop = turns.get(place)
         steps.append(Step(item.device, item.buffers, kernel, item.nodes, item.custom, given, loop))
     buffers = [
-        Memory(spec.device, spec.dtype, spec.size, spec.source, memory.offsets.get(number))
+        Memory(
+            spec.device,
+            spec.dtype,
+            spec.size,
+            spec.source,
+            memory.offsets.get(number),
+            None if spec.extent is None else terms_of(spec.extent),
+            memory.slots.get(number),
+        )
         for number, spec in enumerate(schedule.buffers)
     ]
     return Plan(tuple(steps), tuple(buffers), tuple(outputs), memory.blocks, tuple(schedule.kept))

@@ -121,6 +121,11 @@ def made_ready(plan: Plan, load: Load) -> Ready | None:
         for step in steps
     ):
         return None
+    if any(memory.terms is not None for memory in plan.buffers) or any(
+        step.kernel is not None and step.kernel.costs is not None for step in steps
+    ):
+        # Of sizes that the launch says, memory and costs are worked out for each run.
+        return None
     devices = {memory.device for memory in plan.buffers} | {*plan.blocks}
     if devices != {steps[0].device}:
         return None

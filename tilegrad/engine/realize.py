@@ -18,11 +18,13 @@ from tilegrad.base.config import config, current_config
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.engine import report
+from tilegrad.engine.compare import Expected
 from tilegrad.engine.forms import Form, form_of
 from tilegrad.engine.known import Known, readers
 from tilegrad.engine.memory import buffer_of, is_overwritten, leaf, overwrite
 from tilegrad.engine.request import Request
 from tilegrad.engine.run import current_recording, run_plan, show_copy
+from tilegrad.engine.sized import form_for_sizes
 from tilegrad.engine.users import above, index
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, remade, toposort
@@ -182,11 +184,13 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
         # Before the graph is planned, which may be long.
         if node.op is Ops.BUFFER and is_overwritten(node):
             buffer_of(node)
+    keep = _needed_beside(request, others)
     form = form_of(
         request,
-        _needed_beside(request, others),
+        keep,
         # A capture runs its launches with the numbers that it saw: its kernels may know them.
         may_open=not config.NOOPT and (record is None or record.known is None),
+        otherwise=form_for_sizes,
     )
     nodes = request.nodes
     values = {variable.arg[0]: value for variable, value in variables.items()}
@@ -194,6 +198,9 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
     inputs = [buffer_of(nodes[number]) for number in form.inputs]
     for number in form.targets:
         buffer_of(nodes[number]).part()
+    expected = None
+    if request.lengths and config.SIZES > 1:
+        expected = Expected(request, keep, inputs, form)
     outputs = run_plan(
         form.plan,
         inputs,
@@ -202,7 +209,9 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
         bool(form.targets),
         form.graph_of(request),
     )
-    memory = _memory_after(form, nodes, outputs)
+    if expected is not None:
+        expected.compare(outputs)
+    memory = _memory_after(form, request, outputs)
     passing = _of_variables(nodes) if variables else ()
     for number, place in form.known:
         if nodes[number] not in passing:
@@ -238,15 +247,15 @@ def _names_node(arg: Any) -> bool:
     return isinstance(arg, UOp) or (isinstance(arg, tuple) and any(map(_names_node, arg)))
 
 
-def _memory_after(form: Form, nodes: Sequence[UOp], outputs: Sequence[Buffer]) -> list[UOp]:
+def _memory_after(form: Form, request: Request, outputs: Sequence[Buffer]) -> list[UOp]:
     """[Movement of] the leaves that hold the values of a form after its run."""
     # All targets first: an assignment to what another one wrote must find the leaf that both
     # overwrite.
-    written = {number: overwrite(nodes[number]) for number in form.targets}
+    written = {number: overwrite(request.nodes[number]) for number in form.targets}
     found: list[UOp] = []
     for value in form.values:
         node = written[value.source] if value.is_written else leaf(outputs[value.source])
-        for op, arg in value.moves:
+        for op, arg in form.moves_of(value, request):
             if op is Ops.RESHAPE:
                 node = remade((op.serial, node.dtype, (node,), arg, arg.__class__), op, arg)
             else:

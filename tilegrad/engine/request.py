@@ -7,7 +7,7 @@ in which memory stands for what was computed: its nodes are found here by number
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from struct import Struct
 from typing import Any
 
@@ -39,12 +39,14 @@ class Request:
         roots: the numbers of what is wanted.
         assigns: the numbers of assignments, and `versions` those of memory that they leave.
         windows: the numbers of windows of memory whose places are integers.
+        lengths: the values of the lengths of the plan that computes it (`ir.lengths`).
         constants: the numbers of constants whose values may be variables of the launches, one for
             each use.
     """
 
     __slots__ = (
-        "_arguments", "_form", "_stored", "_targets", "_views", "assigns", "constants", "nodes",
+        "_arguments", "_form", "_stored", "_targets", "_views", "assigns", "constants", "lengths",
+        "nodes",
         "numbers", "roots",
         "sources", "versions", "windows",
     )  # fmt: skip
@@ -59,6 +61,7 @@ class Request:
         self.versions: list[int] = []
         self.windows: list[int] = []
         self.constants: list[int] = []
+        self.lengths: Mapping[str, int] = {}
         self._arguments: dict[Any, int] = {}
         self._form: list[Any] = []
         self._views: set[int] = set()
@@ -78,6 +81,11 @@ class Request:
         random draws all but the numbers drawn, and of most float constants all but the values.
         """
         return (*self._form, *self.roots)
+
+    @property
+    def rows(self) -> list[Any]:
+        """The part of each node in the form."""
+        return self._form
 
     def target_of(self, assign: int) -> int:
         """The memory that assignment number `assign` writes to."""

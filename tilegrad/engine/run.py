@@ -28,6 +28,7 @@ from tilegrad.engine.plans import Plan, Step, Turns
 from tilegrad.engine.ready import NoRoomError, Ready, made_ready
 from tilegrad.engine.watch import Watch
 from tilegrad.ir.args import STEP
+from tilegrad.ir.lengths import value_of
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import Buffer
 
@@ -177,7 +178,7 @@ def run_plan(
     blocks = {
         device: Device[device].buffer(size, dtypes.uint8) for device, size in plan.blocks.items()
     }
-    table = _table(plan, inputs, blocks)
+    table = _table(plan, inputs, blocks, variables)
     failure = _run_steps(plan, table, variables, origin_of, is_writing, nodes)
     if failure is not None:
         # The traceback keeps this frame: what the run took goes back now. And the frame must not
@@ -207,17 +208,40 @@ def _ready(plan: Plan) -> Ready | None:
     return found
 
 
-def _table(plan: Plan, inputs: Sequence[Buffer], blocks: Mapping[str, Buffer]) -> list[Buffer]:
+def _table(
+    plan: Plan,
+    inputs: Sequence[Buffer],
+    blocks: Mapping[str, Buffer],
+    variables: Mapping[str, int],
+) -> list[Buffer]:
     """The buffers of a plan: its inputs, parts of the blocks, memory of their own."""
     table: list[Buffer] = []
+    slots: dict[int, list[int]] = {}
     for memory in plan.buffers:
         if memory.source is not None:
             table.append(inputs[memory.source])
         elif memory.offset is not None:
             table.append(blocks[memory.device].view(memory.offset, memory.size, memory.dtype))
-        else:
+        elif memory.terms is None:
             table.append(Device[memory.device].buffer(memory.size, memory.dtype))
+        else:
+            size = value_of(memory.terms, variables)
+            table.append(Device[memory.device].buffer(size, memory.dtype))
+            if memory.slot is not None:
+                slots.setdefault(memory.slot, []).append(len(table) - 1)
+    for numbers in slots.values():
+        _share(table, numbers)
     return table
+
+
+def _share(table: list[Buffer], numbers: Sequence[int]) -> None:
+    """Let buffers that do not live at the same time lie in one memory."""
+    if len(numbers) > 1:
+        first = table[numbers[0]]
+        nbytes = max(table[number].nbytes for number in numbers)
+        memory = Device[first.device].buffer(nbytes, dtypes.uint8)
+        for number in numbers:
+            table[number] = memory.view(0, table[number].size, table[number].dtype)
 
 
 def _run_turns(
@@ -232,7 +256,7 @@ def _run_turns(
         _ = buffer.handle
     blocks = {device: buffers[place] for device, place in turns.blocks.items()}
     tables = [
-        _table(turns.plan, [buffers[places[when]] for places in turns.places], blocks)
+        _table(turns.plan, [buffers[places[when]] for places in turns.places], blocks, {})
         for when in range(3)
     ]
     last = turns.length - 1
@@ -353,7 +377,10 @@ def run_step(launch: Launch, variables: Mapping[str, int], *, replay: bool = Fal
         kernel.local_size,
         wait=shown or timer is not None,
     )
-    report.count(kernel.ops, kernel.mem, seconds)
+    ops, mem = kernel.ops, kernel.mem
+    if kernel.costs is not None:
+        ops, mem = (value_of(terms, variables) for terms in kernel.costs)
+    report.count(ops, mem, seconds)
     if timer is not None and seconds is not None:
         timer.append((launch, seconds))
     if shown:
@@ -361,8 +388,8 @@ def run_step(launch: Launch, variables: Mapping[str, int], *, replay: bool = Fal
             launch.device,
             kernel.display,
             len(handles) + len(values),
-            kernel.ops,
-            kernel.mem,
+            ops,
+            mem,
             seconds,
             launch.calls,
             key=kernel.key,

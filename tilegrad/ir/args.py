@@ -15,21 +15,22 @@ STEP = "step"
 
 
 class BufferArg(NamedTuple):
-    """A leaf of the tensor graph: memory number `slot` of `size` elements on `device`.
+    """A leaf of the tensor graph: memory number `slot` of `size` elements on `device`. In a graph
+    that is planned for many sizes `size` may depend on lengths (`ir.lengths`).
 
     A tuple, whose hash takes no call of Python: there is one for each result of each run.
     """
 
     slot: int
     device: str
-    size: int
+    size: Any
 
 
 @dataclass(frozen=True)
 class RandArg:
     """A draw of random words: its shape, and the (seed, offset) that fix its numbers."""
 
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
     seed: int
     offset: int
     device: str

@@ -468,7 +468,9 @@ def _scatter_add(node: UOp) -> str | None:
 
 
 def _buffer(node: UOp) -> str | None:
-    is_buffer = isinstance(node.arg, BufferArg) and node.arg.size >= 0
+    is_buffer = isinstance(node.arg, BufferArg) and (
+        isinstance(node.arg.size, UOp) or node.arg.size >= 0
+    )
     return None if is_buffer else f"its argument is {node.arg!r}"
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from tilegrad.ir.op import Ops
+from tilegrad.ir.sizes import tidy
 from tilegrad.ir.uop import UOp, prod
 
 __all__ = ["direct_copies"]
@@ -32,7 +33,7 @@ def direct_copies(nodes: Collection[UOp]) -> dict[UOp, UOp]:
         while value.op in (Ops.RESHAPE, Ops.DETACH):
             value = value.src[0]
             is_alone = is_alone and users[value] == 1
-        is_whole = place.op is Ops.BUFFER and place.arg.size == prod(node.shape)
+        is_whole = place.op is Ops.BUFFER and place.arg.size == tidy(prod(node.shape))
         if value.op is Ops.COPY and is_alone and is_whole and place.arg.device == value.arg:
             found[node] = value
     return found

@@ -16,7 +16,7 @@ from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp, prod, sint
 
 __all__ = [
-    "Sizes", "as_node", "divide", "highest", "is_less", "larger", "lowest", "row_major",
+    "Sizes", "as_node", "divide", "highest", "is_less", "larger", "lowest", "products", "row_major",
     "shape_text", "size_text", "smaller", "tidy", "tidy_all",
 ]  # fmt: skip
 
@@ -30,10 +30,10 @@ def tidy(value: Any) -> Any:
     value = simplify(value)
     if value.op is Ops.CONST:
         return value.arg
-    return value if value.op is Ops.DEFINE_VAR else _from_products(_products(value))
+    return value if value.op is Ops.DEFINE_VAR else _from_products(products(value))
 
 
-def _products(value: Any) -> dict[tuple[UOp, ...], int]:
+def products(value: Any) -> dict[tuple[UOp, ...], int]:
     """A size as {factors: coefficient}."""
     if isinstance(value, int):
         return {(): value}
@@ -41,7 +41,7 @@ def _products(value: Any) -> dict[tuple[UOp, ...], int]:
         return {(): value.arg}
     if value.op not in (Ops.ADD, Ops.MUL):
         return {(value,): 1}
-    left, right = _products(value.src[0]), _products(value.src[1])
+    left, right = products(value.src[0]), products(value.src[1])
     if value.op is Ops.ADD:
         return {factors: left.get(factors, 0) + right.get(factors, 0) for factors in left | right}
     found: dict[tuple[UOp, ...], int] = {}
@@ -115,7 +115,7 @@ def divide(total: Any, part: Any) -> Any:
         return total // part if part and total % part == 0 else None
     if total is part:
         return 1
-    ours, theirs = _products(total), _products(part)
+    ours, theirs = products(total), products(part)
     divisor, by = next(iter(theirs.items()))
     quotient: dict[tuple[UOp, ...], int] = {}
     for factors, scale in ours.items():

@@ -16,6 +16,7 @@ from typing import Any
 from tilegrad.base.dtype import Place, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.base.trace import counters
+from tilegrad.ir.lengths import extent_of, memory_shape
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify, simplify_under
 from tilegrad.ir.runs import runs_of
@@ -37,12 +38,7 @@ def maximum_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
 
 def flat_index(index: Index, shape: tuple[Any, ...]) -> UOp:
     """The row-major position of `index` in memory of `shape`."""
-    position = UOp.const(dtypes.index, 0)
-    stride = 1
-    for part, size in zip(reversed(index), reversed(maximum_shape(shape)), strict=True):
-        position = part * stride + position
-        stride *= size
-    return simplify(position)
+    return ravel(index, memory_shape(shape))
 
 
 def unflatten(position: UOp, shape: tuple[Any, ...]) -> Index:
@@ -77,7 +73,7 @@ def _tracked(node: UOp, is_stored: Callable[[UOp], bool]) -> tuple[UOp, ShapeTra
         chain.append(node)
         node = node.src[0]
     if node.op not in (Ops.BUFFER, Ops.AFTER) or any(
-        isinstance(size, UOp) for each in chain for size in each.shape
+        isinstance(size, UOp) for each in (node, *chain) for size in each.shape
     ):
         return None
     tracker = ShapeTracker.from_shape(node.shape)
@@ -293,8 +289,7 @@ class KernelBuilder:
         position = simplify_under(position, valid, final=True)
         # What lies inside anyway needs no gate: one would make the element seem to depend on
         # everything that the condition names.
-        size = pointer.dtype.size  # type: ignore[attr-defined]
-        if 0 <= position.vmin and position.vmax < size:
+        if _is_inside(pointer, position, node):
             return pointer.load(position, dtype=node.dtype)
         return pointer.load(position, UOp.const(node.dtype, 0), valid, dtype=node.dtype)
 
@@ -317,14 +312,14 @@ class KernelBuilder:
             loops = {axis: self.range(node.shape[axis], Axis.LOOP) for axis in inner_axes}
             inside = tuple(loops.get(axis, part) for axis, part in enumerate(index))
             value = yield from self.compute(node, inside, _within(outer, held.shared, node))
-            written = memory.store(flat_index(tuple(loops.values()), shape), value)
+            largest = maximum_shape(shape)
+            written = memory.store(flat_index(tuple(loops.values()), largest), value)
             filled = memory.after(
                 written.end(*[loop for loop in loops.values() if loop.op is Ops.RANGE])
             )
             self._scratch[node, outer] = filled
-        return self._load(
-            filled, flat_index(tuple(index[axis] for axis in inner_axes), shape), valid, node
-        )
+        position = flat_index(tuple(index[axis] for axis in inner_axes), maximum_shape(shape))
+        return self._load(filled, position, valid, node)
 
     def _scratch_number(self, held: Held) -> int:
         """The number of a new piece of scratch: another one where a value is held twice, for two
@@ -335,6 +330,19 @@ class KernelBuilder:
             number = 1 + max(*self._numbers, *(each.number for each in self.held.values()))
         self._numbers.add(number)
         return number
+
+
+def _is_inside(pointer: UOp, position: UOp, node: UOp) -> bool:
+    """Whether `position` lies in the memory that is there of the stored `node`, whatever the
+    variables are. Of a length there is no more memory than its value.
+    """
+    if position.vmin < 0:
+        return False
+    extent = extent_of(node.shape) if pointer.op is Ops.DEFINE_GLOBAL else None
+    if extent is None:
+        return bool(position.vmax < pointer.dtype.size)  # type: ignore[attr-defined]
+    inside = simplify(position < extent)
+    return inside.op is Ops.CONST and bool(inside.arg)
 
 
 def _within(outer: Index, axes: Sequence[int], node: UOp) -> UOp:

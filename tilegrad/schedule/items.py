@@ -15,13 +15,14 @@ __all__ = ["BufferSpec", "Item", "Schedule"]
 @dataclass(frozen=True)
 class BufferSpec:
     """Memory that a schedule uses: an input if `source` is the number of a BUFFER of the graph,
-    else made for the run.
+    else made for the run, of `extent` elements if that is for the launch to say, at most `size`.
     """
 
     device: str
     dtype: DType
     size: int
     source: int | None = None
+    extent: UOp | None = None
 
     @property
     def nbytes(self) -> int:

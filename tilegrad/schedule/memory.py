@@ -3,7 +3,8 @@ share bytes.
 
 A buffer lives from the first step that writes it to the last that reads it. Large ones are placed
 first, each at the lowest offset that is free for its whole life; so the peak is known before
-anything runs.
+anything runs. Those whose sizes a launch says have no offsets: they take turns in slots, each as
+large as the largest of its buffers is in that launch.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ _SPAN = 32
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Where temporaries lie: offsets by buffer, and the size of the block, per device."""
+    """Where temporaries lie: offsets by buffer, and the size of the block, per device; the slots of
+    those whose sizes a launch says.
+    """
 
     offsets: dict[int, int]
     blocks: dict[str, int]
+    slots: dict[int, int]
 
 
 def plan_memory(
@@ -45,6 +49,9 @@ def plan_memory(
             if number not in kept:
                 first.setdefault(number, step)
                 last[number] = step
+    sized = [number for number in first if schedule.buffers[number].extent is not None]
+    slots = _slots(schedule, sized, first, last)
+    first = {number: step for number, step in first.items() if number not in slots}
     offsets: dict[int, int] = {}
     blocks: dict[str, int] = {}
     placed: dict[str, _Placed] = {}
@@ -56,7 +63,30 @@ def plan_memory(
         offset = placed.setdefault(spec.device, _Placed()).add(first[number], last[number], size)
         offsets[number] = offset
         blocks[spec.device] = max(blocks.get(spec.device, 0), offset + size)
-    return MemoryPlan(offsets, blocks)
+    return MemoryPlan(offsets, blocks, slots)
+
+
+def _slots(
+    schedule: Schedule, numbers: Iterable[int], first: Mapping[int, int], last: Mapping[int, int]
+) -> dict[int, int]:
+    """For each of the buffers `numbers` a slot of its device, which it has to itself while it
+    lives; rather one of a buffer as large.
+    """
+    slots: dict[int, int] = {}
+    free_from: list[tuple[str, int, int]] = []
+    for number in sorted(numbers, key=lambda each: (first[each], each)):
+        spec = schedule.buffers[number]
+        fits = [
+            (abs(nbytes - spec.nbytes), slot)
+            for slot, (device, nbytes, until) in enumerate(free_from)
+            if device == spec.device and until < first[number]
+        ]
+        slot = min(fits)[1] if fits else len(free_from)
+        if not fits:
+            free_from.append((spec.device, spec.nbytes, last[number]))
+        slots[number] = slot
+        free_from[slot] = spec.device, max(free_from[slot][1], spec.nbytes), last[number]
+    return slots
 
 
 class _Placed:

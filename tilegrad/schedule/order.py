@@ -178,7 +178,7 @@ class _Order:
         """The place of a draft that copies the buffer `written` as `draft` wants it."""
         spec = self.buffers[written]
         self.buffers.append(replace(spec, source=None))
-        loop = UOp.range(spec.size, 0, Axis.LOOP)
+        loop = UOp.range(spec.extent if spec.extent is not None else spec.size, 0, Axis.LOOP)
         target, source = (
             UOp(Ops.DEFINE_GLOBAL, spec.dtype.ptr(spec.size), (), slot) for slot in range(2)
         )

@@ -31,6 +31,7 @@ from tilegrad.base.errors import DeviceError
 from tilegrad.base.trace import counters
 from tilegrad.ir.args import KernelArg
 from tilegrad.ir.copies import direct_copies
+from tilegrad.ir.lengths import extent_of
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
@@ -124,7 +125,9 @@ class _Scheduler:
         self.made: dict[Hashable, _Made] = {}
         for node in self.nodes:
             if node.op is Ops.BUFFER:
-                spec = BufferSpec(node.arg.device, node.dtype, node.arg.size, node.arg.slot)
+                (size,) = maximum_shape(node.shape)
+                extent = extent_of(node.shape)
+                spec = BufferSpec(node.arg.device, node.dtype, size, node.arg.slot, extent)
                 self.memory[node] = self._new_buffer(spec)
 
     def _devices(self) -> dict[UOp, str]:
@@ -152,7 +155,8 @@ class _Scheduler:
 
     def _buffer_for(self, node: UOp) -> int:
         size = int(prod(maximum_shape(node.shape)))
-        return self._new_buffer(BufferSpec(self.device[node], node.dtype, size))
+        extent = extent_of(node.shape)
+        return self._new_buffer(BufferSpec(self.device[node], node.dtype, size, extent=extent))
 
     # values to drafts
 

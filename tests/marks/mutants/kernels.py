@@ -197,8 +197,8 @@ MUTANTS: dict[str, Mutant] = {
     "R3.7": Mutant(
         "picking rows reads the whole table",
         "tilegrad/engine/estimate.py",
-        "            elements = min(touched, size) if size > 0 else touched\n",
-        "            elements = size if size > 0 else touched\n",
+        "            if isinstance(touched, int) and 0 < size < touched:\n",
+        "            if size > 0:\n",
     ),
     "R4.1": Mutant(
         "a refused Opt leaves a kernel without Opts",

@@ -1,0 +1,434 @@
+"""A size that changes from step to step is a variable of the plan: however many lengths come, few
+graphs are planned, and every length is computed as written.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pytest
+
+from tests.tensor.helpers import close, numbers
+from tilegrad import Context, GlobalCounters, Tensor, dtypes, jit, nn
+from tilegrad.base.trace import counters
+from tilegrad.engine import forms, plans, sized, windows
+
+Array = np.ndarray
+
+_GROWING = list(range(2, 32))
+_MIXED = [5, 7, 12, 11, 30, 23, 13, 64, 17, 100, 29, 50, 97, 8, 128, 31, 4, 6, 9, 10]
+_W = numbers(12, 6, seed=40)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known() -> Iterator[None]:
+    """No graph has come before, so that plans can be counted."""
+    for table in (forms._kept, sized._families, windows._seen, plans._plans):
+        table.clear()
+    with Context(DISABLE_COMPILER_CACHE=1):
+        yield
+
+
+def _plans(step: Callable[[int], None], lengths: Iterable[int]) -> int:
+    before = counters.schedules
+    for length in lengths:
+        step(length)
+    return counters.schedules - before
+
+
+def _softmax(x: Array, axis: int = -1) -> Array:
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+OF_ROWS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Array], Array]]] = {
+    "elementwise": (lambda x: x * 2 + 1, lambda a: a * 2 + 1),
+    "sum": (lambda x: x.sum(0), lambda a: a.sum(0)),
+    "sum of all": (lambda x: x.sum(), lambda a: a.sum()),
+    "mean": (lambda x: x.mean(0), lambda a: a.mean(0)),
+    "mean of all": (lambda x: x.mean(), lambda a: a.mean()),
+    "max": (lambda x: x.max(0), lambda a: a.max(0)),
+    "var": (lambda x: x.var(0), lambda a: a.var(0, ddof=1)),
+    "softmax along": (lambda x: x.softmax(0), lambda a: _softmax(a, 0)),
+    "softmax across": (lambda x: x.softmax(1), _softmax),
+    "product": (lambda x: x @ Tensor(_W), lambda a: a @ _W),
+    "gram": (lambda x: x.T @ x, lambda a: a.T @ a),
+    "pairs": (lambda x: x @ x.T, lambda a: a @ a.T),
+    "transposed": (lambda x: x.T.contiguous(), lambda a: a.T),
+    "flat": (lambda x: x.reshape(-1) * 2, lambda a: a.reshape(-1) * 2),
+    "halves": (lambda x: x.reshape(-1, 6).sum(1), lambda a: a.reshape(-1, 6).sum(1)),
+    "flip": (lambda x: x.flip(0) - x, lambda a: a[::-1] - a),
+    "rows": (lambda x: x[1:] - x[:-1], lambda a: a[1:] - a[:-1]),
+    "last": (lambda x: x[-1] * 2, lambda a: a[-1] * 2),
+    "padded": (lambda x: x.pad(((1, 2), (0, 0))) + 1, lambda a: np.pad(a, ((1, 2), (0, 0))) + 1),
+    "doubled": (lambda x: x.cat(x * 2, dim=0), lambda a: np.concatenate([a, a * 2])),
+    "beside": (lambda x: x.cat(x, dim=1), lambda a: np.concatenate([a, a], 1)),
+    "stacked": (lambda x: Tensor.stack(x, x + 1, dim=1), lambda a: np.stack([a, a + 1], 1)),
+    "argmax": (lambda x: x.argmax(0), lambda a: a.argmax(0)),
+    "normalised": (
+        lambda x: (x - x.mean(0)) / (x.var(0, correction=0) + 1e-5).sqrt(),
+        lambda a: (a - a.mean(0)) / np.sqrt(a.var(0) + 1e-5),
+    ),
+    "masked": (
+        lambda x: (Tensor.arange(x.shape[0]).reshape(-1, 1) < 3).where(x, 0.0),
+        lambda a: np.where(np.arange(len(a))[:, None] < 3, a, 0),
+    ),
+    "causal": (
+        lambda x: x.scaled_dot_product_attention(x, x, is_causal=True),
+        lambda a: (
+            _softmax(
+                np.where(np.tri(len(a), dtype=bool), a @ a.T / np.sqrt(np.float32(12)), -np.inf)
+            )
+            @ a
+        ),
+    ),
+    "picked": (
+        lambda x: Tensor(_W)[(x[:, 0] > 0).cast(dtypes.int32)],
+        lambda a: _W[(a[:, 0] > 0).astype(int)],
+    ),
+}
+
+
+def _step(name: str) -> Callable[[int], None]:
+    ours, theirs = OF_ROWS[name]
+
+    def step(length: int) -> None:
+        data = numbers(length, 12, seed=length)
+        close(ours(Tensor(data).realize()), theirs(data.astype(np.float64)), 1e-4, 1e-4)
+
+    return step
+
+
+# The copy of what the host gives is a plan of one length, then of all.
+_COPIES = 2
+
+
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_at_most_three_plans_serve_all_lengths(name: str) -> None:
+    close(Tensor(_W), _W)
+    assert _plans(_step(name), _MIXED) <= 3 + _COPIES
+
+
+@pytest.mark.parametrize("name", ["sum", "softmax along", "product", "doubled", "causal"])
+@pytest.mark.parametrize("lengths", [_GROWING, _GROWING[::-1]], ids=["growing", "shrinking"])
+def test_at_most_three_plans_serve_lengths_in_order(name: str, lengths: list[int]) -> None:
+    assert _plans(_step(name), lengths) <= 3 + _COPIES
+
+
+@pytest.mark.parametrize("name", ["elementwise", "sum", "mean", "product", "beside", "rows"])
+def test_lengths_of_none_and_one_among_others(name: str) -> None:
+    ours, theirs = OF_ROWS[name]
+    for length in (4, 6, 1, 3, 0, 5, 1, 0, 9, 2, 1):
+        data = numbers(length, 12, seed=length)
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            expected = theirs(data)
+        close(ours(Tensor(data)), expected, 1e-4, 1e-4)
+
+
+def test_a_length_beyond_the_range_of_a_plan() -> None:
+    step = _step("sum")
+    before = counters.schedules
+    for length in (3, 4, 5, 1000, 1024, 1025, 4097, 60000, 9, 3000):
+        step(length)
+    assert counters.schedules - before <= 4 + 2 * _COPIES
+
+
+def test_two_sizes_that_change_by_themselves() -> None:
+    def step(number: int) -> None:
+        rows, columns = _MIXED[number], _MIXED[-1 - number]
+        a, b = numbers(rows, 5, seed=1), numbers(5, columns, seed=2)
+        close(Tensor(a) @ Tensor(b) + 1, a @ b + 1, 1e-4, 1e-4)
+
+    assert _plans(step, range(len(_MIXED))) <= 3
+
+
+def test_sizes_that_are_equal_by_chance_are_two() -> None:
+    def step(number: int) -> None:
+        rows, columns = [(4, 4), (7, 7), (6, 6), (5, 9), (9, 5), (8, 8), (3, 11)][number]
+        a, b = numbers(rows, 3, seed=1), numbers(columns, 3, seed=2)
+        found = (Tensor(a).sum(0) * Tensor(b).max(0)).sum()
+        close(found, (a.sum(0) * b.max(0)).sum(), 1e-4, 1e-4)
+
+    assert _plans(step, range(7)) <= 3
+
+
+def test_a_size_that_is_a_multiple_by_chance_is_another() -> None:
+    for rows, columns in [(4, 8), (6, 12), (5, 10), (5, 7), (7, 9), (3, 6), (10, 4)]:
+        a, b = numbers(rows, 3, seed=1), numbers(columns, 3, seed=2)
+        found = (Tensor(a).sum(0) * Tensor(b).max(0)).sum()
+        close(found, (a.sum(0) * b.max(0)).sum(), 1e-4, 1e-4)
+
+
+def test_views_of_one_memory_of_every_length() -> None:
+    data = numbers(40, 12)
+    x = Tensor(data).realize()
+
+    def step(length: int) -> None:
+        close(x[:length].exp().sum(0), np.exp(data[:length]).sum(0), 1e-4)
+
+    assert _plans(step, range(2, 40)) <= 3
+
+
+def test_a_view_is_never_longer_than_its_memory() -> None:
+    data = numbers(40, 3)
+    x = Tensor(data).realize()
+    for length in (3, 5, 39, 40):
+        close(x[:length] * 2, data[:length] * 2)
+
+
+def test_windows_that_move_and_grow() -> None:
+    data = numbers(60, 4)
+    x = Tensor(data).realize()
+    for start, length in [(0, 5), (5, 7), (12, 9), (21, 3), (40, 20), (2, 2), (59, 1), (0, 60)]:
+        window = data[start : start + length]
+        close((x[start : start + length] * 2).sum(0), (window * 2).sum(0), 1e-4)
+
+
+def test_batches_cut_out_of_memory_of_which_the_last_is_short() -> None:
+    data = numbers(70, 4)
+    x = Tensor(data).realize()
+
+    def epoch(_: int) -> None:
+        for start in range(0, 70, 16):
+            close(x[start : start + 16].exp().mean(0), np.exp(data[start : start + 16]).mean(0))
+
+    epoch(0)
+    epoch(1)
+    assert _plans(epoch, range(3)) == 0
+
+
+def test_a_cache_that_grows_by_cat() -> None:
+    cache, expected = Tensor(numbers(1, 4)).realize(), numbers(1, 4)
+
+    def step(number: int) -> None:
+        nonlocal cache, expected
+        row = numbers(1, 4, seed=number)
+        cache = cache.cat(Tensor(row) * 2, dim=0)
+        expected = np.concatenate([expected, row * 2])
+        close(cache.sum(0), expected.sum(0), 1e-4, 1e-5)
+
+    assert _plans(step, range(40)) <= 4
+    close(cache, expected)
+
+
+def test_a_decoder_that_keeps_keys_and_values() -> None:
+    wq, wk, wv = (numbers(8, 8, seed=seed) * 0.3 for seed in range(3))
+    weights = [Tensor(each).realize() for each in (wq, wk, wv)]
+    x, ours = numbers(1, 8, seed=5), Tensor(numbers(1, 8, seed=5)).realize()
+    keys = values = None
+    k, v = np.zeros((0, 8), np.float32), np.zeros((0, 8), np.float32)
+
+    def step(_: int) -> None:
+        nonlocal x, ours, keys, values, k, v
+        q = ours @ weights[0]
+        one, two = ours @ weights[1], ours @ weights[2]
+        keys = one if keys is None else keys.cat(one, dim=0)
+        values = two if values is None else values.cat(two, dim=0)
+        ours = (((q @ keys.T) * 0.3).softmax(-1) @ values + ours).tanh()
+        k, v = np.concatenate([k, x @ wk]), np.concatenate([v, x @ wv])
+        x = np.tanh(_softmax(x @ wq @ k.T * 0.3) @ v + x)
+        assert ours.sum().item() == pytest.approx(float(x.sum()), rel=1e-3, abs=1e-4)
+
+    # Three kinds of graph, as what is kept of earlier steps changes every few steps.
+    assert _plans(step, range(40)) <= 9
+    close(keys, k, 1e-3, 1e-4)
+
+
+def test_a_cache_that_is_written_row_by_row() -> None:
+    cache, expected = Tensor.zeros(40, 4).contiguous().realize(), np.zeros((40, 4), np.float32)
+
+    def step(place: int) -> None:
+        row = numbers(4, seed=place)
+        cache[place] = Tensor(row)
+        expected[place] = row
+        close(cache[: place + 1].exp().sum(0), np.exp(expected[: place + 1]).sum(0), 1e-4)
+
+    assert _plans(step, range(1, 40)) <= 5
+    close(cache, expected)
+
+
+def test_in_place_work_on_memory_of_every_length() -> None:
+    def step(length: int) -> None:
+        data = numbers(length, 3, seed=length)
+        x = Tensor(data).realize()
+        kept = x * 3
+        x += 1
+        x *= x.mean()
+        expected = (data + 1) * (data + 1).mean()
+        close(x, expected, 1e-4, 1e-5)
+        close(kept, data * 3)
+
+    step(4)
+    assert _plans(step, _MIXED) <= 9
+
+
+def test_gradients_at_every_length() -> None:
+    w = Tensor(_W, requires_grad=True)
+
+    def step(length: int) -> None:
+        data = numbers(length, 12, seed=length)
+        w.grad = None
+        ((Tensor(data) @ w).tanh() ** 2).mean().backward()
+        inner = np.tanh(data @ _W)
+        flow = 2 * inner * (1 - inner * inner) / inner.size
+        assert w.grad is not None
+        close(w.grad, data.T @ flow, 1e-3, 1e-5)
+
+    assert _plans(step, _MIXED) <= 3
+
+
+def test_training_whose_last_batch_is_short() -> None:
+    data, goal = numbers(70, 12), numbers(70, 6, seed=3)
+    weight = _W.copy()
+    w = Tensor(weight.copy(), requires_grad=True)
+
+    def epoch(_: int) -> None:
+        nonlocal weight
+        for start in range(0, 70, 16):
+            a, b = data[start : start + 16], goal[start : start + 16]
+            w.grad = None
+            (((Tensor(a) @ w) - Tensor(b)) ** 2).mean().backward()
+            assert w.grad is not None
+            w.assign((w - 0.1 * w.grad).detach())
+            weight = weight - 0.1 * (2 / b.size) * a.T @ (a @ weight - b)
+            close(w, weight, 1e-3, 1e-5)
+
+    epoch(0)
+    epoch(1)
+    assert _plans(epoch, range(3)) == 0
+
+
+def test_images_in_batches_of_every_size() -> None:
+    from scipy.signal import correlate2d
+
+    kernel = numbers(2, 3, 3, seed=4)
+    weight = Tensor(kernel.reshape(2, 1, 3, 3)).realize()
+
+    def step(count: int) -> None:
+        images = numbers(count, 6, 6, seed=count)
+        expected = np.array([[correlate2d(i, k, "valid") for k in kernel] for i in images])
+        found = Tensor(images.reshape(count, 1, 6, 6)).conv2d(weight).relu().max_pool2d(2)
+        pooled = np.maximum(expected, 0).reshape(count, 2, 2, 2, 2, 2).max((3, 5))
+        close(found, pooled, 1e-4, 1e-5)
+
+    assert _plans(step, _MIXED[:10]) <= 3
+
+
+def test_random_numbers_are_those_of_their_size() -> None:
+    expected = []
+    Tensor.manual_seed(11)
+    with Context(SIZES=0):
+        for length in _MIXED:
+            expected.append((Tensor.rand(length, 3) * 2).numpy())
+    Tensor.manual_seed(11)
+    before = counters.schedules
+    for length, data in zip(_MIXED, expected):
+        np.testing.assert_array_equal((Tensor.rand(length, 3) * 2).numpy(), data)
+    assert counters.schedules - before <= 3
+
+
+def test_results_are_tensors_of_numbers() -> None:
+    """Nothing of a size that is a variable shows: shapes are integers, memory is of that size."""
+    for length in (4, 6, 9):
+        x = Tensor(numbers(length, 5)) * 2
+        x.realize()
+        assert x.shape == (length, 5) and all(type(size) is int for size in x.shape)
+        close(
+            x.reshape(-1)[: length + 1] + x.T.reshape(-1)[0],
+            (numbers(length, 5) * 2).reshape(-1)[: length + 1] + numbers(length, 5)[0, 0] * 2,
+        )
+        assert memoryview(x.numpy()).nbytes == length * 5 * 4
+
+
+def test_a_size_that_keeps_coming_has_a_plan_of_its_own() -> None:
+    step = _step("product")
+    with Context(SIZES=1):
+        for length in (20, 21, 22, 23):
+            step(length)
+        assert _plans(step, [25] * 7) == 0
+        assert 1 <= _plans(step, [25] * 4) <= 1 + _COPIES
+        assert _plans(step, [25] * 20) == 0
+
+
+def test_many_sizes_that_come_again_do_not_have_a_plan_each() -> None:
+    step = _step("sum")
+    assert _plans(step, list(range(3, 33)) * 10) <= 3 + 3 * _COPIES
+
+
+def test_memory_and_tables_are_flat_over_lengths() -> None:
+    step = _step("softmax across")
+    for length in (3, 4, 5):
+        step(length)
+    gc.collect()
+    before = GlobalCounters.mem_used
+    for length in range(3, 400, 7):
+        step(length)
+    gc.collect()
+    assert GlobalCounters.mem_used == before
+
+
+def test_a_capture_and_the_plain_plan_have_their_sizes() -> None:
+    @jit
+    def doubled(x: Tensor) -> Tensor:
+        return (x * 2).realize()
+
+    for length in (3, 4, 5, 4):
+        data = numbers(length, 2, seed=length)
+        close(doubled(Tensor(data).realize()), data * 2)
+    with Context(NOOPT=1):
+        assert _plans(_step("sum"), [3, 4, 5, 6]) >= 4
+
+
+def test_a_switch_turns_it_off_and_another_value_compares() -> None:
+    with Context(SIZES=0):
+        assert _plans(_step("sum"), [3, 4, 5, 6]) >= 4
+    with Context(SIZES=2):
+        for name in ("sum", "product", "doubled"):
+            for length in (3, 4, 5, 6):
+                _step(name)(length)
+
+
+def test_debug_names_the_line_and_the_range(capsys: pytest.CaptureFixture[str]) -> None:
+    inputs = [Tensor(numbers(length, 7)).realize() for length in (3, 4, *[5] * 9)]
+    capsys.readouterr()
+    with Context(DEBUG=1, SIZES=1):
+        for x in inputs:
+            (x * 3).realize()
+    lines = capsys.readouterr().out.splitlines()
+    shown = [line for line in lines if line.startswith("SIZES")]
+    assert len(shown) == 2
+    assert re.fullmatch(
+        r"SIZES change, test_sizes.py:\d+: one plan for 1 to 1024, here \[4\]", shown[0]
+    )
+    assert re.fullmatch(r"SIZES stay, test_sizes.py:\d+: a plan for \[5\]", shown[1])
+
+
+def test_operations_and_bytes_are_those_of_the_size() -> None:
+    w = Tensor(numbers(32, 8)).realize()
+    for length in (5, 7, 9, 100):
+        x = Tensor(numbers(length, 32)).realize()
+        before = GlobalCounters.global_ops, GlobalCounters.global_mem
+        (x @ w).realize()
+        assert GlobalCounters.global_ops - before[0] == length * 32 * 8 * 2
+        assert GlobalCounters.global_mem - before[1] == 4 * (length * 32 + 32 * 8 + length * 8)
+
+
+def test_layers_over_sentences_of_every_length() -> None:
+    Tensor.manual_seed(3)
+    embedding, norm, head = nn.Embedding(20, 8), nn.LayerNorm(8), nn.Linear(8, 20)
+    table, matrix, bias = embedding.weight.numpy(), head.weight.numpy(), head.bias.numpy()
+
+    def step(length: int) -> None:
+        words = np.random.default_rng(length).integers(0, 20, length).astype(np.int32)
+        found = head(norm(embedding(Tensor(words)))).log_softmax(-1)
+        rows = table[words]
+        centred = rows - rows.mean(1, keepdims=True)
+        rows = centred / np.sqrt((centred * centred).mean(1, keepdims=True) + 1e-5)
+        close(found, np.log(_softmax(rows @ matrix.T + bias)), 1e-3, 1e-4)
+
+    assert _plans(step, _MIXED) <= 4
