@@ -34,7 +34,7 @@ __all__ = [
 
 def tensor_of(node: UOp, like: Tensor, variables: Variables, requires_grad: bool | None) -> Tensor:
     """A tensor around `node` on the device of `like`."""
-    return Tensor._of(node, like.device, variables, requires_grad if node.dtype.is_float else None)
+    return like._of(node, like.device, variables, requires_grad if node.dtype.is_float else None)
 
 
 def check_function(name: str, function: object) -> None:

@@ -86,7 +86,7 @@ class Function:
         outputs = outputs_of(name, value)
         leaves = [leaf(tensor.uop) for tensor in outputs]
         stand_ins = [
-            Tensor._of(node, tensor.device, tensor._variables, False)
+            tensor._of(node, tensor.device, tensor._variables, False)
             for node, tensor in zip(leaves, outputs)
         ]
         with transforming(leaves):
@@ -103,7 +103,7 @@ class Function:
         wants = any(isinstance(arg, Tensor) and arg._requires_grad for arg in args) or None
         return flatten(value)[1](
             [
-                Tensor._of(output(region, number), tensor.device, tensor._variables, wants)
+                tensor._of(output(region, number), tensor.device, tensor._variables, wants)
                 if tensor.dtype.is_float
                 else tensor
                 for number, tensor in enumerate(outputs)

@@ -174,7 +174,7 @@ def _one_example(examples: dict[int, tuple[Tensor, int]], size: Any) -> _Example
         base = _base(node)
         wholes[base] = _flat(moved.uop, size, base)
         held = tensor._variables
-        tensors[place] = Tensor._of(node, tensor.device, held, tensor._requires_grad)
+        tensors[place] = tensor._of(node, tensor.device, held, tensor._requires_grad)
         variables = merge(variables, held)
     return _Example(tensors, nodes, wholes, variables)
 
@@ -264,7 +264,7 @@ def _placed(
     if node is None:
         one = reshape(tensor.uop, (1, *tensor.shape))
         node = UOp(Ops.EXPAND, tensor.dtype, (one,), (size, *tensor.shape))
-    whole = Tensor._of(node, tensor.device, held, tensor._requires_grad)
+    whole = tensor._of(node, tensor.device, held, tensor._requires_grad)
     if not -whole.ndim <= axis < whole.ndim:
         raise IndexBoundsError(
             f"vmap: an output of shape {show_shape(tensor.shape)} has no place {axis} for the axis",

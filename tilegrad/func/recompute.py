@@ -82,14 +82,14 @@ def checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     register(region, nodes)
     return flatten(value)[1](
         [
-            Tensor._of(node, tensor.device, tensor._variables, tensor._requires_grad)
+            tensor._of(node, tensor.device, tensor._variables, tensor._requires_grad)
             for node, tensor in zip(nodes, outputs)
         ]
     )
 
 
 def _standing_for(tensor: Core, node: UOp) -> Tensor:
-    return Tensor._of(node, tensor.device, tensor._variables, tensor._requires_grad)
+    return tensor._of(node, tensor.device, tensor._variables, tensor._requires_grad)
 
 
 def _outer(roots: list[UOp], known: set[UOp], leaves: dict[UOp, UOp]) -> tuple[UOp, ...]:

@@ -301,13 +301,14 @@ class TransformerDecoderLayer(TransformerEncoderLayer):
         tgt_key_padding_mask: Tensor | None = None,
         memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
     ) -> Tensor:
         attend = self._to_itself(tgt_key_padding_mask, tgt_mask, tgt_is_causal)
 
         def attend_memory(x: Tensor) -> Tensor:
-            return self.multihead_attn(
-                x, memory, memory, memory_key_padding_mask, False, memory_mask
-            )[0]
+            attention = self.multihead_attn
+            hidden, causal = memory_key_padding_mask, memory_is_causal
+            return attention(x, memory, memory, hidden, False, memory_mask, is_causal=causal)[0]
 
         x = self._add(2, self._add(1, tgt, attend), attend_memory)
         return self._add(3, x, self._feed)
@@ -414,10 +415,24 @@ class Transformer(Module):
         src_mask: Tensor | None = None,
         tgt_mask: Tensor | None = None,
         memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        src_is_causal: bool = False,
         tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
     ) -> Tensor:
-        memory = self.encoder(src, src_mask)
-        return self.decoder(tgt, memory, tgt_mask, memory_mask, tgt_is_causal=tgt_is_causal)
+        memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
+        return self.decoder(
+            tgt,
+            memory,
+            tgt_mask,
+            memory_mask,
+            tgt_key_padding_mask,
+            memory_key_padding_mask,
+            tgt_is_causal,
+            memory_is_causal,
+        )
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int) -> Tensor:

@@ -104,7 +104,7 @@ def call_watched(
         if not (isinstance(value, Tensor) and value.dtype.is_float):
             return value
         inputs.append(
-            Tensor._of(leaf(value.uop), value.device, value._variables, value._requires_grad)
+            value._of(leaf(value.uop), value.device, value._variables, value._requires_grad)
         )
         return inputs[-1]
 

@@ -217,7 +217,7 @@ class Algebra(Arranging):
         if ord == 0:
             return x.ne(0).sum(axis, keepdim).cast(x.dtype)
         if ord == -math.inf:
-            return x.abs().min(axis, keepdim)
+            return x.abs().amin(axis, keepdim)
         return x.norm(ord, axis, keepdim)
 
     @composed
@@ -234,7 +234,7 @@ class Algebra(Arranging):
         self._matrix("cond")
         if p in (None, 2, -2):
             values = self._floating().svdvals()
-            ratio = values.max(-1) / values.min(-1)
+            ratio = values.amax(-1) / values.amin(-1)
             return ratio.reciprocal() if p == -2 else ratio
         assert p is not None
         return self.matrix_norm(p) * self.inv().matrix_norm(p)

@@ -286,7 +286,7 @@ class Convolution(Linear):
         windows, axes = self._pooled(
             "max_pool2d", kernel_size, stride, dilation, padding, ceil_mode, self.dtype.min
         )
-        largest = windows.max(axes)
+        largest = windows.amax(axes)
         if not return_indices:
             return largest
         sizes = self._sizes[-len(axes) :]
@@ -300,7 +300,7 @@ class Convolution(Linear):
         is_best = windows.eq(largest.reshape(*largest.shape, *[1] * len(axes)))
         if self.dtype.is_float:
             is_best = is_best | windows.isnan()
-        return largest, total - is_best.where(around, 0).max(axes)
+        return largest, total - is_best.where(around, 0).amax(axes)
 
     @templated
     @composed
@@ -390,7 +390,7 @@ class Convolution(Linear):
         x = self.movedim(axis, -1)
         if size % count == 0:
             windows = x.reshape(*x.shape[:-1], count, size // count)
-            folded = windows.max(-1) if is_max else windows.mean(-1)
+            folded = windows.amax(-1) if is_max else windows.mean(-1)
             return folded.movedim(-1, axis)
         starts = [place * size // count for place in range(count)]
         ends = [-(-(place + 1) * size // count) for place in range(count)]
@@ -404,7 +404,7 @@ class Convolution(Linear):
         is_inside = places < last.unsqueeze(1)
         windows = x[..., places.minimum(size - 1)]
         if is_max:
-            return is_inside.where(windows, x.dtype.min).max(-1).movedim(-1, axis)
+            return is_inside.where(windows, x.dtype.min).amax(-1).movedim(-1, axis)
         wide = sum_dtype(x._floating().dtype)
         total = is_inside.where(windows.cast(wide), 0).sum(-1)
         means = total / (last - first).cast(wide)

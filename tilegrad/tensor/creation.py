@@ -98,7 +98,7 @@ class Creation(Scan):
         [7, 7]
         """
         sizes, variables = as_sizes("full", shape if isinstance(shape, (tuple, list)) else (shape,))
-        value = cls(fill_value, device=device, dtype=dtype)
+        value = cls(fill_value, device=canonical(device), dtype=dtype)
         return value.expand(sizes)._holding(variables)._apart()._wanting(requires_grad)
 
     @classmethod

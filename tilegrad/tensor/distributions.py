@@ -138,7 +138,7 @@ class Distributions(Spectra):
             levels = drawn * sums._window(1, size - 1, size)
             found = sums.contiguous().searchsorted(levels.contiguous(), right=True)
             # A level may be rounded up to the sum of all.
-            last = (rows > 0).where(self._places(size), 0).max(1, keepdim=True)
+            last = (rows > 0).where(self._places(size), 0).amax(1, keepdim=True)
             found = found.cast(dtypes.int32).minimum(last)
         else:
             # The first of exponential clocks that run at these rates (Efraimidis, Spirakis).
@@ -315,7 +315,7 @@ def _first(is_good: Any, values: Any) -> Any:
     """Along the first axis, the value at the first good place; the last one if there is none."""
     count = is_good.shape[0]
     place = values._places(count).reshape(count, *(1 for _ in is_good.shape[1:]))
-    first = is_good.where(place, count - 1).min(0)
+    first = is_good.where(place, count - 1).amin(0)
     return place.eq(first.unsqueeze(0)).where(values, 0.0).sum(0)
 
 

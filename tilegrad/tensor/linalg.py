@@ -371,7 +371,7 @@ class LinearAlgebra(Determinants):
         """
         rows, _ = self._matrix("lstsq")
         values = self.detach().svdvals()
-        limit = _limit(self, rcond) * values.max(-1, keepdim=True) if values.shape[-1] else values
+        limit = _limit(self, rcond) * values.amax(-1, keepdim=True) if values.shape[-1] else values
         rank = (values > limit).sum(-1, dtype=dtypes.int32)
         is_vector = other.ndim == 1
         right = other.reshape(-1, 1) if is_vector else other
@@ -395,7 +395,7 @@ class LinearAlgebra(Determinants):
         values = self.detach().svdvals()
         if not values.shape[-1]:
             return values.sum(-1).cast(dtypes.int32)
-        limit = values.max(-1, keepdim=True) * _limit(self, rcond)
+        limit = values.amax(-1, keepdim=True) * _limit(self, rcond)
         return (values > limit).sum(-1, dtype=dtypes.int32)
 
     # sums and products
@@ -461,11 +461,11 @@ class LinearAlgebra(Determinants):
         elif ord in ("nuc", 2, -2):
             values = x.svdvals()
             result = (
-                values.sum(-1) if ord == "nuc" else values.max(-1) if ord == 2 else values.min(-1)
+                values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)
             )
         elif ord in (1, -1, math.inf, -math.inf):
             sums = x.abs().sum(-2 if ord in (1, -1) else -1)
-            result = sums.max(-1) if float(ord) > 0 else sums.min(-1)
+            result = sums.amax(-1) if float(ord) > 0 else sums.amin(-1)
         else:
             raise ShapeError(
                 f"matrix_norm: no norm {ord!r}: 'fro', 'nuc', 1, 2, inf, or one of these negative",
@@ -498,7 +498,7 @@ class LinearAlgebra(Determinants):
 
     def _pseudo_inverse(self, rcond: float | None) -> Self:
         u, s, v = self.detach().svd(full_matrices=False)
-        limit = s.max(-1, keepdim=True) * _limit(self, rcond)
+        limit = s.amax(-1, keepdim=True) * _limit(self, rcond)
         inverse = (s > limit).where(1 / s, 0.0)
         made = (v.transpose(1, 2) * inverse.unsqueeze(1)) @ u.transpose(1, 2)
 

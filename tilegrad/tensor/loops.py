@@ -117,7 +117,7 @@ class _Input:
 
     def __init__(self, tensor: Tensor, shape: tuple[int, ...], device: str):
         self.leaf = stand_in(tensor.dtype, shape, device)
-        self.tensor = Tensor._of(shaped(self.leaf, shape), device)
+        self.tensor = tensor._of(shaped(self.leaf, shape), device)
         self.tensor._requires_grad = tensor._requires_grad
 
 
@@ -131,7 +131,9 @@ def _part(node: UOp, device: str, sources: Sequence[Tensor]) -> Tensor:
     for source in sources:
         variables = merge(variables, source._variables)
     needs = True if any(source._requires_grad for source in sources) else None
-    return Tensor._of(node, device, variables, needs if node.dtype.is_float else None)
+    # Of a class that is made of tensors of it.
+    kind = next((type(each) for each in sources if type(each) is not Tensor), Tensor)
+    return kind._of(node, device, variables, needs if node.dtype.is_float else None)
 
 
 # what f uses

@@ -217,7 +217,7 @@ class Products(Layouts):
         """
         size = self._square("matrix_exp")
         x = self._floating()
-        norm = x.abs().sum(-2, keepdim=True).max(-1, keepdim=True).detach()
+        norm = x.abs().sum(-2, keepdim=True).amax(-1, keepdim=True).detach()
         steps = (norm * 2).maximum(1.0).log2().ceil().clip(0, 16)
         small = x * (-steps).exp2()
         unit = type(self).eye(size, dtype=x.dtype, device=x.device).expand(x.shape)

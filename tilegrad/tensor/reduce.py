@@ -158,6 +158,26 @@ class Reduce(Activations):
         made = self._mirrored()._folded("min", Ops.MAX, axis, keepdim)._mirrored()
         return self._values_alone("min", axis, keepdim, made) if type(axis) is int else made
 
+    @takes_dim
+    def amax(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """As `max`, of which some classes of tensors give pairs: methods ask for this one.
+
+        >>> Tensor([[1, 5], [7, 2]]).amax(1).tolist()
+        [5, 7]
+        """
+        self._some("amax", axis)
+        return self._folded("amax", Ops.MAX, axis, keepdim)
+
+    @takes_dim
+    def amin(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+        """As `min`.
+
+        >>> Tensor([[1, 5], [7, 2]]).amin(1).tolist()
+        [1, 2]
+        """
+        self._some("amin", axis)
+        return self._mirrored()._folded("amin", Ops.MAX, axis, keepdim)._mirrored()
+
     def _some(self, name: str, axis: Axes) -> None:
         if any(is_zero(self.shape[place]) for place in as_axes(name, axis, self.ndim)):
             raise ShapeError(
@@ -358,9 +378,9 @@ class Reduce(Activations):
         p = 2.0 if isinstance(p, str) else as_number("norm", "p", p)
         x = self._floating()
         if p == math.inf:
-            return x.abs().max(axis, keepdim)
+            return x.abs().amax(axis, keepdim)
         if p == -math.inf:
-            return x.abs().min(axis, keepdim)
+            return x.abs().amin(axis, keepdim)
         if p == 0:
             return x.ne(0).cast(x.dtype).sum(axis, keepdim)
         if p == 2:
@@ -396,7 +416,7 @@ class Reduce(Activations):
         place = as_axis("argmax", axis, self.ndim)
         self._some("argmax", place)
         size = self.shape[place]
-        is_largest = self.eq(self.max(place, keepdim=True))
+        is_largest = self.eq(self.amax(place, keepdim=True))
         if self.dtype.is_float:
             is_largest = is_largest | self.isnan()
         # Places counted from the end: the first of several has the largest count.
@@ -404,7 +424,7 @@ class Reduce(Activations):
             [size if other == place else 1 for other in range(self.ndim)]
         )
         from_end = counted.neg().add(self._size_number(size)).mul(is_largest.cast(counted.dtype))
-        return from_end.max(place, keepdim).neg().add(self._size_number(size))
+        return from_end.amax(place, keepdim).neg().add(self._size_number(size))
 
     @templated
     @takes_dim
@@ -471,7 +491,7 @@ class Reduce(Activations):
         """
         if any(is_zero(self.shape[axis]) for axis in axes):
             return self._folded("max", Ops.ADD, axes, True).detach()
-        return self.max(axes, keepdim=True).detach()
+        return self.amax(axes, keepdim=True).detach()
 
     def _without(self, axes: tuple[int, ...]) -> Self:
         return self.reshape(

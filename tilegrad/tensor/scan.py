@@ -149,7 +149,7 @@ class Scan(Reduce):
         rows = self.unsqueeze(-2).expand(*lead, size, size)
         reached = self._places(size).reshape(size, 1) >= self._places(size)
         rows = reached.where(rows, float("-inf"))
-        limit = rows.max(-1, keepdim=True)._finite_limit()
+        limit = rows.amax(-1, keepdim=True)._finite_limit()
         return (rows - limit).exp().sum(-1)._log_or_nothing() + limit.reshape(*lead, size)
 
     def _finite_limit(self) -> Self:

@@ -249,7 +249,7 @@ class Sorting(Custom):
         # No fill is among the first: equal keys count in their order, and it stands at the end.
         around = ((0, 0), (0, blocks * block - size))
         table = self.pad(around, value=self.dtype.max).reshape(rows, blocks, block)
-        best = table.min(2).contiguous()._first_of_rows(count)
+        best = table.amin(2).contiguous()._first_of_rows(count)
         # In the order of the row, so that equal candidates are.
         best = best.cast(dtypes.uint32).contiguous()._in_order()
         places = self._places(rows).reshape(rows, 1) * blocks + best.cast(dtypes.int32)

@@ -38,24 +38,6 @@ class Statistics(Transcendents):
     # extremes and sums under PyTorch's names
 
     @takes_dim
-    def amax(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
-        """As `max`.
-
-        >>> Tensor([[1, 5], [7, 2]]).amax(1).tolist()
-        [5, 7]
-        """
-        return self.max(axis, keepdim)
-
-    @takes_dim
-    def amin(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
-        """As `min`.
-
-        >>> Tensor([[1, 5], [7, 2]]).amin(1).tolist()
-        [1, 2]
-        """
-        return self.min(axis, keepdim)
-
-    @takes_dim
     def aminmax(
         self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None
     ) -> Extremes[Self]:
@@ -64,7 +46,7 @@ class Statistics(Transcendents):
         >>> [part.item() for part in Tensor([3, 1, 2]).aminmax()]
         [1, 3]
         """
-        return Extremes(self.min(axis, keepdim), self.max(axis, keepdim))
+        return Extremes(self.amin(axis, keepdim), self.amax(axis, keepdim))
 
     @takes_dim
     def nansum(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:

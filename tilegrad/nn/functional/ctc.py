@@ -137,7 +137,7 @@ def _log_likelihood(
         alpha, _ = scan(step, first, (scores[1:], clock))
     last = (sizes * 2).unsqueeze(-1)
     ends = [place.eq(last), place.eq(last - 1)]
-    values = [end.where(alpha, _NOTHING).max(-1) for end in ends]
+    values = [end.where(alpha, _NOTHING).amax(-1) for end in ends]
     most = values[0].maximum(values[1]).detach()
     return ((values[0] - most).exp() + (values[1] - most).exp()).log() + most
 

@@ -186,7 +186,7 @@ def _folded_rows(rows: Tensor, is_counted: Tensor | None, mode: str) -> Tensor:
     counted = is_counted.unsqueeze(-1)
     count = counted.cast(rows.dtype).sum(1)
     if mode == "max":
-        return (count > 0).where(counted.where(rows, rows.dtype.min).max(1), 0.0)
+        return (count > 0).where(counted.where(rows, rows.dtype.min).amax(1), 0.0)
     total = counted.where(rows, 0.0).sum(1)
     return total if mode == "sum" else total / count.maximum(1.0)
 

@@ -93,7 +93,7 @@ class Optimizer:
             groups: list[Mapping[str, Any]] = given
         else:
             groups = [{"params": given}]
-        self.param_groups: list[ParamGroup] = []
+        self._param_groups: list[ParamGroup] = []
         self.params: list[Tensor] = []
         self.buffers: list[Tensor] = []
         self._group_of: list[int] = []
@@ -110,6 +110,11 @@ class Optimizer:
                 fix="pass nn.state.get_parameters(model)",
                 line=here(),
             )
+
+    @property
+    def param_groups(self) -> list[ParamGroup]:
+        """The parameters in groups with their options; `group["lr"] = 0.1` writes the tensor."""
+        return self._param_groups
 
     def _join(self, given: Mapping[str, Any]) -> None:
         """Take in a group, with the parameters that are new, and make their state."""
@@ -130,16 +135,16 @@ class Optimizer:
         for tensor in self._tensors(group["params"]):
             if id(tensor) not in found:
                 found.add(id(tensor))
-                (own if _is_trainable(tensor) else self.buffers).append(tensor)
+                (own if self._is_trained(tensor) else self.buffers).append(tensor)
         for tensor in own:
-            tensor.requires_grad = True
+            self._ask_gradient(tensor)
             if tensor.uop.is_constant and tensor._has_elements():
                 # Ones and zeros get memory, so that the first step's graph is the second's.
                 tensor.uop = memory.owned(tensor.uop, tensor.device)
             state = self._first_state(tensor, group)
             for attribute, _ in self._slots:
                 getattr(self, attribute).append(state.get(attribute))
-        self._group_of += [len(self.param_groups)] * len(own)
+        self._group_of += [len(self._param_groups)] * len(own)
         self.params += own
         dtype = dtypes.float32
         for tensor in own or self.params:
@@ -149,7 +154,7 @@ class Optimizer:
         dict.__setitem__(
             group, "lr", Tensor([rate], device=device, dtype=dtype, requires_grad=False)
         )
-        self.param_groups.append(group)
+        self._param_groups.append(group)
         self._is_settled = False
         self._counts.append(
             {
@@ -192,6 +197,18 @@ class Optimizer:
 
     # what a subclass gives
 
+    def _is_trained(self, tensor: Tensor) -> bool:
+        """Whether a tensor that was passed is a parameter; it is a buffer otherwise."""
+        return tensor.requires_grad is not False and tensor.dtype.is_float
+
+    def _ask_gradient(self, tensor: Tensor) -> None:
+        """Let a parameter keep gradients from here on."""
+        tensor.requires_grad = True
+
+    def _beside(self) -> Iterable[Tensor]:
+        """What is computed with each step, beside what the step writes."""
+        return self.buffers
+
     def _check(self, group: ParamGroup) -> None:
         """Raise ConfigError for options of a group that are out of range."""
 
@@ -218,7 +235,7 @@ class Optimizer:
 
     def _option(self, place: int, name: str) -> Any:
         """An option of the group that holds parameter number `place`."""
-        return self.param_groups[self._group_of[place]][name]
+        return self._param_groups[self._group_of[place]][name]
 
     def _count(self, place: int, name: str, like: Tensor) -> Tensor:
         """What the group of parameter number `place` counts with, to be computed with `like`."""
@@ -340,7 +357,7 @@ class Optimizer:
                 line=here(),
             )
         held = []
-        for group, value in zip(self.param_groups, values, strict=True):
+        for group, value in zip(self._param_groups, values, strict=True):
             if "betas" in group:
                 group["betas"] = (value, *group["betas"][1:])
                 memory = _as_memory(group["betas"][0], group["lr"])
@@ -352,7 +369,7 @@ class Optimizer:
             held.append(memory)
         for place, tensor in enumerate(self.params):
             # With a momentum there may be state that there was no need of before.
-            first = self._first_state(tensor, self.param_groups[self._group_of[place]])
+            first = self._first_state(tensor, self._param_groups[self._group_of[place]])
             for attribute, state in first.items():
                 if getattr(self, attribute)[place] is None:
                     getattr(self, attribute)[place] = state
@@ -365,12 +382,12 @@ class Optimizer:
         """The learning rate of the first group, a tensor of one element; to assign a number writes
         that of all groups.
         """
-        rate: Tensor = self.param_groups[0]["lr"]
+        rate: Tensor = self._param_groups[0]["lr"]
         return rate
 
     @lr.setter
     def lr(self, value: float | Tensor) -> None:
-        for group in self.param_groups:
+        for group in self._param_groups:
             group["lr"] = value
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -400,7 +417,7 @@ class Optimizer:
             written = self._advance()
             for place in moving:
                 written += self._written(place)
-            Tensor.realize(*written, *self.buffers)
+            Tensor.realize(*written, *self._beside())
         return loss
 
     def _settle(self) -> None:
@@ -410,7 +427,7 @@ class Optimizer:
         if current_recording() is not None:
             return
         self._is_settled = True
-        rates = [group["lr"] for group in self.param_groups]
+        rates = [group["lr"] for group in self._param_groups]
         counts = [count for each in self._counts for count in each.values()]
         states = [state for name, _ in self._slots for state in getattr(self, name)]
         found = [*self.params, *rates, *counts, *states]
@@ -450,7 +467,7 @@ class Optimizer:
             yield attribute, getattr(self, attribute)
 
     def _groups(self) -> Iterator[tuple[ParamGroup, dict[str, Tensor]]]:
-        return zip(self.param_groups, self._counts, strict=True)
+        return zip(self._param_groups, self._counts, strict=True)
 
     def state_dict(self) -> dict[str, Any]:
         """The state in PyTorch's form: {"state": {0: {"exp_avg": ..., ...}, ...}, "param_groups":
@@ -483,7 +500,8 @@ class Optimizer:
         Raises DataError for other groups or numbers of parameters, ShapeError for state of another
         shape; nothing is written then.
         """
-        saved = Saved(self._name, state_dict, [len(group["params"]) for group in self.param_groups])
+        sizes = [len(group["params"]) for group in self._param_groups]
+        saved = Saved(self._name, state_dict, sizes)
         pairs: list[tuple[Tensor, Any]] = []
         groups = []
         for at, (group, counts) in enumerate(self._groups()):
@@ -504,7 +522,7 @@ class Optimizer:
                     value = saved.state(place, name)
                     pairs.append((held[place], first[attribute] if value is None else value))
         ready = [(held, saved.fitted(held, value)) for held, value in pairs]
-        for group, (_, options) in zip(self.param_groups, groups, strict=True):
+        for group, (_, options) in zip(self._param_groups, groups, strict=True):
             for name, value in options.items():
                 group[name] = value
         if ready:
@@ -547,10 +565,6 @@ def _alongside(one: Tensor, like: Tensor) -> Tensor:
 def _without_name(given: Any) -> Any:
     is_pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
     return given[1] if is_pair else given
-
-
-def _is_trainable(tensor: Tensor) -> bool:
-    return tensor.requires_grad is not False and tensor.dtype.is_float
 
 
 def _shown(option: Any) -> str:

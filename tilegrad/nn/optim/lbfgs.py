@@ -89,7 +89,7 @@ class LBFGS(Optimizer):
             history_size=history_size,
             line_search_fn=line_search_fn,
         )
-        if len(self.param_groups) != 1:
+        if len(self._param_groups) != 1:
             raise ConfigError("LBFGS: all parameters are one group", line=here())
         if line_search_fn not in (None, "strong_wolfe"):
             raise ConfigError(
@@ -114,7 +114,7 @@ class LBFGS(Optimizer):
                 fix="step(closure), with zero_grad() and backward() in it",
                 line=here(),
             )
-        group = self.param_groups[0]
+        group = self._param_groups[0]
         rate, least = float(self.lr.item()), group["tolerance_change"]
         place = _Place(closure, self._gradient)
         first = place.look()
@@ -156,14 +156,14 @@ class LBFGS(Optimizer):
             slope = float((place.gradient * direction).sum().item())
             return Point(t, place.loss, slope, place.gradient)
 
-        if self.param_groups[0]["line_search_fn"] is None:
+        if self._param_groups[0]["line_search_fn"] is None:
             if is_last:
                 vector_to_parameters(start + _times(direction, length), self.params)
             else:
                 at(length)
             return length
         reach = max(float(direction.abs().max().item()), 1e-300)
-        least = self.param_groups[0]["tolerance_change"] / reach
+        least = self._param_groups[0]["tolerance_change"] / reach
         start_of_line = Point(0.0, place.loss, slope, place.gradient)
         found = _strong_wolfe(at, start_of_line, length, least)
         if found.gradient is not place.gradient:

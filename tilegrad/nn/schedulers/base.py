@@ -32,9 +32,9 @@ class LRScheduler:
             )
         self.optimizer = optimizer
         # As in PyTorch, a second scheduler of the same optimizer has the rates before the first.
-        for group in optimizer.param_groups:
+        for group in optimizer._param_groups:
             group.setdefault("initial_lr", float(group["lr"].item()))
-        self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
+        self.base_lrs = [float(group["initial_lr"]) for group in optimizer._param_groups]
         device = optimizer.lr.device
         self.count = Tensor([0], device=device, dtype=dtypes.int32, requires_grad=False).realize()
         self._write()
@@ -46,7 +46,7 @@ class LRScheduler:
 
     def get_last_lr(self) -> list[float]:
         """The rate of each group; to ask waits for the device."""
-        return [float(group["lr"].item()) for group in self.optimizer.param_groups]
+        return [float(group["lr"].item()) for group in self.optimizer._param_groups]
 
     def step(self) -> None:
         """Go on by one step: write the rate of each group."""
@@ -81,7 +81,7 @@ class LRScheduler:
     def _write(self) -> None:
         written = [self.count]
         t = self.count.cast(dtypes.float32)
-        for group, new in zip(self.optimizer.param_groups, self._rates(t)):
+        for group, new in zip(self.optimizer._param_groups, self._rates(t)):
             rate: Tensor = group["lr"]
             written.append(rate.assign(new.cast(rate.dtype)))
         written += [memory.assign(new.cast(memory.dtype)) for memory, new in self._others(t)]

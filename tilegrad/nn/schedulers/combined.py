@@ -44,7 +44,7 @@ class SequentialLR(LRScheduler):
                     f"SequentialLR: {type(each).__name__} keeps state of its own", line=here()
                 )
         self.schedulers, self.milestones = list(schedulers), list(milestones)
-        for group, rate in zip(optimizer.param_groups, schedulers[0].base_lrs):
+        for group, rate in zip(optimizer._param_groups, schedulers[0].base_lrs):
             group["lr"] = rate
         super().__init__(optimizer)
 

@@ -141,7 +141,7 @@ class OneCycleLR(_MomentumCycle):
             else [(up, low, 1.0, 0, 1), (total_steps - 1.0, 1.0, last, 1, 0)]
         )
         self._hold(optimizer, cycle_momentum, base_momentum, max_momentum)
-        for group, peak in zip(optimizer.param_groups, peaks):
+        for group, peak in zip(optimizer._param_groups, peaks):
             group["lr"] = group["initial_lr"] = peak
         super().__init__(optimizer)
 
@@ -216,7 +216,7 @@ class CyclicLR(_MomentumCycle):
         self.step_size_up = step_size_up
         self.step_size_down = step_size_up if step_size_down is None else step_size_down
         self._hold(optimizer, cycle_momentum, base_momentum, max_momentum)
-        for group, base in zip(optimizer.param_groups, bases):
+        for group, base in zip(optimizer._param_groups, bases):
             group["lr"] = group["initial_lr"] = base
         super().__init__(optimizer)
 
@@ -249,7 +249,7 @@ def per_group(
 
     Raises ConfigError for another number of them.
     """
-    groups = len(optimizer.param_groups)
+    groups = len(optimizer._param_groups)
     found = list(value) if isinstance(value, Sequence) else [value] * groups
     if len(found) != groups:
         raise ConfigError(f"{name}: {len(found)} values of {what} for {groups} groups", line=here())

@@ -31,7 +31,7 @@ class LambdaLR(LRScheduler):
         optimizer: Optimizer,
         lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
     ):
-        groups = len(optimizer.param_groups)
+        groups = len(optimizer._param_groups)
         self.lr_lambdas = [lr_lambda] * groups if callable(lr_lambda) else list(lr_lambda)
         if len(self.lr_lambdas) != groups:
             raise ConfigError(
@@ -71,7 +71,7 @@ class LambdaLR(LRScheduler):
 
     def _write(self) -> None:
         factors = self._factors()
-        for group, base, factor in zip(self.optimizer.param_groups, self.base_lrs, factors):
+        for group, base, factor in zip(self.optimizer._param_groups, self.base_lrs, factors):
             group["lr"] = base * factor
 
 

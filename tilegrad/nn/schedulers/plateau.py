@@ -61,7 +61,7 @@ class ReduceLROnPlateau:
 
     def get_last_lr(self) -> list[float]:
         """The rate of each group; to ask waits for the device."""
-        return [float(group["lr"].item()) for group in self.optimizer.param_groups]
+        return [float(group["lr"].item()) for group in self.optimizer._param_groups]
 
     def state_dict(self) -> dict[str, Any]:
         """The best metric and the counts, as lists; to ask waits for the device."""
@@ -88,7 +88,7 @@ class ReduceLROnPlateau:
         counted = is_cooling.where(0, counted)
         is_late = counted > self.patience
         rates = []
-        for group in self.optimizer.param_groups:
+        for group in self.optimizer._param_groups:
             rate: Tensor = group["lr"]
             lower = (rate * self.factor).maximum(self.min_lr)
             rates.append((rate, (is_late & (rate - lower > self.eps)).where(lower, rate)))

@@ -1,0 +1,235 @@
+"""Where PyTorch's tensors differ from tilegrad's: pairs, dtypes, modes, memory."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+import tilegrad
+import tilegrad.torch as torch
+from tilegrad.base.errors import TilegradError
+
+ROWS = np.array([[1.0, 5.0, 3.0], [7.0, 2.0, 7.0]], np.float32)
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_an_extreme_of_one_axis_is_a_named_pair(name: str) -> None:
+    found = getattr(torch.tensor(ROWS), name)(dim=1)
+    values, indices = found
+    assert found.values.tolist() == getattr(ROWS, name)(1).tolist() == values.tolist()
+    assert indices.tolist() == getattr(ROWS, f"arg{name}")(1).tolist()
+    assert found.indices.dtype is torch.int64
+
+
+def test_an_extreme_of_two_tensors_is_that_of_each_two_elements() -> None:
+    assert torch.max(torch.tensor([1, 5]), torch.tensor([3, 2])).tolist() == [3, 5]
+
+
+@pytest.mark.parametrize("name", ["sort", "topk", "kthvalue", "median", "mode", "cummax", "cummin"])
+def test_what_orders_gives_values_and_int64_indices_by_name(name: str) -> None:
+    x = torch.tensor(ROWS)
+    given = {"topk": (2,), "kthvalue": (2,)}.get(name, ())
+    found = getattr(x, name)(*given, dim=1)
+    assert found.indices.dtype is torch.int64
+    assert found.values.tolist() == x.gather(1, _whole(found.indices)).reshape(
+        found.values.shape
+    ).tolist()  # fmt: skip
+
+
+def _whole(indices: torch.Tensor) -> torch.Tensor:
+    return indices if indices.ndim == 2 else indices.unsqueeze(1)
+
+
+def test_running_extremes_point_at_the_last_equal_element() -> None:
+    found = torch.tensor([3, 1, 3, 4, 1]).cummax(0)
+    assert (found.values.tolist(), found.indices.tolist()) == ([3, 3, 3, 4, 4], [0, 0, 2, 3, 3])
+
+
+def test_integers_are_int64_and_floats_float32() -> None:
+    made = [torch.tensor([1, 2]), torch.arange(3), torch.full((2,), 7), torch.randint(3, (2,))]
+    assert {each.dtype for each in made} == {torch.int64}
+    assert torch.tensor([1, 2.0]).dtype is torch.arange(0.0, 1.0, 0.5).dtype is torch.float32
+    assert torch.argmax(torch.tensor(ROWS)).dtype is torch.int64
+
+
+def test_the_class_makes_float32_of_a_list_and_memory_of_sizes() -> None:
+    assert torch.Tensor([1, 2]).dtype is torch.float32
+    assert torch.Tensor(2, 3).shape == torch.Size([2, 3])
+
+
+def test_an_operand_without_axes_gives_way_in_dtype() -> None:
+    half, number = torch.ones(2, dtype=torch.float16), torch.tensor(2.0)
+    assert (half * number).dtype is torch.float16
+    assert (torch.tensor([1, 2]) * torch.tensor(1.5)).dtype is torch.float32
+    assert (torch.tensor([1, 2], dtype=torch.int32) + torch.tensor(3)).dtype is torch.int32
+
+
+def test_what_is_made_without_gradients_passes_none_on_later() -> None:
+    x = torch.tensor([3.0], requires_grad=True)
+    with torch.no_grad():
+        y = x * 2
+    loss = (x * y).sum()
+    loss.backward()
+    assert not y.requires_grad
+    assert x.grad.tolist() == [6.0]
+
+
+def test_an_equal_graph_outside_of_no_grad_keeps_its_gradient() -> None:
+    x = torch.tensor([3.0], requires_grad=True)
+    with torch.no_grad():
+        frozen = x * x
+    (x * x - frozen).sum().backward()
+    assert x.grad.tolist() == [6.0]
+
+
+def test_no_grad_decorates_functions_and_generators_and_nests() -> None:
+    x = torch.ones(1, requires_grad=True)
+
+    @torch.no_grad()
+    def plain() -> torch.Tensor:
+        with torch.enable_grad():
+            assert (x * 2).requires_grad
+        return x * 2
+
+    @torch.no_grad
+    def items() -> object:
+        yield x * 2
+
+    assert not plain().requires_grad
+    assert not next(items()).requires_grad
+    assert torch.is_grad_enabled()
+
+
+def test_set_grad_enabled_holds_from_the_call_on() -> None:
+    torch.set_grad_enabled(False)
+    try:
+        assert not torch.is_grad_enabled()
+    finally:
+        torch.set_grad_enabled(True)
+    with torch.set_grad_enabled(False):
+        assert not (torch.ones(1, requires_grad=True) * 2).requires_grad
+    assert torch.is_grad_enabled()
+
+
+def test_a_leaf_is_changed_in_place_only_without_gradients() -> None:
+    w = torch.ones(2, requires_grad=True)
+    with pytest.raises(TilegradError, match="in place"):
+        w += 1
+    with torch.no_grad():
+        w += 1
+        w[0] = 5.0
+    w.data.mul_(2)
+    w.data -= 1
+    assert w.tolist() == [9.0, 3.0]
+    assert w.requires_grad
+    assert w.is_leaf
+    (w * w).sum().backward()
+    assert w.grad.tolist() == [18.0, 6.0]
+
+
+def test_data_takes_another_tensors_values() -> None:
+    w = torch.ones(2, requires_grad=True)
+    w.data = torch.tensor([3.0, 4.0])
+    (w * w).sum().backward()
+    assert (w.tolist(), w.grad.tolist()) == ([3.0, 4.0], [6.0, 8.0])
+
+
+def test_a_loss_may_have_axes_of_size_1() -> None:
+    x = torch.tensor([[2.0]], requires_grad=True)
+    assert (x * x).backward() is None
+    assert x.grad.tolist() == [[4.0]]
+
+
+def test_gradients_of_a_moved_parameter_are_those_of_gradient_descent() -> None:
+    target, w = np.array([1.0, -2.0]), np.zeros(2)
+    moving = torch.zeros(2, requires_grad=True)
+    for _ in range(4):
+        loss = ((moving - torch.tensor(target, dtype=torch.float32)) ** 2).sum()
+        loss.backward()
+        moving.data.sub_(0.1 * moving.grad)
+        moving.grad = None
+        w -= 0.1 * 2 * (w - target)
+    np.testing.assert_allclose(moving.detach().numpy(), w, rtol=1e-6)
+
+
+def test_to_takes_devices_dtypes_and_both() -> None:
+    x = torch.ones(2)
+    assert x.to(torch.float64).dtype is torch.float64
+    assert x.to("cpu", torch.int64, non_blocking=True).dtype is torch.int64
+    assert x.to(device=torch.device("cpu"), dtype=torch.float16).dtype is torch.float16
+    assert x.to(torch.ones(1, dtype=torch.int8)).dtype is torch.int8
+    assert (x.device.type, str(x.device), x.type()) == ("cpu", "cpu", "torch.FloatTensor")
+
+
+def test_a_gpu_that_is_not_there_is_refused_with_what_to_write() -> None:
+    assert not torch.cuda.is_available()
+    for move in (torch.ones(1).cuda, lambda: torch.ones(1, device="cuda"), torch.nn.ReLU().cuda):
+        with pytest.raises(TilegradError, match="is_available"):
+            move()
+
+
+def test_tensors_print_as_pytorchs() -> None:
+    w = torch.tensor([[1.5, 2.0]], requires_grad=True)
+    assert repr(w) == "tensor([[1.5000, 2.0000]], requires_grad=True)"
+    assert str(torch.tensor([1, 2])) == "tensor([1, 2])"
+    assert str(torch.zeros(2, dtype=torch.float64)) == "tensor([0., 0.], dtype=torch.float64)"
+    assert str(torch.zeros(2, 3).shape) == "torch.Size([2, 3])"
+
+
+def test_numbers_and_tilegrads_tensors_on_the_left_give_tensors_of_torch() -> None:
+    x, plain = torch.ones(2), tilegrad.Tensor([1.0, 2.0])
+    for made in (2 * x, 1 - x, 2**x, 1 / x, plain * x, plain + x, plain - x, plain / x):
+        assert type(made) is torch.Tensor
+
+
+def test_a_deep_copy_shares_no_memory_and_stays_a_parameter() -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    weight.note = "kept"
+    other = copy.deepcopy(weight)
+    with torch.no_grad():
+        other.zero_()
+    assert isinstance(other, torch.nn.Parameter)
+    assert (weight.tolist(), other.tolist(), other.note) == ([1.0, 1.0], [0.0, 0.0], "kept")
+
+
+def test_a_generator_has_a_stream_of_its_own() -> None:
+    torch.manual_seed(1)
+    first = torch.rand(2).tolist()
+    torch.manual_seed(1)
+    generator = torch.Generator().manual_seed(7)
+    torch.rand(5, generator=generator)
+    assert torch.rand(2).tolist() == first
+    again = torch.Generator().manual_seed(7)
+    assert torch.randn(3, generator=again).tolist() != first
+
+
+def test_autocast_computes_products_in_bfloat16() -> None:
+    x = torch.tensor(ROWS)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        made = x @ x.T
+        assert torch.nn.Linear(3, 2)(x).dtype is torch.bfloat16
+    assert made.dtype is torch.bfloat16
+    np.testing.assert_allclose(made.float().numpy(), ROWS @ ROWS.T, rtol=1e-2)
+    assert (x @ x.T).dtype is torch.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("torch.jit", "torch.compile"),
+        ("torch.zeroes", "did you mean torch.zeros"),
+        ("torch.nn.Relu", "did you mean torch.nn.ReLU"),
+        ("torch.nn.functional.relux", "did you mean torch.nn.functional.relu"),
+        ("torch.optim.adam", "did you mean torch.optim.Adam"),
+        ("torch.sparse_coo_tensor", "dense"),
+    ],
+)
+def test_a_name_that_is_absent_says_what_to_do(name: str, hint: str) -> None:
+    place: object = torch
+    *parents, last = name.split(".")[1:]
+    for each in parents:
+        place = getattr(place, each)
+    with pytest.raises(AttributeError, match=hint):
+        getattr(place, last)

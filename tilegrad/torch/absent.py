@@ -1,0 +1,84 @@
+"""What to say of a name of PyTorch's that is not here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["absent", "hint_of"]
+
+_SPARSE = "tensors are dense: make the tensor with zeros where nothing is"
+_QUANTIZED = "no quantized tensors; Tensor.pack_int4 packs integers of 4 bits"
+_PROCESSES = "one process computes so far; torch.utils.data has threads that load"
+_COMPILER = "torch.compile is what there is: it captures a call and replays it"
+
+# By the longest beginning of the name that stands here.
+_HINTS = {
+    "torch.jit": f"there is no second language of programs; {_COMPILER}",
+    "torch.fx": f"graphs are tilegrad's own (Tensor.uop); {_COMPILER}",
+    "torch.export": "torch.save(model.state_dict(), path) keeps the weights",
+    "torch.onnx": "torch.save(model.state_dict(), path) keeps the weights",
+    "torch._dynamo": _COMPILER,
+    "torch._inductor": _COMPILER,
+    "torch.distributed": _PROCESSES,
+    "torch.multiprocessing": _PROCESSES,
+    "torch.nn.parallel": _PROCESSES,
+    "torch.nn.DataParallel": _PROCESSES,
+    "torch.nn.SyncBatchNorm": "nn.BatchNorm2d: one process computes so far",
+    "torch.sparse": _SPARSE,
+    "torch.sparse_coo_tensor": _SPARSE,
+    "torch.sparse_csr_tensor": _SPARSE,
+    "torch.Tensor.to_sparse": _SPARSE,
+    "torch.nested": "pad to one length, with a mask",
+    "torch.quantization": _QUANTIZED,
+    "torch.ao": _QUANTIZED,
+    "torch.quantize_per_tensor": _QUANTIZED,
+    "torch.qint8": _QUANTIZED,
+    "torch.quint8": _QUANTIZED,
+    "torch.hub": "load weights with torch.load",
+    "torch.utils.tensorboard": "print, or write a file of your own",
+    "torch.utils.bottleneck": "DEBUG=2 shows each kernel and its time",
+    "torch.profiler": "DEBUG=2 shows each kernel and its time",
+    "torch.autograd.profiler": "DEBUG=2 shows each kernel and its time",
+    "torch.autograd.detect_anomaly": "Context(CHECK=1) of tilegrad finds NaN where it arises",
+    "torch.autograd.gradcheck": "compare with differences of values in float64",
+    "torch.utils.cpp_extension": "tilegrad.Tensor.apply takes a function of arrays",
+    "torch.cuda": "there is no GPU here so far: torch.cuda.is_available() is False",
+    "torch.xpu": "there is no GPU here so far",
+    "torch.mps": "there is no GPU here so far",
+    "torch.linalg.eig": "torch.linalg.eigh of symmetric matrices",
+    "torch.linalg.eigvals": "torch.linalg.eigvalsh of symmetric matrices",
+    "torch.igamma": "torch.lgamma and torch.digamma are there",
+    "torch.Tensor.data_ptr": "a tensor may have no memory yet: Tensor.data_ptr is not known",
+    "torch.Tensor.storage": "views share memory as in PyTorch, but memory has no handle",
+    "torch.Tensor.untyped_storage": "views share memory as in PyTorch, but memory has no handle",
+    "torch.Tensor.resize_": "make a tensor of the new shape",
+    "torch.Tensor.set_": "x.data = other takes another tensor's memory",
+    "torch.Tensor.register_post_accumulate_grad_hook": "Tensor.register_hook sees the gradient",
+    "torchvision": "load images with another library, and torch.from_numpy(array)",
+}
+
+
+def hint_of(name: str) -> str | None:
+    """What to write instead of a dotted name, if something is known."""
+    place = name
+    while place:
+        if place in _HINTS:
+            return _HINTS[place]
+        place = place.rpartition(".")[0]
+    return None
+
+
+def absent(module: str, name: str, known: Iterable[str]) -> str:
+    """What to say where `module` ("torch.nn") has no `name`; `known` are the names that it has."""
+    whole = f"{module}.{name}"
+    text = f"{whole}: not in tilegrad.torch"
+    hint = hint_of(whole)
+    names = sorted(set(known))
+    close = difflib.get_close_matches(name, names, 1, 0.75)
+    if not close:
+        lower = {each.lower(): each for each in names}
+        close = [lower[name.lower()]] if name.lower() in lower else []
+    if close and hint is None:
+        return f"{text}; did you mean {module}.{close[0]}?"
+    return f"{text}; {hint or 'docs/moving-from-pytorch.md says what there is'}"

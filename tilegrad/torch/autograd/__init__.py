@@ -1,0 +1,134 @@
+"""`torch.autograd`: gradients on request, and functions with gradients of their own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tilegrad.base.config import Context
+from tilegrad.base.errors import TilegradError
+from tilegrad.func import Function as OurFunction
+from tilegrad.tensor.core import Core
+from tilegrad.tensor.sizes import here
+from tilegrad.torch import modes
+from tilegrad.torch.absent import absent
+from tilegrad.torch.autograd import functional
+from tilegrad.torch.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from tilegrad.torch.tensor import Tensor, as_ours, with_ours
+
+__all__ = [
+    "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "functional", "grad",
+    "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+]  # fmt: skip
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (tuple, list)) else [value]
+
+
+def _total(outputs: Any, grad_outputs: Any) -> Tensor:
+    """One number whose gradient is that of all outputs with what they are given."""
+    found = _listed(outputs)
+    seeds = [None] * len(found) if grad_outputs is None else _listed(grad_outputs)
+    parts = [
+        output.sum() if seed is None else (output * as_ours(seed).detach()).sum()
+        for output, seed in zip(found, seeds)
+    ]
+    total: Tensor = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Any, ...]:
+    """The gradients of outputs with respect to inputs; with `create_graph` they have gradients too.
+
+    Raises TilegradError for an output of several elements without `grad_outputs`, and for an input
+    that nothing depends on, unless `allow_unused`.
+    """
+    wanted = _listed(inputs)
+    with modes.enable_grad():
+        if grad_outputs is None and any(each.numel() != 1 for each in _listed(outputs)):
+            raise TilegradError(
+                "grad: an output has several elements",
+                line=here(),
+                remedy="sum() or mean() it, or pass grad_outputs=",
+            )
+        total = _total(outputs, grad_outputs)
+        found = total.gradient(*wanted, materialize_grads=materialize_grads)
+    if not (allow_unused or materialize_grads) and any(each is None for each in found):
+        raise TilegradError(
+            "grad: an output does not depend on one of the inputs",
+            line=here(),
+            remedy="allow_unused=True gives None for it",
+        )
+    made = [each if each is None else as_ours(each) for each in found]
+    if not create_graph:
+        return tuple(each if each is None else each.detach() for each in made)
+    for each in made:
+        if each is not None and each.dtype.is_float:
+            each._requires_grad, each._is_leaf = True, False
+    return tuple(made)
+
+
+def backward(
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    """Add the gradients of tensors to `grad` of the leaves below."""
+    _total(tensors, grad_tensors).backward(inputs=inputs)
+
+
+class Function(OurFunction):
+    """A computation whose gradient its author says: `forward(ctx, ...)`, `backward(ctx, ...)`, and
+    `apply(...)` to use it. `backward` runs when `apply` does and makes a graph, so it cannot look
+    at values.
+    """
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """What `forward` gives, with the gradient that `backward` gives."""
+        with modes.enable_grad():
+            made = with_ours(super().apply(*args))
+        if not modes.is_grad_enabled():
+            for each in _listed(made):
+                if isinstance(each, Core):
+                    each._requires_grad = None
+        return made
+
+
+def Variable(data: Any, requires_grad: bool = False) -> Tensor:
+    """A tensor, as PyTorch once called those that have gradients."""
+    made: Tensor = as_ours(data)
+    return made.requires_grad_() if requires_grad else made
+
+
+@contextlib.contextmanager
+def detect_anomaly(check_nan: bool = True) -> Iterator[None]:
+    """A block in which kernels look for NaN and for indices out of bounds."""
+    with Context(CHECK=1):
+        yield
+
+
+def set_detect_anomaly(mode: bool, check_nan: bool = True) -> Any:
+    """As `detect_anomaly`, as a context."""
+    return detect_anomaly() if mode else contextlib.nullcontext()
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise AttributeError(absent("torch.autograd", name, __all__), name=name)

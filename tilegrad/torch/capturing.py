@@ -1,0 +1,44 @@
+"""Calls that are captured and replayed where no gradient flows out of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from tilegrad.base.errors import CaptureError
+from tilegrad.capture.jit import jit
+from tilegrad.func.tree import flatten
+from tilegrad.tensor.core import Core
+from tilegrad.torch import modes
+from tilegrad.torch.tensor import with_ours
+
+__all__ = ["compiled"]
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, captured where its results require no gradient."""
+    captured = jit(function)
+    # Whether a call's results require a gradient, by whether gradients are recorded.
+    flows: dict[bool, bool] = {}
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        mode = modes.is_grad_enabled()
+        is_traced = any(
+            isinstance(each, Core) and each._requires_grad for each in (*args, *options.values())
+        )
+        if mode and (is_traced or flows.get(mode, True)):
+            found = function(*args, **options)
+            if not is_traced:
+                parts, _ = flatten(found)
+                flows[mode] = any(
+                    isinstance(each, Core) and bool(each._requires_grad) for each in parts
+                )
+            return found
+        try:
+            return with_ours(captured(*args, **options))
+        except CaptureError:
+            return function(*args, **options)
+
+    return call

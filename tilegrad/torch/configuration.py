@@ -1,0 +1,110 @@
+"""Defaults and limits: `torch.set_default_dtype`, `torch.finfo` and the like."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import DTypeError
+from tilegrad.device.registry import Device
+from tilegrad.torch.devices import as_device, device, name_of
+from tilegrad.torch.modes import state
+
+__all__ = [
+    "are_deterministic_algorithms_enabled", "finfo", "get_default_device", "get_default_dtype",
+    "get_float32_matmul_precision", "get_num_threads", "iinfo", "is_autocast_enabled",
+    "set_default_device", "set_default_dtype", "set_float32_matmul_precision", "set_num_threads",
+    "use_deterministic_algorithms",
+]  # fmt: skip
+
+
+def get_default_dtype() -> DType:
+    """The dtype of floats that nobody gave one."""
+    return dtypes.default_float
+
+
+def set_default_dtype(d: DType) -> None:
+    """Let floats that nobody gives a dtype have this one.
+
+    Raises DTypeError for a dtype that is no float.
+    """
+    if not d.is_float:
+        raise DTypeError(f"set_default_dtype: {d.name} is no float")
+    setattr(dtypes, "default_float", d)  # noqa: B010
+
+
+def get_default_device() -> device:
+    """The device of tensors that nobody gave one."""
+    return as_device(Device.DEFAULT)
+
+
+def set_default_device(device: Any) -> None:
+    """Let tensors that nobody gives a device be on this one."""
+    Device.DEFAULT = name_of(device)
+
+
+class finfo:
+    """The limits of a dtype of floats.
+
+    >>> import tilegrad.torch as torch
+    >>> torch.finfo(torch.float32).eps
+    1.1920928955078125e-07
+    """
+
+    def __init__(self, type: DType | None = None):
+        kind = dtypes.default_float if type is None else type
+        exponent, digits = dtypes.finfo(kind)
+        self.dtype, self.bits = kind.name, kind.bits
+        self.max = float(kind.largest)
+        self.min = -self.max
+        self.eps = self.resolution = math.ldexp(1.0, -digits)
+        self.tiny = self.smallest_normal = math.ldexp(1.0, 2 - (1 << (exponent - 1)))
+        self.resolution = 10.0 ** -int(digits * math.log10(2))
+
+
+class iinfo:
+    """The limits of a dtype of integers."""
+
+    def __init__(self, type: DType):
+        self.dtype, self.bits = type.name, type.bits
+        self.min, self.max = int(type.min), int(type.max)
+
+
+def is_autocast_enabled(device_type: str | None = None) -> bool:
+    """Whether products are computed in a dtype of their own here."""
+    return state.autocast is not None
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Nothing: results are the same in every run."""
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """True."""
+    return True
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Nothing: products of float32 are computed in float32."""
+
+
+def get_float32_matmul_precision() -> str:
+    """ "highest"."""
+    return "highest"
+
+
+def set_num_threads(int: int) -> None:
+    """Let kernels run on so many threads."""
+    from tilegrad.base.config import Context
+
+    Context(THREADS=int).__enter__()
+
+
+def get_num_threads() -> int:
+    """The number of threads that kernels run on."""
+    import os
+
+    from tilegrad.base.config import config
+
+    return config.THREADS or os.cpu_count() or 1

@@ -1,0 +1,476 @@
+"""`torch.tensor`, `torch.zeros`, `torch.arange`: integers are int64, floats float32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypedDict, Unpack
+
+import numpy
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.tensor import tensor as ours
+from tilegrad.tensor.core import Core, as_dtype
+from tilegrad.tensor.host import is_array
+from tilegrad.torch.devices import name_of
+from tilegrad.torch.random import Generator, drawing
+from tilegrad.torch.tensor import Tensor, as_ours
+
+__all__ = [
+    "arange", "as_tensor", "asarray", "bernoulli", "empty", "empty_like", "eye", "from_numpy",
+    "frombuffer", "full", "full_like", "linspace", "logspace", "multinomial", "normal", "ones",
+    "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
+    "range_", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like",
+]  # fmt: skip
+
+
+class Rest(TypedDict, total=False):
+    """What a program of PyTorch may pass, and has no effect here."""
+
+    layout: Any
+    pin_memory: bool
+    memory_format: Any
+
+
+def _placed(device: Any, dtype: Any, requires_grad: bool) -> dict[str, Any]:
+    """The keywords of tilegrad's creation methods."""
+    place = {"device": name_of(device), "dtype": None if dtype is None else as_dtype(dtype)}
+    return place | ({"requires_grad": True} if requires_grad else {})
+
+
+def _sizes(size: Sequence[Any]) -> tuple[Any, ...]:
+    if len(size) == 1 and isinstance(size[0], (tuple, list)):
+        return tuple(size[0])
+    return tuple(size)
+
+
+def _dtype_of(data: Any) -> DType | None:
+    """The dtype of a list, or of a number: int64 of integers; None where it has one."""
+    if isinstance(data, (Core, bytes, bytearray, memoryview)) or is_array(data):
+        return None
+    if isinstance(data, (list, tuple, range)):
+        kinds = {_dtype_of(each) for each in _leaves(data)}
+        if not kinds:
+            return dtypes.default_float
+        if None in kinds:
+            return None
+        order = (dtypes.default_float, dtypes.int64, dtypes.bool)
+        return next(kind for kind in order if kind in kinds)
+    if isinstance(data, bool):
+        return dtypes.bool
+    return dtypes.int64 if isinstance(data, int) else dtypes.default_float
+
+
+def _leaves(data: Any) -> list[Any]:
+    found, stack = [], list(data)
+    while stack:
+        item = stack.pop()
+        if isinstance(item, (list, tuple, range)):
+            stack.extend(item)
+        else:
+            found.append(item)
+    return found
+
+
+def tensor(
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A tensor of a copy of `data`: a number, nested lists, an array, another tensor.
+
+    >>> import tilegrad.torch as torch
+    >>> torch.tensor([1, 2]).dtype.name, torch.tensor([1.0, 2.0]).dtype.name
+    ('int64', 'float32')
+    """
+    if isinstance(data, Core):
+        place = data.device if device is None else device
+        made = as_ours(data).detach().clone().to(place)
+        made = made if dtype is None else made.to(dtype)
+    else:
+        if isinstance(data, (list, tuple)) and any(isinstance(x, Core) for x in _leaves(data)):
+            data = _without_tensors(data)
+        elif isinstance(data, (list, tuple)) and any(is_array(each) for each in _leaves(data)):
+            data = numpy.array(data)
+        kind = _dtype_of(data) if dtype is None else as_dtype(dtype)
+        made = Tensor(data, device=name_of(device), dtype=kind)
+    made._is_leaf = True
+    if requires_grad:
+        made.requires_grad = True
+    return made
+
+
+def _without_tensors(data: Any) -> Any:
+    if isinstance(data, Core):
+        return data.tolist()
+    return [_without_tensors(each) for each in data] if isinstance(data, (list, tuple)) else data
+
+
+def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
+    """`data` as a tensor; what is one with that dtype and device stays itself."""
+    if isinstance(data, Core):
+        made: Tensor = as_ours(data)
+        made = made if device is None else made.to(device)
+        return made if dtype is None else made.to(dtype)
+    return tensor(data, dtype=dtype, device=device)
+
+
+def asarray(
+    obj: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """As `as_tensor`, or `tensor` with `copy`."""
+    made = (tensor if copy else as_tensor)(obj, dtype=dtype, device=device)
+    return made.requires_grad_() if requires_grad else made
+
+
+def from_numpy(ndarray: Any) -> Tensor:
+    """The values of an array, which are copied: what is written to the array later is not seen."""
+    return Tensor(numpy.asarray(ndarray), device=name_of(None))
+
+
+def frombuffer(
+    buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Tensor:
+    """The values in a buffer of bytes."""
+    raw = memoryview(buffer).cast("B")[offset:]
+    raw = raw if count < 0 else raw[: count * as_dtype(dtype).itemsize]
+    made = Tensor(bytes(raw), device=name_of(None), dtype=dtype)
+    return made.requires_grad_() if requires_grad else made
+
+
+def scalar_tensor(s: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
+    """A number as a tensor without axes."""
+    return tensor(s, dtype=dtype or dtypes.default_float, device=device)
+
+
+# filled
+
+
+def zeros(
+    *size: Any,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Zeros."""
+    return Tensor.zeros(*_sizes(size), **_placed(device, dtype, requires_grad))
+
+
+def ones(
+    *size: Any,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Ones."""
+    return Tensor.ones(*_sizes(size), **_placed(device, dtype, requires_grad))
+
+
+def empty(
+    *size: Any,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Memory of a shape, with whatever values it holds."""
+    return Tensor.empty(*_sizes(size), **_placed(device, dtype, requires_grad))
+
+
+def full(
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """`fill_value` in every element."""
+    value = fill_value.item() if isinstance(fill_value, Core) else fill_value
+    kind = dtype or _dtype_of(value)
+    sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,)
+    return Tensor.full(sizes, value, **_placed(device, kind, requires_grad))
+
+
+def _as(
+    other: Core, dtype: DType | None, device: Any, requires_grad: bool
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    place = other.device if device is None else device
+    return tuple(other.shape), _placed(place, dtype or other.dtype, requires_grad)
+
+
+def zeros_like(
+    input: ours.Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Zeros in the shape, dtype and device of another tensor."""
+    sizes, place = _as(input, dtype, device, requires_grad)
+    return Tensor.zeros(*sizes, **place)
+
+
+def ones_like(
+    input: ours.Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Ones in the shape, dtype and device of another tensor."""
+    sizes, place = _as(input, dtype, device, requires_grad)
+    return Tensor.ones(*sizes, **place)
+
+
+def empty_like(
+    input: ours.Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Memory in the shape, dtype and device of another tensor."""
+    sizes, place = _as(input, dtype, device, requires_grad)
+    return Tensor.empty(*sizes, **place)
+
+
+def full_like(
+    input: ours.Tensor,
+    fill_value: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """`fill_value` in the shape, dtype and device of another tensor."""
+    sizes, place = _as(input, dtype, device, requires_grad)
+    return Tensor.full(sizes, fill_value, **place)
+
+
+# counted
+
+
+def arange(
+    start: Any,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """start, start + step, ... below `end`; from 0 up to `start` without an end."""
+    first, last = (0, start) if end is None else (start, end)
+    numbers = [each.item() if isinstance(each, Core) else each for each in (first, last, step)]
+    is_whole = all(isinstance(each, int) or hasattr(each, "__index__") for each in numbers)
+    kind = dtype or (dtypes.int64 if is_whole else dtypes.default_float)
+    return Tensor.arange(*numbers, **_placed(device, kind, requires_grad))
+
+
+def range_(
+    start: float, end: float, step: float = 1, *, dtype: DType | None = None, device: Any = None
+) -> Tensor:
+    """start, start + step, ... up to and with `end`."""
+    count = math.floor((end - start) / step) + 1
+    return (arange(count, device=device) * step + start).to(dtype or dtypes.default_float)
+
+
+def linspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """`steps` numbers in equal distances, both ends among them."""
+    return Tensor.linspace(float(start), float(end), steps, **_placed(device, dtype, requires_grad))
+
+
+def logspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Powers of `base` whose exponents are those of `linspace`."""
+    exponents = numpy.linspace(float(start), float(end), steps)
+    made = tensor(base**exponents, dtype=dtype or dtypes.default_float, device=device)
+    return made.requires_grad_() if requires_grad else made
+
+
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Ones on the diagonal of a matrix, zeros elsewhere."""
+    return Tensor.eye(n, m, **_placed(device, dtype, requires_grad))
+
+
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64, device: Any = None
+) -> Tensor:
+    """Rows and columns of the elements on and below a diagonal."""
+    return Tensor.tril_indices(row, col, offset).to(device, dtype)
+
+
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64, device: Any = None
+) -> Tensor:
+    """Rows and columns of the elements on and above a diagonal."""
+    return Tensor.triu_indices(row, col, offset).to(device, dtype)
+
+
+# random
+
+
+def rand(
+    *size: Any,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Random numbers, uniform in 0 <= x < 1."""
+    with drawing(generator):
+        return Tensor.rand(*_sizes(size), **_placed(device, dtype, requires_grad))
+
+
+def randn(
+    *size: Any,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Normally distributed random numbers."""
+    with drawing(generator):
+        return Tensor.randn(*_sizes(size), **_placed(device, dtype, requires_grad))
+
+
+def rand_like(input: ours.Tensor, *, dtype: DType | None = None, device: Any = None,
+              requires_grad: bool = False, **rest: Unpack[Rest]) -> Tensor:  # fmt: skip
+    """As `rand`, in the shape, dtype and device of another tensor."""
+    sizes, place = _as(input, dtype, device, requires_grad)
+    return Tensor.rand(*sizes, **place)
+
+
+def randn_like(input: ours.Tensor, *, dtype: DType | None = None, device: Any = None,
+               requires_grad: bool = False, **rest: Unpack[Rest]) -> Tensor:  # fmt: skip
+    """As `randn`, in the shape, dtype and device of another tensor."""
+    sizes, place = _as(input, dtype, device, requires_grad)
+    return Tensor.randn(*sizes, **place)
+
+
+def randint(
+    low: int,
+    high: Any = None,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Random integers, uniform in low..high - 1; `low` may be left out."""
+    if size is None:
+        low, high, size = 0, low, high
+    if high is None:
+        low, high = 0, low
+    place = _placed(device, dtype or dtypes.int64, requires_grad)
+    with drawing(generator):
+        return Tensor.randint(*tuple(size), low=int(low), high=int(high), **place)
+
+
+def randint_like(
+    input: ours.Tensor,
+    low: int,
+    high: int | None = None,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+) -> Tensor:
+    """As `randint`, in the shape, dtype and device of another tensor."""
+    least, most = (0, low) if high is None else (low, high)
+    sizes, place = _as(input, dtype, device, False)
+    return Tensor.randint(*sizes, low=least, high=most, **place)
+
+
+def randperm(
+    n: int,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """0..n - 1 in a random order."""
+    with drawing(generator):
+        return Tensor.randperm(n, name_of(device), dtype or dtypes.int64)
+
+
+def normal(
+    mean: Any,
+    std: Any = 1.0,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Normally distributed random numbers; without `size` one for each element of `mean` or
+    `std`.
+    """
+    if size is None:
+        size = tuple(mean.shape if isinstance(mean, Core) else std.shape)
+    place = next((each.device for each in (mean, std) if isinstance(each, Core)), device)
+    made = randn(*size, generator=generator, dtype=dtype, device=place) * std + mean
+    return made.requires_grad_() if requires_grad else made
+
+
+def bernoulli(input: Any, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+    """1 with the probability that an element of `input` says, or `p`, else 0."""
+    share: Any = as_ours(input) if p is None else full_like(input, p)
+    with drawing(generator):
+        return share.bernoulli().to(input.dtype)  # type: ignore[no-any-return]
+
+
+def multinomial(
+    input: Any, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:
+    """Random indices, each with the probability that the weight there says."""
+    with drawing(generator):
+        return as_ours(input).multinomial(num_samples, replacement)  # type: ignore[no-any-return]

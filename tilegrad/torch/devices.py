@@ -1,0 +1,94 @@
+"""`torch.device`: a text that tilegrad knows as a device, with the parts that PyTorch's has."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tilegrad.base.errors import DeviceError
+from tilegrad.device.registry import Device
+from tilegrad.tensor.device import canonical
+from tilegrad.tensor.sizes import here
+
+__all__ = ["device", "name_of"]
+
+
+class device(str):
+    """A device: `device("cpu")`, `device("cuda", 1)`, `device("cuda:1")`. It prints as PyTorch's,
+    and is the text that tilegrad calls it by.
+
+    >>> import tilegrad.torch as torch
+    >>> torch.device("cpu").type, str(torch.device("cpu")), torch.zeros(2).device.type
+    ('cpu', 'cpu', 'cpu')
+    """
+
+    type: str
+    index: int | None
+    _before: list[str]
+
+    def __new__(cls, type: Any = "cpu", index: int | None = None) -> Self:
+        if isinstance(type, int):
+            type, index = "cuda", type
+        text = str.__str__(type)
+        kind, _, number = text.partition(":")
+        place = index if index is not None else int(number) if number.isdecimal() else None
+        made = super().__new__(cls, kind.upper() + (f":{place}" if place else ""))
+        made.type, made.index, made._before = kind.lower(), place, []
+        return made
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __repr__(self) -> str:
+        index = "" if self.index is None else f", index={self.index}"
+        return f"device(type={self.type!r}{index})"
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return self.type, self.index
+
+    def __enter__(self) -> Self:
+        self._before.append(Device.DEFAULT)
+        Device.DEFAULT = name_of(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        Device.DEFAULT = self._before.pop()
+
+
+_known: dict[str, device] = {}
+
+
+def as_device(name: str) -> device:
+    """The device that tilegrad calls `name`."""
+    found = _known.get(name)
+    if found is None:
+        found = _known[name] = device(name)
+    return found
+
+
+def name_of(given: Any) -> str:
+    """tilegrad's name of a device: a text, a `device`, a number of a GPU, or None for the default.
+
+    Raises DeviceError for a GPU where there is none, and says what to write instead.
+    """
+    if given is None:
+        return Device.DEFAULT
+    text = str.__str__(device(given) if isinstance(given, int) else given)
+    kind = text.split(":")[0].upper()
+    if kind not in Device:
+        raise DeviceError(
+            f"device: there is no {text.lower()!r} here",
+            known=", ".join(kind.lower() for kind in Device),
+            line=here(),
+            fix='torch.device("cuda" if torch.cuda.is_available() else "cpu") takes what there is',
+        )
+    reason = Device.why_not(kind)
+    if reason is not None:
+        raise DeviceError(
+            f"device: {text.lower()!r} cannot be used: {reason}",
+            line=here(),
+            fix='torch.device("cuda" if torch.cuda.is_available() else "cpu") takes what there is',
+        )
+    return canonical(text)

@@ -1,0 +1,155 @@
+"""`torch.fft`: Fourier transforms, whose complex results are `torch.complex.Complex`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tilegrad.base.dtype import DType
+from tilegrad.torch.absent import absent
+from tilegrad.torch.complex import Complex
+from tilegrad.torch.tensor import Tensor, as_ours
+
+__all__ = [
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift",
+    "ihfft", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
+]  # fmt: skip
+
+Sizes = Sequence[int] | None
+
+
+def _pair(input: Any) -> Tensor:
+    """Numbers as pairs."""
+    if isinstance(input, Complex):
+        return input.pair
+    x = as_ours(input)
+    x = x if x.dtype.is_float else x.float()
+    found: Tensor = x.stack(x.zeros_like(), dim=-1)
+    return found
+
+
+def _real(input: Any) -> Tensor:
+    x: Tensor = as_ours(input)
+    return x if x.dtype.is_float else x.float()
+
+
+def fft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Complex:
+    """The Fourier transform along an axis."""
+    return Complex(_pair(input).fft(n, dim, norm))
+
+
+def ifft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Complex:
+    """The inverse of `fft`."""
+    return Complex(_pair(input).ifft(n, dim, norm))
+
+
+def rfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Complex:
+    """The first half of the transform of real numbers, which has all that is in it."""
+    return Complex(_real(input).rfft(n, dim, norm))
+
+
+def irfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The inverse of `rfft`."""
+    return _pair(input).irfft(n, dim, norm)
+
+
+def hfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The transform of the first half of what is symmetric, real numbers."""
+    return _pair(input).hfft(n, dim, norm)
+
+
+def ihfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Complex:
+    """The inverse of `hfft`."""
+    return Complex(_real(input).ihfft(n, dim, norm))
+
+
+def fft2(
+    input: Any, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None
+) -> Complex:
+    """The Fourier transform over two axes."""
+    return Complex(_pair(input).fft2(s, dim, norm))
+
+
+def ifft2(
+    input: Any, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None
+) -> Complex:
+    """The inverse of `fft2`."""
+    return Complex(_pair(input).ifft2(s, dim, norm))
+
+
+def rfft2(
+    input: Any, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None
+) -> Complex:
+    """The transform of real numbers over two axes, half of the last one."""
+    return Complex(_real(input).rfft2(s, dim, norm))
+
+
+def irfft2(
+    input: Any, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None
+) -> Tensor:
+    """The inverse of `rfft2`."""
+    return _pair(input).irfft2(s, dim, norm)
+
+
+def fftn(input: Any, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Complex:
+    """The Fourier transform over several axes."""
+    return Complex(_pair(input).fftn(s, dim, norm))
+
+
+def ifftn(input: Any, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Complex:
+    """The inverse of `fftn`."""
+    return Complex(_pair(input).ifftn(s, dim, norm))
+
+
+def rfftn(input: Any, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Complex:
+    """The transform of real numbers over several axes, half of the last one."""
+    return Complex(_real(input).rfftn(s, dim, norm))
+
+
+def irfftn(input: Any, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Tensor:
+    """The inverse of `rfftn`."""
+    return _pair(input).irfftn(s, dim, norm)
+
+
+def fftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None, device: Any = None) -> Tensor:
+    """The frequencies of the elements of `fft`."""
+    return Tensor.fftfreq(n, d).to(device, dtype)
+
+
+def rfftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None, device: Any = None) -> Tensor:
+    """The frequencies of the elements of `rfft`."""
+    return Tensor.rfftfreq(n, d).to(device, dtype)
+
+
+def _shifted(input: Any, name: str, dim: Any) -> Any:
+    if not isinstance(input, Complex):
+        return getattr(as_ours(input), name)(dim)
+    axes = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    return Complex(getattr(input.pair, name)([axis % input.ndim for axis in axes]))
+
+
+def fftshift(input: Any, dim: Any = None) -> Any:
+    """With the frequency 0 in the middle."""
+    return _shifted(input, "fftshift", dim)
+
+
+def ifftshift(input: Any, dim: Any = None) -> Any:
+    """The inverse of `fftshift`."""
+    return _shifted(input, "ifftshift", dim)
+
+
+def stft(input: Any, n_fft: int, *args: Any, return_complex: bool = True, **options: Any) -> Any:
+    """The Fourier transforms of overlapping windows."""
+    found = as_ours(input).stft(n_fft, *args, **options)
+    return Complex(found) if return_complex else found
+
+
+def istft(input: Any, n_fft: int, *args: Any, return_complex: bool = False, **options: Any) -> Any:
+    """The signal whose `stft` is `input`."""
+    return _pair(input).istft(n_fft, *args, **options)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise AttributeError(absent("torch.fft", name, __all__), name=name)

@@ -1,0 +1,96 @@
+"""`torch.func`: functions of functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tilegrad import func as ours
+from tilegrad.torch.absent import absent
+from tilegrad.torch.tensor import with_ours
+
+__all__ = [
+    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp",
+    "stack_module_state", "vjp", "vmap",
+]  # fmt: skip
+
+
+def _made(transform: Callable[..., Any]) -> Any:
+    """A transform whose functions give tensors of `torch`."""
+
+    @functools.wraps(transform)
+    def of(func: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        made = transform(func, *args, **options)
+
+        @functools.wraps(func)
+        def call(*given: Any, **named: Any) -> Any:
+            return with_ours(made(*given, **named))
+
+        return call
+
+    return of
+
+
+grad = _made(ours.grad)
+grad_and_value = _made(ours.grad_and_value)
+hessian = _made(ours.hessian)
+jacfwd = _made(ours.jacfwd)
+jacrev = _made(ours.jacrev)
+_vmap = _made(ours.vmap)
+
+
+def vmap(
+    func: Callable[..., Any],
+    in_dims: Any = 0,
+    out_dims: Any = 0,
+    randomness: str = "error",
+    *,
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
+    """`func` of each slice along an axis, as one function of the whole."""
+    made: Callable[..., Any] = _vmap(func, in_dims, out_dims, randomness)
+    return made
+
+
+def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """What `func` gives, and the function that pulls gradients back."""
+    found = ours.vjp(func, *primals, has_aux=has_aux)
+    value, pull, *rest = found
+
+    def pulled(*cotangents: Any, **options: Any) -> Any:
+        given = cotangents[0] if len(cotangents) == 1 else cotangents
+        return with_ours(pull(given))
+
+    return (with_ours(value), pulled, *rest)
+
+
+def jvp(func: Callable[..., Any], primals: Any, tangents: Any, **options: Any) -> Any:
+    """What `func` gives, and how it changes along `tangents`."""
+    return with_ours(ours.jvp(func, primals, tangents, **options))
+
+
+def functional_call(
+    module: Any, parameter_and_buffer_dicts: Any, args: Any = None, kwargs: Any = None, **rest: Any
+) -> Any:
+    """What a module gives with other tensors in place of its own."""
+    given = parameter_and_buffer_dicts
+    if isinstance(given, (tuple, list)):
+        given = {name: each for part in given for name, each in part.items()}
+    positional = args if isinstance(args, tuple) else () if args is None else (args,)
+    return with_ours(ours.functional_call(module, given, positional, kwargs or {}))
+
+
+def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The parameters of several models along a new first axis, and their buffers."""
+    listed = list(models)
+    names = {name for name, _ in listed[0].named_buffers()}
+    found = with_ours(ours.stack_module_state(listed))
+    parameters = {name: each for name, each in found.items() if name not in names}
+    return parameters, {name: each for name, each in found.items() if name in names}
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise AttributeError(absent("torch.func", name, __all__), name=name)

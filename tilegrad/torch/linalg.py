@@ -1,0 +1,229 @@
+"""`torch.linalg`: factorisations and solutions, with named results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tilegrad.base.dtype import DType
+from tilegrad.torch.absent import absent
+from tilegrad.torch.tensor import Tensor, as_ours, with_ours
+
+__all__ = [
+    "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "householder_product",
+    "inv", "lstsq", "lu", "lu_factor", "lu_solve", "matmul", "matrix_exp", "matrix_norm",
+    "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve",
+    "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot",
+    "vector_norm",
+]  # fmt: skip
+
+
+class Eigh(NamedTuple):
+    """Eigenvalues in order, and the eigenvectors as columns."""
+
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+class Svd(NamedTuple):
+    """U diag(S) Vh."""
+
+    U: Any
+    S: Any
+    Vh: Any
+
+
+class Qr(NamedTuple):
+    """An orthogonal factor and a triangular one."""
+
+    Q: Any
+    R: Any
+
+
+class Lu(NamedTuple):
+    """A permutation, a lower triangular factor and an upper one."""
+
+    P: Any
+    L: Any
+    U: Any
+
+
+class LogDet(NamedTuple):
+    """The sign of a determinant, and the logarithm of its magnitude."""
+
+    sign: Any
+    logabsdet: Any
+
+
+class LeastSquares(NamedTuple):
+    """What `lstsq` gives."""
+
+    solution: Any
+    residuals: Any
+    rank: Any
+    singular_values: Any
+
+
+def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
+    """The triangular factor L of A = L L^T."""
+    return A.cholesky(upper)
+
+
+def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
+    """Eigenvalues and eigenvectors of symmetric matrices."""
+    return Eigh(*A.eigh())
+
+
+def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
+    """Eigenvalues of symmetric matrices."""
+    return A.eigvalsh()
+
+
+def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Svd:
+    """The singular value decomposition."""
+    return Svd(*A.svd(full_matrices))
+
+
+def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
+    """The singular values."""
+    return A.svdvals()
+
+
+def qr(A: Tensor, mode: str = "reduced") -> Qr:
+    """An orthogonal times a triangular matrix."""
+    return Qr(*A.qr(mode))
+
+
+def lu(A: Tensor, *, pivot: bool = True) -> Lu:
+    """A permutation, a lower and an upper triangular matrix."""
+    return Lu(*A.lu())
+
+
+lu_factor = Tensor.lu_factor
+
+
+def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor) -> Tensor:
+    """The solution of A X = B by what `lu_factor` gave of A."""
+    return B.lu_solve(LU, pivots)
+
+
+def slogdet(A: Tensor) -> LogDet:
+    """The sign and the logarithm of the magnitude of the determinant."""
+    return LogDet(*A.slogdet())
+
+
+def lstsq(
+    A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None
+) -> LeastSquares:
+    """The X for which A X is next to B."""
+    return LeastSquares(*A.lstsq(B, rcond))
+
+
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
+    """The X of A X = B, or of X A = B."""
+    return A.solve(B) if left else A.mT.solve(B.mT).mT
+
+
+def solve_triangular(
+    A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
+    """The X of A X = B for a triangular A."""
+    return A.solve_triangular(B, upper=upper, left=left, unitriangular=unitriangular)
+
+
+def norm(
+    A: Tensor,
+    ord: Any = None,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+) -> Tensor:
+    """The norm of vectors, or of matrices where there are two axes and `ord` says which."""
+    x: Any = A if dtype is None else A.to(dtype)
+    axes = tuple(dim) if isinstance(dim, (tuple, list)) else dim
+    if ord is None:
+        return vector_norm(x, 2, axes, keepdim)
+    is_matrix = (isinstance(axes, tuple) and len(axes) == 2) or (axes is None and x.ndim == 2)
+    if is_matrix:
+        return matrix_norm(x, ord, axes or (-2, -1), keepdim)
+    return vector_norm(x, ord, axes, keepdim)
+
+
+def vector_norm(
+    x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
+    """The norm of vectors."""
+    given = x if dtype is None else x.to(dtype)
+    return given.vector_norm(ord, tuple(dim) if isinstance(dim, list) else dim, keepdim)
+
+
+def matrix_norm(
+    A: Tensor,
+    ord: Any = "fro",
+    dim: Sequence[int] = (-2, -1),
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+) -> Tensor:
+    """The norm of matrices."""
+    given = A if dtype is None else A.to(dtype)
+    last = tuple(axis % given.ndim for axis in dim) == (given.ndim - 2, given.ndim - 1)
+    if last:
+        return given.matrix_norm(ord, keepdim)
+    found = given.movedim(tuple(dim), (-2, -1)).matrix_norm(ord, keepdim)
+    return found.movedim((-2, -1), tuple(dim)) if keepdim else found
+
+
+def matrix_rank(
+    A: Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = False
+) -> Tensor:
+    """The number of singular values that are not next to 0."""
+    return A.matrix_rank(rtol).long()
+
+
+def pinv(A: Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Tensor:
+    """The pseudoinverse."""
+    return A.pinv(rtol)
+
+
+def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
+    """The product of matrices, in the order that takes the least work."""
+    first, *others = [as_ours(each) for each in tensors]
+    return with_ours(Tensor.multi_dot(first, *others))  # type: ignore[no-any-return]
+
+
+def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+    """The vector that stands upright on two."""
+    return input.cross(other, dim)
+
+
+def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """The diagonals of matrices."""
+    return A.diagonal(offset, dim1, dim2)
+
+
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    """The sum of products along an axis."""
+    return x.vecdot(y, dim)
+
+
+def vander(x: Tensor, *, N: int | None = None) -> Tensor:
+    """The powers 0, 1, ... of each element."""
+    return x.vander(N, increasing=True)
+
+
+cond = Tensor.cond
+det = Tensor.det
+householder_product = Tensor.householder_product
+inv = Tensor.inv
+matmul = Tensor.matmul
+matrix_exp = Tensor.matrix_exp
+matrix_power = Tensor.matrix_power
+tensorinv = Tensor.tensorinv
+tensorsolve = Tensor.tensorsolve
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise AttributeError(absent("torch.linalg", name, __all__), name=name)

@@ -1,0 +1,71 @@
+"""Functions of tilegrad's `nn` as PyTorch's: their results are tensors of `torch`, and arguments
+that PyTorch has given up are refused with what to write.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from tilegrad.base.errors import ConfigError
+from tilegrad.tensor.core import Core
+from tilegrad.tensor.sizes import here
+from tilegrad.torch import modes
+from tilegrad.torch.tensor import Tensor, with_ours
+
+__all__ = ["forwarded", "in_place"]
+
+_state = modes.state
+# Products, which autocast computes in its own dtype; losses and the like come from float32.
+_PRODUCTS = frozenset([
+    "bilinear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+    "conv_transpose3d", "linear", "scaled_dot_product_attention",
+])  # fmt: skip
+
+
+def forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, whose results are tensors of `torch`."""
+    name = function.__name__
+    is_product, is_loss = name in _PRODUCTS, name.endswith(("_loss", "entropy", "logits"))
+
+    @functools.wraps(function)
+    def forward(*args: Any, **options: Any) -> Any:
+        if is_loss and ("size_average" in options or "reduce" in options):
+            _refuse_old(name, options)
+        if _state.autocast is not None and (is_product or is_loss):
+            wanted = _state.autocast if is_product else None
+            args = tuple([_cast(each, wanted) for each in args])
+        made = function(*args, **options)
+        return made if type(made) is Tensor else with_ours(made)
+
+    return forward
+
+
+def _cast(value: Any, wanted: Any) -> Any:
+    if not isinstance(value, Core) or not value.dtype.is_float:
+        return value
+    if wanted is None:
+        return value.float() if value.dtype.itemsize < 4 else value  # type: ignore[attr-defined]
+    return value.cast(wanted) if value.dtype.itemsize == 4 else value  # type: ignore[attr-defined]
+
+
+def _refuse_old(name: str, options: dict[str, Any]) -> None:
+    for key in ("size_average", "reduce"):
+        if options.pop(key, None) is not None:
+            raise ConfigError(
+                f"{name}: {key} is not supported",
+                fix="reduction='mean', 'sum' or 'none'",
+                line=here(),
+            )
+
+
+def in_place(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, whose result its first argument takes."""
+
+    @functools.wraps(function)
+    def write(input: Any, *args: Any, **options: Any) -> Any:
+        return input._update(function(input, *args, **options))
+
+    write.__name__ = write.__qualname__ = f"{function.__name__}_"
+    return write

@@ -1,0 +1,64 @@
+"""`torch.nn.init`: tilegrad's first values, with a generator to draw them from."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from tilegrad.nn import init as ours
+from tilegrad.torch import modes
+from tilegrad.torch.absent import absent
+from tilegrad.torch.random import drawing
+from tilegrad.torch.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tilegrad.nn.init import calculate_gain as calculate_gain
+    from tilegrad.nn.init import constant_ as constant_
+    from tilegrad.nn.init import dirac_ as dirac_
+    from tilegrad.nn.init import eye_ as eye_
+    from tilegrad.nn.init import kaiming_normal_ as kaiming_normal_
+    from tilegrad.nn.init import kaiming_uniform_ as kaiming_uniform_
+    from tilegrad.nn.init import normal_ as normal_
+    from tilegrad.nn.init import ones_ as ones_
+    from tilegrad.nn.init import orthogonal_ as orthogonal_
+    from tilegrad.nn.init import trunc_normal_ as trunc_normal_
+    from tilegrad.nn.init import uniform_ as uniform_
+    from tilegrad.nn.init import xavier_normal_ as xavier_normal_
+    from tilegrad.nn.init import xavier_uniform_ as xavier_uniform_
+    from tilegrad.nn.init import zeros_ as zeros_
+else:
+
+    def _forwarded(function: Any) -> Any:
+        @functools.wraps(function)
+        def write(tensor: Any, *args: Any, generator: Any = None, **options: Any) -> Any:
+            with modes.no_grad(), drawing(generator):
+                return function(tensor, *args, **options)
+
+        return write
+
+    calculate_gain = ours.calculate_gain
+    globals().update(
+        {name: _forwarded(getattr(ours, name)) for name in ours.__all__ if name.endswith("_")}
+    )
+
+
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
+    """Normal, with a share `sparsity` of each column zero, at random rows."""
+    rows, columns = tensor.shape
+    zeros = -(-int(sparsity * rows * 1_000_000) // 1_000_000)
+    with modes.no_grad(), drawing(generator):
+        normal_(tensor, 0.0, std)
+        order = Tensor.rand(rows, columns).argsort(0)
+        return tensor._update((order >= zeros).where(tensor, 0.0))
+
+
+__all__ = [
+    "calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_",
+    "normal_", "ones_", "orthogonal_", "sparse_", "trunc_normal_", "uniform_", "xavier_normal_",
+    "xavier_uniform_", "zeros_",
+]  # fmt: skip
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise AttributeError(absent("torch.nn.init", name, __all__), name=name)

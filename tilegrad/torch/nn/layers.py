@@ -1,0 +1,102 @@
+"""The layers of tilegrad as layers of this package: each a subclass with `Module` in front."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilegrad import nn as ours
+from tilegrad.base.errors import ConfigError
+from tilegrad.nn import lazy
+from tilegrad.tensor.core import Core
+from tilegrad.tensor.sizes import here
+from tilegrad.torch.nn.module import Module, Parameter, counterparts, is_parameter
+
+__all__ = ["layers"]
+
+_OTHERS = ("Module", "Parameter", "QuickGELU", "LayerNorm2d", "BatchNorm", "InstanceNorm")
+# One class of tilegrad's serves several of PyTorch's.
+_SEVERAL = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "InstanceNorm1d", "InstanceNorm2d",
+            "InstanceNorm3d")  # fmt: skip
+_OLD = {"size_average": None, "reduce": None}
+
+
+def _made(name: str, kind: type) -> type:
+    space: dict[str, Any] = {"__doc__": kind.__doc__, "__module__": "tilegrad.torch.nn"}
+    if name.endswith("Loss"):
+        space["__init__"] = _without_old(kind)
+    if name in ("ParameterList", "ParameterDict"):
+        space |= _CONTAINERS[name]
+    return type(name, (Module, kind), space)
+
+
+def _without_old(kind: Any) -> Any:
+    """A loss's constructor that takes the arguments which `reduction` stands for since long."""
+
+    def __init__(self: Any, *args: Any, **options: Any) -> None:
+        old = {key: options.pop(key) for key in _OLD if key in options}
+        if any(value is not None for value in old.values()):
+            raise ConfigError(
+                f"{kind.__name__}: size_average and reduce are not supported",
+                fix="reduction='mean', 'sum' or 'none'",
+                line=here(),
+            )
+        kind.__init__(self, *args, **options)
+
+    return __init__
+
+
+def _trained(value: Any) -> Any:
+    is_plain = isinstance(value, Core) and not is_parameter(value)
+    return Parameter(value) if is_plain and value.dtype.is_float else value
+
+
+class _ParameterList:
+    def __init__(self: Any, values: Any = None) -> None:
+        list.__init__(self, [_trained(value) for value in values or ()])
+
+    def append(self: Any, value: Any) -> Any:
+        list.append(self, _trained(value))
+        return self
+
+    def extend(self: Any, values: Any) -> Any:
+        list.extend(self, [_trained(value) for value in values])
+        return self
+
+    def __setitem__(self: Any, index: Any, value: Any) -> None:
+        list.__setitem__(self, index, _trained(value))
+
+
+class _ParameterDict:
+    def __init__(self: Any, parameters: Any = None) -> None:
+        given = dict(parameters or {})
+        dict.__init__(self, {name: _trained(value) for name, value in given.items()})
+
+    def __setitem__(self: Any, name: str, value: Any) -> None:
+        dict.__setitem__(self, name, _trained(value))
+
+
+def _methods(kind: type) -> dict[str, Any]:
+    skipped = ("__dict__", "__weakref__", "__module__", "__doc__")
+    return {name: value for name, value in vars(kind).items() if name not in skipped}
+
+
+_CONTAINERS = {"ParameterList": _methods(_ParameterList), "ParameterDict": _methods(_ParameterDict)}
+
+
+def layers() -> dict[str, type]:
+    """Every layer by name."""
+    made: dict[str, type] = {}
+    for name in ours.__all__:
+        kind = getattr(ours, name)
+        if not isinstance(kind, type) or name in _OTHERS:
+            continue
+        made[name] = _made(name, kind)
+        counterparts.setdefault(kind, made[name])
+    for name in ("BatchNorm", "InstanceNorm"):
+        kind = getattr(ours, name)
+        # A layer that a layer of tilegrad's makes is of no certain number of axes.
+        counterparts[kind] = made[f"{name}2d"]
+    for name, made_kind in made.items():
+        if name.startswith("Lazy") and issubclass(made_kind, lazy._Lazy):
+            made_kind._kind = made[name.removeprefix("Lazy")]
+    return made

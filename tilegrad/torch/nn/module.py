@@ -1,0 +1,269 @@
+"""`nn.Module` and `nn.Parameter` with PyTorch's rules: what is trained is a Parameter, what is kept
+is a buffer, and any other tensor among the attributes is neither.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from tilegrad.base.dtype import DType
+from tilegrad.nn import module as ours
+from tilegrad.nn.state import Unmatched
+from tilegrad.tensor.core import Core
+from tilegrad.torch import modes
+from tilegrad.torch.capturing import compiled
+from tilegrad.torch.devices import name_of
+from tilegrad.torch.tensor import Tensor, as_ours
+
+__all__ = ["Buffer", "Module", "Parameter", "adopted", "is_parameter", "marked"]
+
+
+def is_parameter(value: object) -> bool:
+    """Whether `value` is a tensor that a module trains, or may train."""
+    return isinstance(value, Tensor) and value.__dict__.get("_is_parameter", False)
+
+
+def marked(tensor: Any, requires_grad: bool | None = None) -> Any:
+    """A tensor as a parameter: itself, or of tilegrad's own an alias of it."""
+    made = as_ours(tensor)
+    made._is_leaf = made._is_parameter = True
+    if requires_grad is not None:
+        made.requires_grad = requires_grad
+    return made
+
+
+class _ParameterKind(type(Tensor)):  # type: ignore[misc]
+    def __instancecheck__(cls, value: object) -> bool:
+        return is_parameter(value)
+
+
+class Parameter(Tensor, metaclass=_ParameterKind):
+    """A tensor that its module trains.
+
+    Its class is `torch.Tensor`: what is computed from a parameter is none.
+
+    >>> import tilegrad.torch as torch
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> isinstance(weight, torch.nn.Parameter), isinstance(weight * 2, torch.nn.Parameter)
+    (True, False)
+    """
+
+    if TYPE_CHECKING:
+
+        def __init__(self, data: Any = None, requires_grad: bool = True) -> None: ...
+
+    else:
+
+        def __new__(cls, data: Any = None, requires_grad: bool = True) -> Tensor:
+            with modes.enable_grad():
+                made = as_ours(data) if isinstance(data, Core) else Tensor(data)
+                return marked(made.detach().clone(), requires_grad)
+
+
+class _BufferKind(type(Tensor)):  # type: ignore[misc]
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, Tensor) and "_is_persistent" in value.__dict__
+
+
+class Buffer(Tensor, metaclass=_BufferKind):
+    """A tensor that its module keeps and does not train."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, data: Any = None, *, persistent: bool = True) -> None: ...
+
+    else:
+
+        def __new__(cls, data: Any = None, *, persistent: bool = True) -> Tensor:
+            made = (as_ours(data) if isinstance(data, Core) else Tensor(data)).detach()
+            made._is_persistent = persistent
+            return made
+
+
+# The class here of each class of tilegrad.nn.
+counterparts: dict[type, type] = {}
+
+
+def adopted(module: Any) -> Any:
+    """A layer that one of tilegrad's made for itself, with all below it, as a layer of this
+    package; what is one stays as it is.
+    """
+    if isinstance(module, Module) or type(module) not in counterparts:
+        return module
+    module.__class__ = counterparts[type(module)]
+    if isinstance(module, list):
+        module[:] = [adopted(each) for each in module]
+    for name, value in list(module.__dict__.items()):
+        if isinstance(value, (Core, ours.Module)):
+            module.__dict__[name] = module._own(name, value)
+    return module
+
+
+class Module(ours.Module):
+    """A layer, or a model made of layers: a call runs `forward`."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, (Core, ours.Module)):
+            value = self._own(name, value)
+        super().__setattr__(name, value)
+
+    def _own(self, name: str, value: Any) -> Any:
+        """A value as an attribute: layers of tilegrad's make tensors of its class."""
+        if isinstance(value, ours.Module):
+            return adopted(value)
+        if not isinstance(value, Tensor):
+            is_state = name in self.buffer_names or name in self._own_buffers
+            wanted = None if is_state or not value.dtype.is_float else value._requires_grad
+            return marked(value) if wanted else as_ours(value)
+        if "_is_persistent" in value.__dict__ and name not in self._own_buffers:
+            self._own_buffers = (*self._own_buffers, name)
+            if not value._is_persistent:  # type: ignore[attr-defined]
+                self._transient = (*self._transient, name)
+        return value
+
+    def _parts(self) -> Iterator[tuple[object, Any]]:
+        """The layers, parameters and buffers right below."""
+        items: Any = self.__dict__.items()
+        if isinstance(self, list):
+            items = enumerate(self)
+        elif isinstance(self, dict):
+            items = self.items()
+        for name, part in list(items):
+            if (
+                isinstance(part, ours.Module)
+                or is_parameter(part)
+                or (
+                    isinstance(part, Core)
+                    and (name in self.buffer_names or name in self._own_buffers)
+                )
+            ):
+                yield name, part
+
+    # what is below, as PyTorch keeps it
+
+    @property
+    def _modules(self) -> dict[str, Any]:
+        return {str(name): part for name, part in self._parts() if isinstance(part, ours.Module)}
+
+    @property
+    def _parameters(self) -> dict[str, Any]:
+        return {str(name): part for name, part in self._parts() if is_parameter(part)}
+
+    @property
+    def _buffers(self) -> dict[str, Any]:
+        return {
+            str(name): part
+            for name, part in self._parts()
+            if isinstance(part, Core) and not is_parameter(part)
+        }
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def named_modules(
+        self, memo: Any = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Any]]:
+        """This module and each below it, by name."""
+        if isinstance(memo, str):
+            memo, prefix = None, memo
+        return super().named_modules(prefix)
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Any]]:
+        """The parameters, each once, by name; without `recurse` only this module's own."""
+        return super().named_parameters(prefix, recurse)
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Any]]:
+        """The buffers, each once, by name."""
+        return super().named_buffers(prefix, recurse)
+
+    def apply(self, fn: Callable[[Any], Any]) -> Self:  # type: ignore[override]
+        """Call `fn` on every module below, then on this one; gives this module."""
+        for child in self.children():
+            child.apply(fn)
+        fn(self)
+        return self
+
+    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
+        """Hold `tensor` as the attribute `name`, as state that is never trained; without
+        `persistent` it stays out of `state_dict()`.
+        """
+        self._own_buffers = (*self._own_buffers, name)
+        if not persistent:
+            self._transient = (*self._transient, name)
+        setattr(self, name, None if tensor is None else as_ours(tensor))
+
+    def register_parameter(self, name: str, param: Any) -> None:
+        """Hold a parameter, or None for one that is to come, as the attribute `name`."""
+        if param is None:
+            self._reserved = (*self._reserved, name)
+        setattr(self, name, None if param is None else marked(param))
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Train all parameters, or none; gives this module."""
+        for tensor in self.parameters():
+            tensor.requires_grad = requires_grad
+        return self
+
+    # state
+
+    def state_dict(  # type: ignore[override]
+        self,
+        *args: Any,
+        destination: dict[str, Any] | None = None,
+        prefix: str = "",
+        keep_vars: bool = False,
+    ) -> dict[str, Any]:
+        """The parameters and buffers by name: aliases of them without gradients, or themselves with
+        `keep_vars`.
+        """
+        found = super().state_dict(prefix)
+        made: dict[str, Any] = OrderedDict() if destination is None else destination
+        for name, tensor in found.items():
+            made[name] = tensor if keep_vars or not isinstance(tensor, Core) else tensor.detach()
+        return made
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Unmatched:
+        """Write the tensors of `state_dict` into those of their names."""
+        given = {name: value for name, value in state_dict.items() if name != "_metadata"}
+        return super().load_state_dict(given, strict)
+
+    # devices and dtypes
+
+    def to(self, *args: Any, **options: Any) -> Self:
+        """Move all tensors to a device, and floats to a dtype; gives this module."""
+        device, dtype = options.get("device"), options.get("dtype")
+        for given in args[:2]:
+            if isinstance(given, DType):
+                dtype = given
+            elif isinstance(given, Core):
+                device, dtype = given.device, given.dtype
+            elif isinstance(given, (str, int)) and not isinstance(given, bool):
+                device = given
+        return super().to(None if device is None else name_of(device), dtype)
+
+    def cpu(self) -> Self:
+        """All tensors on the CPU; gives this module."""
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None) -> Self:
+        """All tensors on a GPU; gives this module.
+
+        Raises DeviceError where there is none.
+        """
+        return self.to("cuda" if device is None else device)
+
+    def share_memory(self) -> Self:
+        """Nothing: threads share memory as it is."""
+        return self
+
+    def compile(self, *args: Any, **options: Any) -> None:
+        """Run calls of this module as `torch.compile` does."""
+        self.forward = compiled(self.forward)  # type: ignore[method-assign]

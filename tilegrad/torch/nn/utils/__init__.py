@@ -1,0 +1,79 @@
+"""`torch.nn.utils`: what is done to all gradients or parameters at once, and to one weight."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tilegrad.nn.utils import clip_grad_norm_ as _clip_grad_norm_
+from tilegrad.nn.utils import (
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    fuse_conv_bn_eval,
+    fuse_linear_bn_eval,
+    remove_spectral_norm,
+    remove_weight_norm,
+    spectral_norm,
+    weight_norm,
+)
+from tilegrad.nn.utils import get_total_norm as _get_total_norm
+from tilegrad.nn.utils import parameters_to_vector as _parameters_to_vector
+from tilegrad.nn.utils import vector_to_parameters as _vector_to_parameters
+from tilegrad.torch import modes
+from tilegrad.torch.absent import absent
+from tilegrad.torch.nn.utils import parametrizations, parametrize, rnn
+from tilegrad.torch.tensor import Tensor, as_ours
+
+__all__ = [
+    "clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_",
+    "fuse_conv_bn_eval", "fuse_linear_bn_eval", "get_total_norm", "parameters_to_vector",
+    "parametrizations", "parametrize", "remove_spectral_norm", "remove_weight_norm", "rnn",
+    "spectral_norm", "vector_to_parameters", "weight_norm",
+]  # fmt: skip
+
+
+def clip_grad_norm_(
+    parameters: Any,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Scale all gradients so that their norm, taken together, is at most `max_norm`; gives the norm
+    that they had.
+
+    Raises RuntimeError for a norm that is no finite number, with `error_if_nonfinite`.
+    """
+    norm: Tensor = as_ours(_clip_grad_norm_(parameters, float(max_norm), float(norm_type)))
+    if error_if_nonfinite and not bool(norm.isfinite().item()):
+        raise RuntimeError(
+            f"clip_grad_norm_: the norm of all gradients is {norm.item()}; "
+            "error_if_nonfinite=False scales them by it nevertheless"
+        )
+    return norm
+
+
+clip_grad_norm = clip_grad_norm_
+
+
+def get_total_norm(tensors: Any, norm_type: float = 2.0, *args: Any, **options: Any) -> Tensor:
+    """The norm of all tensors taken together."""
+    found: Tensor = as_ours(_get_total_norm(tensors, norm_type))
+    return found
+
+
+def parameters_to_vector(parameters: Any) -> Tensor:
+    """All parameters as one vector."""
+    found: Tensor = as_ours(_parameters_to_vector(parameters))
+    return found
+
+
+def vector_to_parameters(vec: Tensor, parameters: Any) -> None:
+    """Write the slices of a vector to parameters."""
+    with modes.no_grad():
+        _vector_to_parameters(vec, parameters)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise AttributeError(absent("torch.nn.utils", name, __all__), name=name)

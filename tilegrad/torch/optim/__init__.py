@@ -1,0 +1,110 @@
+"""Optimizers under the names of `torch.optim`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tilegrad.nn import optim as ours
+from tilegrad.torch import modes
+from tilegrad.torch.absent import absent
+from tilegrad.torch.optim import lr_scheduler, swa_utils
+from tilegrad.torch.optim.base import Optimizer, stepping
+
+if TYPE_CHECKING:
+    from tilegrad.nn.optim import ASGD as ASGD
+    from tilegrad.nn.optim import LAMB as LAMB
+    from tilegrad.nn.optim import LARS as LARS
+    from tilegrad.nn.optim import Adadelta as Adadelta
+    from tilegrad.nn.optim import Adafactor as Adafactor
+    from tilegrad.nn.optim import Adagrad as Adagrad
+    from tilegrad.nn.optim import Adam as Adam
+    from tilegrad.nn.optim import Adamax as Adamax
+    from tilegrad.nn.optim import AdamW as AdamW
+    from tilegrad.nn.optim import Lion as Lion
+    from tilegrad.nn.optim import Muon as Muon
+    from tilegrad.nn.optim import NAdam as NAdam
+    from tilegrad.nn.optim import RAdam as RAdam
+    from tilegrad.nn.optim import RMSprop as RMSprop
+    from tilegrad.nn.optim import Rprop as Rprop
+else:
+
+    def _made(name: str) -> type:
+        kind = getattr(ours, name)
+
+        def __init__(self: Any, *args: Any, **options: Any) -> None:
+            kind.__init__(self, *args, **options)
+
+        space = {"__init__": __init__, "__doc__": kind.__doc__, "__module__": __name__}
+        return type(name, (Optimizer, kind), space)
+
+    globals().update(
+        {
+            name: _made(name)
+            for name in ours.__all__
+            if name not in ("Optimizer", "ParamGroup", "SGD", "LBFGS")
+        }
+    )
+
+
+class SGD(Optimizer, ours.SGD):
+    """Stochastic gradient descent with momentum."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        **common: Any,
+    ):
+        ours.SGD.__init__(self, params, lr, momentum, weight_decay, nesterov, dampening, **common)
+
+
+class LBFGS(Optimizer, ours.LBFGS):
+    """The quasi-Newton method with limited memory, whose steps call a closure."""
+
+    def __init__(self, *args: Any, **options: Any):
+        ours.LBFGS.__init__(self, *args, **options)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Iterate; gives the loss before."""
+
+        def with_gradients() -> Any:
+            assert closure is not None
+            with modes.enable_grad():
+                return closure()
+
+        return stepping(super(Optimizer, self).step, with_gradients if closure else None)
+
+
+__all__ = [
+    "ASGD",
+    "LAMB",
+    "LARS",
+    "LBFGS",
+    "SGD",
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "Lion",
+    "Muon",
+    "NAdam",
+    "Optimizer",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "lr_scheduler",
+    "swa_utils",
+]  # fmt: skip
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise AttributeError(absent("torch.optim", name, __all__), name=name)

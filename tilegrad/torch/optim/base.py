@@ -1,0 +1,153 @@
+"""`torch.optim.Optimizer`: the base of tilegrad's optimizers under PyTorch's rules, and of a
+program's own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tilegrad.nn.optim import Optimizer as Ours
+from tilegrad.tensor.core import Core
+from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch import modes
+from tilegrad.torch.optim.groups import GroupView, as_number
+from tilegrad.torch.tensor import as_ours, written
+
+__all__ = ["Optimizer", "stepping"]
+
+
+class Optimizer(Ours):
+    """What all optimizers share.
+
+    A program's own says `super().__init__(params, defaults)` and gives `step`, which reads
+    `self.param_groups` and `self.state[p]`.
+    """
+
+    def __init__(self, params: Iterable[Any], defaults: dict[str, Any]):
+        options = {name: value for name, value in defaults.items() if name != "lr"}
+        options.pop("maximize", None)
+        super().__init__(params, defaults.get("lr", 0.0), {}, **options)
+        self.defaults = dict(defaults)
+        self.state = defaultdict(dict)
+
+    # groups
+
+    @property
+    def param_groups(self) -> list[Any]:  # type: ignore[override]
+        """The parameters in groups with their options; rates are numbers."""
+        views: list[Any] = self.__dict__.setdefault("_views", [])
+        for group in self._param_groups[len(views) :]:
+            views.append(GroupView(group, {}))
+        return views
+
+    def _join(self, given: Mapping[str, Any]) -> None:
+        known = {"params", *self.defaults}
+        extra = {name: value for name, value in given.items() if name not in known}
+        super()._join({name: value for name, value in given.items() if name in known})
+        # What only the program reads.
+        self.param_groups[-1]._extra.update(extra)
+
+    def _beside(self) -> Iterable[OurTensor]:
+        # Running statistics, and all else that was written to and is alive.
+        return [*self.buffers, *written]
+
+    def _is_trained(self, tensor: OurTensor) -> bool:
+        return tensor.dtype.is_float
+
+    def _ask_gradient(self, tensor: OurTensor) -> None:
+        """Nothing: a parameter says itself whether it is trained."""
+
+    # state
+
+    @property
+    def state(self) -> Any:
+        """The state of each parameter, by parameter."""
+        own = self.__dict__.get("_own_state")
+        if own is not None:
+            return own
+        found: dict[Any, dict[str, Any]] = {}
+        for place, tensor in enumerate(self.params):
+            counts = self._counts[self._group_of[place]]
+            count = {"step": as_ours(counts["step"])} if "step" in counts else {}
+            held = {name: as_ours(each) for name, each in self._state_at(place).items()}
+            found[tensor] = count | held
+        return found
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self.__dict__["_own_state"] = value
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state by numbers of parameters, and the options of the groups."""
+        own = self.__dict__.get("_own_state")
+        found = super().state_dict()
+        if own is not None:
+            numbers = {id(tensor): place for place, tensor in enumerate(self.params)}
+            found["state"] = {numbers[id(tensor)]: dict(each) for tensor, each in own.items()}
+        else:
+            found["state"] = {
+                place: {name: as_ours(tensor) for name, tensor in each.items()}
+                for place, each in found["state"].items()
+            }
+        for group, view, raw in zip(found["param_groups"], self.param_groups, self._param_groups):
+            numbers_of = {key: as_number(value) for key, value in raw.items() if key != "params"}
+            group.update({**numbers_of, **view._extra})
+        return found
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        super().load_state_dict(state_dict)
+        for view, given in zip(self.param_groups, state_dict["param_groups"]):
+            known = view._group
+            view._extra.update({key: given[key] for key in given if key not in known})
+        own = self.__dict__.get("_own_state")
+        if own is not None:
+            own.clear()
+            for place, each in state_dict["state"].items():
+                own[self.params[place]] = {
+                    name: value.detach().clone() if isinstance(value, Core) else value
+                    for name, value in each.items()
+                }
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for number, view in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {number}")
+            lines += [f"    {key}: {view[key]}" for key in sorted(view) if key != "params"]
+        return "\n".join([*lines, ")"])
+
+    # steps
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> None:
+        """Call hook(optimizer, args, kwargs) before each step."""
+        self.__dict__.setdefault("_before", []).append(hook)
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> None:
+        """Call hook(optimizer, args, kwargs) after each step."""
+        self.__dict__.setdefault("_after", []).append(hook)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Move each parameter that has a gradient; gives what `closure`, called first, gives."""
+        loss = None
+        if closure is not None:
+            with modes.enable_grad():
+                loss = closure()
+        for hook in self.__dict__.get("_before", ()):
+            hook(self, (), {})
+        if any(tensor.grad is not None for tensor in self.params):
+            stepping(super().step)
+        for hook in self.__dict__.get("_after", ()):
+            hook(self, (), {})
+        return loss
+
+
+def stepping(step: Callable[..., Any], *args: Any) -> Any:
+    """What `step` gives, which writes to parameters and computes them."""
+    before, modes.state.is_stepping = modes.state.is_stepping, True
+    recorded, modes.state.made = modes.state.made, None
+    try:
+        return step(*args)
+    finally:
+        modes.state.is_stepping, modes.state.made = before, recorded

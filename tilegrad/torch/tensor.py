@@ -1,0 +1,508 @@
+"""`torch.Tensor`: tilegrad's tensor with PyTorch's semantics where the two differ.
+
+What differs: reductions of one axis and sorts give named pairs, indices are int64, `grad` of a loss
+of one element in any shape, `data`, `requires_grad` that is a bool, devices and shapes that print
+as PyTorch's, operands without axes that give way in dtype, and the modes of modes.py. All else is
+the class below, whose methods never call what is overridden here with another meaning.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.engine.run import current_recording
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor import tensor as ours
+from tilegrad.tensor.aliases import is_alone, same_storage, shared
+from tilegrad.tensor.core import Core, as_dtype
+from tilegrad.tensor.living import Some, with_gradient
+from tilegrad.tensor.tracing import is_transforming
+from tilegrad.torch import modes, printing
+from tilegrad.torch.devices import as_device, device, name_of
+from tilegrad.torch.pairs import ValuesAndIndices, wide_pair
+from tilegrad.torch.sizes import Size
+
+__all__ = ["Tensor", "as_ours", "given_way", "with_ours", "written"]
+
+_state = modes.state
+_device_of = Core.device.__get__  # type: ignore[attr-defined]
+_set_device = Core.device.__set__  # type: ignore[attr-defined]
+_MOST_MADE = 1 << 12
+
+
+def _cast_for_product(tensors: Sequence[Any]) -> list[Any]:
+    """Operands of a product in the dtype that `autocast` wants."""
+    wanted = _state.autocast
+    return [
+        each.cast(wanted)
+        if isinstance(each, Core) and each.dtype in (dtypes.float32, wanted)
+        else each
+        for each in tensors
+    ]
+
+
+class Tensor(ours.Tensor):
+    """An array of one dtype on one device, computed when its values are asked for.
+
+    `torch.tensor(data)` makes one. As in PyTorch, the class itself gives float32 of a list, and
+    memory of some shape of integers.
+
+    >>> import tilegrad.torch as torch
+    >>> values, indices = torch.tensor([[1.0, 5.0], [7.0, 2.0]]).max(dim=1)
+    >>> values.tolist(), indices.tolist()
+    ([5.0, 7.0], [1, 0])
+    """
+
+    def __init__(
+        self,
+        *data: Any,
+        device: Any = None,
+        dtype: DType | str | None = None,
+        requires_grad: bool | None = None,
+    ):
+        if device is None and dtype is None:
+            # PyTorch's old constructor.
+            if all(isinstance(size, int) and not isinstance(size, bool) for size in data) and data:
+                data = (numpy.zeros(data, numpy.float32),)
+            elif len(data) == 1 and not isinstance(data[0], (Core, UOp)):
+                dtype = dtypes.default_float
+        name = None if device is None else name_of(device)
+        super().__init__(*data, device=name, dtype=dtype, requires_grad=requires_grad)
+
+    def _set(
+        self, uop: UOp, device: str, variables: Any, requires_grad: bool | None, *, leaf: bool
+    ) -> None:
+        made = _state.made
+        if made is not None:
+            requires_grad = None
+            made.append(weakref.ref(self))
+            if not len(made) % _MOST_MADE:
+                made[:] = [each for each in made if each() is not None]
+        ours.Tensor._set(self, uop, device, variables, requires_grad, leaf=leaf)
+
+    # what is known without computing
+
+    if not TYPE_CHECKING:
+
+        @property
+        def device(self) -> device:
+            """The device, which prints as PyTorch's."""
+            return as_device(_device_of(self))
+
+        @device.setter
+        def device(self, name: str) -> None:
+            _set_device(self, name)
+
+        @property
+        def shape(self) -> Size:
+            """The sizes."""
+            return Size(self.uop.shape)
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the size of one axis."""
+        found = super().size(dim)
+        return Size(found) if dim is None else found
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether nothing above it in its graph has a gradient."""
+        return not self._requires_grad or self._is_leaf
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether `backward` keeps a gradient for this tensor, or flows through it."""
+        return bool(self._requires_grad)
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool | None) -> None:
+        ours.Tensor.requires_grad.__set__(self, wanted)  # type: ignore[attr-defined]
+
+    @property
+    def grad_fn(self) -> Any:
+        """None of a leaf, else something: graphs have no functions to show."""
+        return None if self.is_leaf else self.uop.op
+
+    @property
+    def data(self) -> Self:  # type: ignore[override]
+        """The same memory without gradients; to assign is to take another tensor's."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        if same_storage(self, value) and self.shape == value.shape:
+            return
+        wanted, self._requires_grad = self._requires_grad, None
+        self.replace(value.detach())
+        self.requires_grad = wanted
+
+    # where values come out
+
+    def numpy(self, force: bool = False) -> Any:
+        """The values as a NumPy array of its own, which may be written to."""
+        found = super().numpy()
+        return found if found.flags.writeable else found.copy()
+
+    def __repr__(self) -> str:
+        is_parameter = getattr(self, "_is_parameter", False)
+        notes = "" if self.is_leaf else ", grad_fn=<graph>"
+        if self._requires_grad and self._is_leaf:
+            notes = ", requires_grad=True"
+        array = numpy.asarray(self.detach().float() if self.dtype.is_float else self.detach())
+        text = printing.text_of(array, self.dtype, _device_of(self), notes)
+        return f"Parameter containing:\n{text}" if is_parameter else text
+
+    __str__ = __repr__
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __iter__(self) -> Iterator[Self]:
+        # Pairs have a class of their own here.
+        if not self.ndim:
+            return super().__iter__()
+        return iter([self[place] for place in range(len(self))])
+
+    def __contains__(self, item: Any) -> bool:
+        return bool((self == item).any().item())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        copied: Self = self.detach().clone()
+        copied._is_leaf = True
+        copied.__dict__.update(self.__dict__)
+        if self._requires_grad:
+            copied.requires_grad = True
+        memo[id(self)] = copied
+        return copied
+
+    # gradients
+
+    def backward(  # type: ignore[override]
+        self,
+        gradient: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Sequence[Tensor] | Tensor | None = None,
+    ) -> None:
+        """Add the gradient of this tensor to `grad` of every leaf below that requires one, or of
+        `inputs`.
+        """
+        if gradient is None and self.ndim and self.numel() == 1:
+            gradient = self.detach().ones_like()
+        with modes.enable_grad():
+            if inputs is None:
+                super().backward(gradient)
+                return
+            wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+            for leaf, part in zip(wanted, self.gradient(*wanted, gradient=gradient)):
+                if part is not None:
+                    leaf.grad = part if leaf.grad is None else leaf.grad + part
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of a tensor that was computed, in `grad`."""
+        if self.is_leaf:
+            return
+        super().retain_grad()
+
+    # writing
+
+    def _update(self, value: Any) -> Self:
+        if _state.made is None or not self._requires_grad:
+            return super()._update(value)
+        return self.assign(value.detach() if isinstance(value, Core) else value)
+
+    def _take(
+        self, name: str, other: Any, *, is_sole: bool = False, wants_grad: bool | None = None
+    ) -> None:
+        super()._take(name, other, is_sole=is_sole, wants_grad=wants_grad)
+        written.add(self)
+        if not _state.is_stepping and self._moves_leaf():
+            _settle(self)
+
+    def _moves_leaf(self) -> bool:
+        """Whether what is written to this tensor is written to one that is trained."""
+        if self._requires_grad:
+            return self._is_leaf
+        aliases = () if is_alone(self) else self._aliases()
+        return any(each._requires_grad and each._is_leaf for each in aliases)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if _state.made is not None and self._requires_grad and self._is_leaf:
+            held = value.detach() if isinstance(value, Core) else value
+            self.detach()[key] = held
+            return
+        super().__setitem__(key, value)
+
+    # operands
+
+    def _meet(self, name: str, *others: Any, unify: bool = True) -> tuple[UOp, ...]:
+        dtype = self.uop.dtype
+        if unify and any(each.uop.dtype is not dtype for each in others):
+            tensors = given_way([self, *others])
+            return super(Tensor, tensors[0])._meet(name, *tensors[1:], unify=unify)
+        return super()._meet(name, *others, unify=unify)
+
+    def _operand(self, name: str, other: Any) -> Self:
+        found = super()._operand(name, other)
+        return found if isinstance(found, Tensor) else as_ours(found)
+
+    # a number, or tilegrad's own tensor, on the left
+
+    def __radd__(self, other: Any) -> Self:
+        return super().__radd__(other)
+
+    def __rsub__(self, other: Any) -> Self:
+        return super().__rsub__(other)
+
+    def __rmul__(self, other: Any) -> Self:
+        return super().__rmul__(other)
+
+    def __rtruediv__(self, other: Any) -> Self:
+        return super().__rtruediv__(other)
+
+    def __rpow__(self, other: Any) -> Self:
+        return super().__rpow__(other)
+
+    def __rmatmul__(self, other: Any) -> Self:
+        return super().__rmatmul__(other)
+
+    # dtypes and devices
+
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:  # type: ignore[override]
+        """As `cast`; without a dtype the name of this tensor's."""
+        if dtype is None:
+            return f"torch.{_CLASSES[self.dtype]}" if self.dtype in _CLASSES else self.dtype.name
+        if isinstance(dtype, str) and dtype.endswith("Tensor"):
+            names = {name: kind for kind, name in _CLASSES.items()}
+            dtype = names[dtype.removeprefix("torch.")]
+        return self.cast(dtype)
+
+    def to(self, *args: Any, **options: Any) -> Self:  # type: ignore[override]
+        """The same values on another device, in another dtype, or both, or as another tensor is.
+
+        >>> import tilegrad.torch as torch
+        >>> torch.ones(2).to("cpu", torch.float64, non_blocking=True).dtype.name
+        'float64'
+        """
+        place, kind = options.get("device"), options.get("dtype")
+        for given in args[:2]:
+            if isinstance(given, DType):
+                kind = given
+            elif isinstance(given, Core):
+                place, kind = given.device, given.dtype
+            elif isinstance(given, (str, int)) and not isinstance(given, bool):
+                place = given
+        other = options.get("other")
+        if other is not None:
+            place, kind = other.device, other.dtype
+        moved: Any = self if place is None else ours.Tensor.to(self, name_of(place))
+        if kind is not None:
+            moved = moved.cast(as_dtype(kind))
+        is_copy = options.get("copy", False) or (len(args) > 3 and args[3])
+        return moved.clone() if is_copy and moved is self else moved  # type: ignore[no-any-return]
+
+    def cpu(self, memory_format: Any = None) -> Self:
+        """The same values on the CPU."""
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> Self:
+        """The same values on a GPU.
+
+        Raises DeviceError where there is none.
+        """
+        return self.to("cuda" if device is None else device)
+
+    # pairs
+
+    def max(self, *args: Any, **options: Any) -> Any:
+        """The largest value; over one axis a pair of values and indices; with another tensor, the
+        larger of each two elements.
+        """
+        return self._extreme_pair("max", args, options)
+
+    def min(self, *args: Any, **options: Any) -> Any:
+        """The smallest value, as `max`."""
+        return self._extreme_pair("min", args, options)
+
+    def _extreme_pair(self, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        options = dict(options)
+        other = options.pop("other", args[0] if args and isinstance(args[0], Core) else None)
+        if other is not None:
+            return getattr(self, f"{name}imum")(other)
+        named = options.pop("dim", options.pop("axis", None))
+        dim = args[0] if args else named
+        keepdim = args[1] if len(args) > 1 else options.pop("keepdim", False)
+        if options:
+            raise TypeError(f"{name}() got an unexpected keyword argument {next(iter(options))!r}")
+        values = getattr(ours.Tensor, f"a{name}")(self, dim, keepdim)
+        if dim is None or isinstance(dim, tuple):
+            return values
+        return ValuesAndIndices(values, getattr(self, f"arg{name}")(dim, keepdim))
+
+    def cummax(self, dim: int = 0, **options: Any) -> Any:
+        """The largest value so far, and where it stands."""
+        dim = options.get("axis", dim)
+        found = super().cummax(dim)
+        return wide_pair(found) if isinstance(found, tuple) else self._running_pair(found, dim)
+
+    def cummin(self, dim: int = 0, **options: Any) -> Any:
+        """The smallest value so far, and where it stands."""
+        dim = options.get("axis", dim)
+        found = super().cummin(dim)
+        return wide_pair(found) if isinstance(found, tuple) else self._running_pair(found, dim)
+
+    def _running_pair(self, values: Any, dim: int) -> ValuesAndIndices:
+        """Running extremes, and the last position that has the value of each."""
+        if not self.ndim:
+            return ValuesAndIndices(values, self.zeros_like(dtype=dtypes.int64))
+        size = self.shape[dim]
+        places = ours.Tensor.arange(size, dtype=dtypes.int64, device=_device_of(self))
+        along = [size if axis == dim % self.ndim else 1 for axis in range(self.ndim)]
+        is_here = (self == values) | (self.isnan() & values.isnan())
+        marked = is_here.where(as_ours(places.reshape(along)).expand(self.shape), -1)
+        found = ours.Tensor.cummax(marked, dim)
+        return ValuesAndIndices(values, found[0] if isinstance(found, tuple) else found)
+
+
+# Tensors that were written to; an optimizer's step computes those that are alive.
+written = Some()
+
+
+def _settle(tensor: Tensor) -> None:
+    """Compute what was written to a tensor that is trained, now: a program that moves its
+    parameters itself would pile up a graph otherwise. All gradients are computed with it, in one
+    schedule.
+    """
+    if is_transforming() or current_recording() is not None:
+        return
+    grads = [each.grad for each in with_gradient if each.grad is not None]
+    if grads:
+        ours.Tensor.realize(*grads)
+    tensor.realize()
+
+
+# PyTorch's names of the classes that its tensors once had.
+_CLASSES = {
+    dtypes.float32: "FloatTensor", dtypes.float64: "DoubleTensor", dtypes.float16: "HalfTensor",
+    dtypes.bfloat16: "BFloat16Tensor", dtypes.uint8: "ByteTensor", dtypes.int8: "CharTensor",
+    dtypes.int16: "ShortTensor", dtypes.int32: "IntTensor", dtypes.int64: "LongTensor",
+    dtypes.bool: "BoolTensor",
+}  # fmt: skip
+
+
+def _kind(dtype: DType) -> int:
+    return 2 if dtype.is_float else 1 if dtype.is_int else 0
+
+
+def given_way(tensors: Sequence[Any]) -> list[Any]:
+    """Operands, of which those without axes take the dtype of those with axes, unless they are of
+    a higher kind (bool, integer, float).
+    """
+    wide = [each for each in tensors if each.uop.shape]
+    if not wide or len(wide) == len(tensors):
+        return list(tensors)
+    highest = max(wide, key=lambda each: _kind(each.dtype))
+    top = _kind(highest.dtype)
+    made = []
+    for each in tensors:
+        if not each.uop.shape and each.dtype is not highest.dtype:
+            kind = _kind(each.dtype)
+            if kind <= top:
+                each = each.cast(highest.dtype)
+            elif kind == 2:
+                each = each.cast(dtypes.default_float)
+        made.append(each)
+    return made
+
+
+def as_ours(tensor: Any) -> Any:
+    """A tensor of tilegrad's as one of this class, an alias of it; what is one stays itself."""
+    if isinstance(tensor, Tensor) or not isinstance(tensor, Core):
+        return tensor
+    made = object.__new__(Tensor)
+    storage, path = shared(tensor)
+    ours.Tensor._set(
+        made, tensor.uop, tensor.device, tensor._variables, tensor._requires_grad, leaf=False
+    )
+    made._is_leaf, made._previous = tensor._is_leaf, tensor._previous
+    made._alias, made._is_shared = (storage, path), tensor._is_shared
+    if tensor._gradient is not None:
+        made.grad = as_ours(tensor._gradient)
+    return made
+
+
+def with_ours(value: Any) -> Any:
+    """A tensor, or the tensors in a tuple, a list or a dict, as tensors of this class."""
+    if isinstance(value, Core):
+        return as_ours(value)
+    if isinstance(value, tuple):
+        if hasattr(value, "_fields"):
+            return type(value)(*[with_ours(each) for each in value])
+        return tuple([with_ours(each) for each in value])
+    if type(value) is list:
+        return [with_ours(each) for each in value]
+    if type(value) is dict:
+        return {key: with_ours(each) for key, each in value.items()}
+    return value
+
+
+def _adjust() -> None:
+    """Give the class the methods that follow from tables: int64 indices, and products under
+    autocast.
+    """
+    for name in ("argmax", "argmin", "argsort", "nonzero", "argwhere", "searchsorted", "bucketize",
+                 "bincount", "count_nonzero", "multinomial"):  # fmt: skip
+        setattr(Tensor, name, _wide(name))
+    for name in ("sort", "topk", "kthvalue", "mode", "median", "nanmedian"):
+        setattr(Tensor, name, _paired(name))
+    for name in ("matmul", "dot", "mm", "bmm", "mv", "linear", "conv2d", "conv_transpose2d",
+                 "addmm", "baddbmm", "scaled_dot_product_attention", "__matmul__"):  # fmt: skip
+        setattr(Tensor, name, _product(name))
+
+
+def _like(name: str, made: Any) -> Any:
+    method = getattr(ours.Tensor, name)
+    made.__name__, made.__qualname__ = name, f"Tensor.{name}"
+    made.__doc__ = method.__doc__
+    return made
+
+
+def _wide(name: str) -> Any:
+    method = getattr(ours.Tensor, name)
+
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        found = method(self, *args, **options)
+        if isinstance(found, Core):
+            return found if found.dtype.is_float else found.cast(dtypes.int64)
+        return tuple(part.cast(dtypes.int64) for part in found)
+
+    return _like(name, give)
+
+
+def _paired(name: str) -> Any:
+    method = getattr(ours.Tensor, name)
+
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        found = method(self, *args, **options)
+        return wide_pair(found) if isinstance(found, tuple) else found
+
+    return _like(name, give)
+
+
+def _product(name: str) -> Any:
+    method = getattr(ours.Tensor, name)
+
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        if _state.autocast is None:
+            return method(self, *args, **options)
+        first, *rest = _cast_for_product([self, *args])
+        return method(first, *rest, **options)
+
+    return _like(name, give)
+
+
+_adjust()

@@ -1,0 +1,39 @@
+"""`torch.utils.checkpoint`: a call whose inside is computed again for its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilegrad.func import checkpoint as ours
+from tilegrad.torch.tensor import with_ours
+
+__all__ = ["checkpoint", "checkpoint_sequential"]
+
+_CHOICES = ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "context_fn")
+
+
+def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """What `function` gives; what it computes in between is not kept for the gradient."""
+    given = {name: value for name, value in options.items() if name not in _CHOICES}
+    return with_ours(ours(function, *args, **given))
+
+
+def checkpoint_sequential(
+    functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **options: Any
+) -> Any:
+    """`functions` one after another, in so many checkpointed segments."""
+    layers = list(functions.children()) if hasattr(functions, "children") else list(functions)
+    size = max(1, len(layers) // segments)
+
+    def run(part: Sequence[Any]) -> Callable[[Any], Any]:
+        def forward(x: Any) -> Any:
+            for layer in part:
+                x = layer(x)
+            return x
+
+        return forward
+
+    for start in range(0, size * (segments - 1), size):
+        input = checkpoint(run(layers[start : start + size]), input)
+    return run(layers[size * (segments - 1) :])(input)

@@ -1,0 +1,394 @@
+"""`torch.utils.data`: data sets, samplers and the loader, whose items and batches are tensors."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy
+
+from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.nn import data as ours
+from tilegrad.nn.data import BatchSampler, SequentialSampler
+from tilegrad.tensor.core import Core
+from tilegrad.tensor.sizes import here
+from tilegrad.torch.creation import randint, randperm, tensor
+from tilegrad.torch.random import Generator
+from tilegrad.torch.tensor import Tensor, as_ours
+
+__all__ = [
+    "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler",
+    "IterableDataset", "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset",
+    "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "default_collate",
+    "default_convert", "get_worker_info", "random_split",
+]  # fmt: skip
+
+Item = TypeVar("Item", covariant=True)
+
+
+class Dataset(ours.Dataset, Generic[Item]):
+    """A data set by index: a subclass gives `__len__` and `__getitem__`."""
+
+
+class IterableDataset(ours.IterableDataset, Generic[Item]):
+    """A data set whose items come one after another."""
+
+
+class ConcatDataset(ours.ConcatDataset, Dataset[Any]):
+    """Data sets one after another."""
+
+
+class ChainDataset(ours.ChainDataset):
+    """Streams one after another."""
+
+
+class StackDataset(ours.StackDataset):
+    """Data sets side by side: items are tuples, or dicts, of theirs."""
+
+
+class Subset(Dataset[Any]):
+    """The items `indices` of another data set."""
+
+    def __init__(self, dataset: Any, indices: Sequence[int]):
+        self.dataset, self.indices = dataset, indices
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, list):
+            return self.dataset[[int(self.indices[each]) for each in index]]
+        return self.dataset[int(self.indices[index])]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitems__(self, indices: list[int]) -> Any:
+        """Several items."""
+        return _items(self.dataset, [int(self.indices[each]) for each in indices])
+
+
+class TensorDataset(Dataset[Any]):
+    """Rows of tensors of equal length: item i is the tuple of their rows i."""
+
+    def __init__(self, *tensors: Any):
+        self.tensors = tuple(as_ours(each) for each in tensors)
+        sizes = {int(each.shape[0]) for each in self.tensors}
+        if len(sizes) > 1:
+            raise ShapeError(
+                f"TensorDataset: the tensors have {sorted(sizes)} rows", line=here(),
+            )  # fmt: skip
+        self._rows: tuple[Any, ...] | None = None
+
+    def _arrays(self) -> tuple[Any, ...]:
+        if self._rows is None:
+            self._rows = tuple(each.detach().numpy() for each in self.tensors)
+        return self._rows
+
+    def __getitem__(self, index: Any) -> Any:
+        return tuple(each[index] for each in self.tensors)
+
+    def __len__(self) -> int:
+        return int(self.tensors[0].shape[0])
+
+
+def _items(dataset: Any, indices: Sequence[int]) -> Any:
+    """Several items; of tensors their rows as arrays, which join in one copy."""
+    if type(dataset) is TensorDataset and all(
+        each.dtype.name != "bfloat16" for each in dataset.tensors
+    ):
+        return _Rows([array[list(indices)] for array in dataset._arrays()])
+    if hasattr(dataset, "__getitems__"):
+        return dataset.__getitems__(list(indices))
+    return [dataset[index] for index in indices]
+
+
+class _Rows:
+    """The rows of a batch, joined already."""
+
+    def __init__(self, arrays: Sequence[Any]):
+        self.arrays = arrays
+
+    def items(self) -> list[Any]:
+        """One tuple of tensors for each row."""
+        return [tuple(tensor(row) for row in rows) for rows in zip(*self.arrays)]
+
+
+def default_convert(data: Any) -> Any:
+    """Arrays as tensors, in tuples, lists and dicts too."""
+    if isinstance(data, numpy.ndarray):
+        return tensor(data)
+    if isinstance(data, Mapping):
+        return {key: default_convert(each) for key, each in data.items()}
+    if isinstance(data, (tuple, list)):
+        parts = [default_convert(each) for each in data]
+        return type(data)(*parts) if hasattr(data, "_fields") else type(data)(parts)
+    return data
+
+
+def default_collate(batch: Sequence[Any]) -> Any:
+    """Items joined along a new first axis: numbers, arrays and tensors to tensors, by their parts
+    in tuples, lists and dicts; texts stay a list.
+    """
+    first = batch[0]
+    if isinstance(first, Core):
+        if any(each.requires_grad for each in batch):
+            whole: Any = as_ours(first).stack(*[as_ours(each) for each in batch[1:]])
+            return whole
+        arrays = [each.detach().float() if each.dtype.name == "bfloat16" else each.detach()
+                  for each in batch]  # fmt: skip
+        return tensor(numpy.stack([each.numpy() for each in arrays])).to(first.dtype)
+    if isinstance(first, (numpy.ndarray, numpy.generic)):
+        return tensor(numpy.stack([numpy.asarray(each) for each in batch]))
+    if isinstance(first, float):
+        return tensor(batch, dtype="float64")  # type: ignore[arg-type]
+    if isinstance(first, (bool, int)):
+        return tensor(list(batch))
+    if isinstance(first, (str, bytes)):
+        return list(batch)
+    if isinstance(first, Mapping):
+        return {key: default_collate([each[key] for each in batch]) for key in first}
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*[default_collate(part) for part in zip(*batch, strict=True)])
+    if isinstance(first, (tuple, list)):
+        return [default_collate(part) for part in zip(*batch, strict=True)]
+    raise ConfigError(
+        f"default_collate: cannot join items of class {type(first).__name__}",
+        fix="pass a collate_fn to the DataLoader",
+        line=here(),
+    )
+
+
+def random_split(
+    dataset: Any, lengths: Sequence[float], generator: Generator | None = None
+) -> list[Subset]:
+    """Parts of a data set with so many items each, or with such shares of them, at random."""
+    count = len(dataset)
+    if lengths and math.isclose(sum(lengths), 1) and sum(lengths) <= 1.0000001:
+        sizes = [math.floor(count * share) for share in lengths]
+        for place in range(count - sum(sizes)):
+            sizes[place % len(sizes)] += 1
+    else:
+        sizes = [int(size) for size in lengths]
+    if sum(sizes) != count:
+        raise ConfigError(
+            f"random_split: lengths add up to {sum(sizes)}, there are {count} items", line=here()
+        )
+    order = randperm(count, generator=generator).tolist()
+    ends = numpy.cumsum(sizes).tolist()
+    return [Subset(dataset, order[end - size : end]) for end, size in zip(ends, sizes)]
+
+
+class Sampler(Generic[Item]):
+    """What gives indices in an order: a subclass gives `__iter__`."""
+
+    def __init__(self, data_source: Any = None):
+        pass
+
+    def __iter__(self) -> Iterator[Item]:
+        raise NotImplementedError
+
+
+class RandomSampler(Sampler[int]):
+    """Indices at random."""
+
+    def __init__(
+        self,
+        data_source: Any,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Generator | None = None,
+    ):
+        self.data_source, self.replacement, self.generator = data_source, replacement, generator
+        self._count = num_samples
+
+    @property
+    def num_samples(self) -> int:
+        """How many indices there are."""
+        return len(self.data_source) if self._count is None else self._count
+
+    def __iter__(self) -> Iterator[int]:
+        size = len(self.data_source)
+        if self.replacement:
+            drawn = randint(0, size, (self.num_samples,), generator=self.generator)
+            yield from drawn.tolist()
+            return
+        left = self.num_samples
+        while left > 0:
+            order = randperm(size, generator=self.generator).tolist()[:left]
+            left -= len(order)
+            yield from order
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler[int]):
+    """Some indices in a random order."""
+
+    def __init__(self, indices: Sequence[int], generator: Generator | None = None):
+        self.indices, self.generator = indices, generator
+
+    def __iter__(self) -> Iterator[int]:
+        for place in randperm(len(self.indices), generator=self.generator).tolist():
+            yield self.indices[place]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler[int]):
+    """Indices with probabilities by weight."""
+
+    def __init__(
+        self,
+        weights: Any,
+        num_samples: int,
+        replacement: bool = True,
+        generator: Generator | None = None,
+    ):
+        self.weights: Tensor = tensor(weights).double()
+        self.num_samples, self.replacement = num_samples, replacement
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        from tilegrad.torch.creation import multinomial
+
+        drawn = multinomial(
+            self.weights, self.num_samples, self.replacement, generator=self.generator
+        )
+        yield from drawn.tolist()
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+DistributedSampler = ours.DistributedSampler
+
+
+class DataLoader(Generic[Item]):
+    """Batches of a data set, each time it is iterated over.
+
+    Workers are threads that fetch ahead; `worker_init_fn` runs in none, as they share all memory.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Sequence[Any]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+    ):
+        if sampler is not None and shuffle:
+            raise ConfigError("DataLoader: shuffle and sampler are both given", line=here())
+        self.dataset, self.batch_size, self.num_workers = dataset, batch_size, num_workers
+        self.drop_last, self.generator, self.pin_memory = drop_last, generator, pin_memory
+        self.prefetch_factor = prefetch_factor or 2
+        self.is_stream = isinstance(dataset, ours.IterableDataset)
+        plain = default_convert if batch_size is None and batch_sampler is None else default_collate
+        self.collate_fn = plain if collate_fn is None else collate_fn
+        if self.is_stream:
+            if shuffle or sampler is not None or batch_sampler is not None:
+                raise ConfigError(
+                    "DataLoader: the order of an IterableDataset is its own", line=here()
+                )
+            self.sampler: Any = None
+        elif sampler is not None:
+            self.sampler = sampler
+        elif shuffle:
+            self.sampler = RandomSampler(dataset, generator=generator)
+        else:
+            self.sampler = range(len(dataset)) if batch_sampler is None else None
+        self.batch_sampler: Any = batch_sampler
+        if batch_sampler is not None:
+            if batch_size != 1 or shuffle or sampler is not None or drop_last:
+                raise ConfigError(
+                    "DataLoader: batch_sampler stands for batch_size, shuffle, sampler and "
+                    "drop_last",
+                    line=here(),
+                )
+            self.batch_size = None
+        elif batch_size is not None and not self.is_stream:
+            self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
+        if worker_init_fn is not None and num_workers:
+            warnings.warn("DataLoader: workers are threads: worker_init_fn is not called",
+                          stacklevel=2)  # fmt: skip
+
+    def __len__(self) -> int:
+        if self.batch_sampler is not None:
+            return len(self.batch_sampler)
+        if self.batch_size is None:
+            return len(self.dataset if self.sampler is None else self.sampler)
+        count = len(self.dataset)
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.is_stream:
+            yield from self._stream()
+        elif self.batch_sampler is None:
+            for index in self.sampler:
+                yield self.collate_fn(self.dataset[index])
+        elif not self.num_workers:
+            for indices in self.batch_sampler:
+                yield self._joined(list(indices))
+        else:
+            yield from self._ahead()
+
+    def _stream(self) -> Iterator[Any]:
+        if self.batch_size is None:
+            for item in self.dataset:
+                yield self.collate_fn(item)
+            return
+        for items in BatchSampler(self.dataset, self.batch_size, self.drop_last):
+            yield self.collate_fn(items)
+
+    def _joined(self, indices: list[int]) -> Any:
+        items = _items(self.dataset, indices)
+        if isinstance(items, _Rows):
+            if self.collate_fn is default_collate:
+                return [tensor(array) for array in items.arrays]
+            items = items.items()
+        return self.collate_fn(items)
+
+    def _ahead(self) -> Iterator[Any]:
+        """Batches that threads fetch ahead, in their order."""
+        fetched = ours.DataLoader(
+            self.dataset,
+            num_workers=self.num_workers,
+            prefetch=self.prefetch_factor,
+            batch_sampler=[[indices] for indices in map(list, self.batch_sampler)],
+            collate_fn=lambda items: items[0],
+            tensors=False,
+        )
+        fetched.dataset = _Batches(self)
+        yield from fetched
+
+
+class _Batches:
+    """A data set whose items are the batches of a loader, by lists of indices."""
+
+    def __init__(self, loader: DataLoader[Any]):
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return len(self._loader.dataset)
+
+    def __getitem__(self, indices: Any) -> Any:
+        return self._loader._joined(indices)
+
+
+def get_worker_info() -> None:
+    """None: workers are threads, which share the data set."""
