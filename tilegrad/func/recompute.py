@@ -10,7 +10,6 @@ from tilegrad.func.calls import Held, check_function, outputs_of
 from tilegrad.func.tree import flatten
 from tilegrad.grad.regions import Region, leaf, moved, register
 from tilegrad.ir.uop import UOp, toposort
-from tilegrad.tensor.core import Core
 from tilegrad.tensor.sizes import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 from tilegrad.tensor.tracing import transforming
@@ -88,7 +87,7 @@ def checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     )
 
 
-def _standing_for(tensor: Core, node: UOp) -> Tensor:
+def _standing_for(tensor: Tensor, node: UOp) -> Tensor:
     return tensor._of(node, tensor.device, tensor._variables, tensor._requires_grad)
 
 

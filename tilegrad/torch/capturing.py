@@ -9,7 +9,7 @@ from typing import Any
 from tilegrad.base.errors import CaptureError
 from tilegrad.capture.jit import jit
 from tilegrad.func.tree import flatten
-from tilegrad.tensor.core import Core
+from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.tensor import with_ours
 
@@ -26,14 +26,15 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Any:
         mode = modes.is_grad_enabled()
         is_traced = any(
-            isinstance(each, Core) and each._requires_grad for each in (*args, *options.values())
+            isinstance(each, OurTensor) and each._requires_grad
+            for each in (*args, *options.values())
         )
         if mode and (is_traced or flows.get(mode, True)):
             found = function(*args, **options)
             if not is_traced:
                 parts, _ = flatten(found)
                 flows[mode] = any(
-                    isinstance(each, Core) and bool(each._requires_grad) for each in parts
+                    isinstance(each, OurTensor) and bool(each._requires_grad) for each in parts
                 )
             return found
         try:

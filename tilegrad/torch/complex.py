@@ -11,8 +11,8 @@ from typing import Any, Self
 import numpy
 
 from tilegrad.base.errors import DTypeError
-from tilegrad.tensor.core import Core
 from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.creation import tensor
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours
@@ -148,7 +148,8 @@ class Complex:
         return self._with(self.real - real, self.imag - imag)
 
     def __rsub__(self, other: Any) -> Self:
-        return -self + other
+        made: Self = (-self).__add__(other)
+        return made
 
     def __mul__(self, other: Any) -> Self:
         if isinstance(other, (int, float)):
@@ -193,7 +194,7 @@ class Complex:
 
     def mul(self, other: Any) -> Self:
         """The product."""
-        return self * other
+        return self.__mul__(other)
 
     # axes
 
@@ -268,7 +269,7 @@ def _parts(value: Any, like: Complex) -> tuple[Any, Any]:
     """The real and imaginary parts of an operand."""
     if isinstance(value, Complex):
         return value.real, value.imag
-    if isinstance(value, Core):
+    if isinstance(value, OurTensor):
         found: Any = as_ours(value)
         return found, found.zeros_like()
     if isinstance(value, complex):

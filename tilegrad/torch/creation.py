@@ -10,8 +10,9 @@ import numpy
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.tensor import tensor as ours
-from tilegrad.tensor.core import Core, as_dtype
+from tilegrad.tensor.core import as_dtype
 from tilegrad.tensor.host import is_array
+from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.devices import name_of
 from tilegrad.torch.random import Generator, drawing
 from tilegrad.torch.tensor import Tensor, as_ours
@@ -46,7 +47,7 @@ def _sizes(size: Sequence[Any]) -> tuple[Any, ...]:
 
 def _dtype_of(data: Any) -> DType | None:
     """The dtype of a list, or of a number: int64 of integers; None where it has one."""
-    if isinstance(data, (Core, bytes, bytearray, memoryview)) or is_array(data):
+    if isinstance(data, (OurTensor, bytes, bytearray, memoryview)) or is_array(data):
         return None
     if isinstance(data, (list, tuple, range)):
         kinds = {_dtype_of(each) for each in _leaves(data)}
@@ -86,12 +87,12 @@ def tensor(
     >>> torch.tensor([1, 2]).dtype.name, torch.tensor([1.0, 2.0]).dtype.name
     ('int64', 'float32')
     """
-    if isinstance(data, Core):
+    if isinstance(data, OurTensor):
         place = data.device if device is None else device
-        made = as_ours(data).detach().clone().to(place)
+        made: Tensor = as_ours(data).detach().clone().to(place)
         made = made if dtype is None else made.to(dtype)
     else:
-        if isinstance(data, (list, tuple)) and any(isinstance(x, Core) for x in _leaves(data)):
+        if isinstance(data, (list, tuple)) and any(isinstance(x, OurTensor) for x in _leaves(data)):
             data = _without_tensors(data)
         elif isinstance(data, (list, tuple)) and any(is_array(each) for each in _leaves(data)):
             data = numpy.array(data)
@@ -104,14 +105,14 @@ def tensor(
 
 
 def _without_tensors(data: Any) -> Any:
-    if isinstance(data, Core):
+    if isinstance(data, OurTensor):
         return data.tolist()
     return [_without_tensors(each) for each in data] if isinstance(data, (list, tuple)) else data
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
     """`data` as a tensor; what is one with that dtype and device stays itself."""
-    if isinstance(data, Core):
+    if isinstance(data, OurTensor):
         made: Tensor = as_ours(data)
         made = made if device is None else made.to(device)
         return made if dtype is None else made.to(dtype)
@@ -197,14 +198,14 @@ def full(
     **rest: Unpack[Rest],
 ) -> Tensor:
     """`fill_value` in every element."""
-    value = fill_value.item() if isinstance(fill_value, Core) else fill_value
+    value = fill_value.item() if isinstance(fill_value, OurTensor) else fill_value
     kind = dtype or _dtype_of(value)
     sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,)
     return Tensor.full(sizes, value, **_placed(device, kind, requires_grad))
 
 
 def _as(
-    other: Core, dtype: DType | None, device: Any, requires_grad: bool
+    other: OurTensor, dtype: DType | None, device: Any, requires_grad: bool
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     place = other.device if device is None else device
     return tuple(other.shape), _placed(place, dtype or other.dtype, requires_grad)
@@ -278,10 +279,11 @@ def arange(
 ) -> Tensor:
     """start, start + step, ... below `end`; from 0 up to `start` without an end."""
     first, last = (0, start) if end is None else (start, end)
-    numbers = [each.item() if isinstance(each, Core) else each for each in (first, last, step)]
+    numbers = [each.item() if isinstance(each, OurTensor) else each for each in (first, last, step)]
     is_whole = all(isinstance(each, int) or hasattr(each, "__index__") for each in numbers)
     kind = dtype or (dtypes.int64 if is_whole else dtypes.default_float)
-    return Tensor.arange(*numbers, **_placed(device, kind, requires_grad))
+    begin, stop, by = numbers
+    return Tensor.arange(begin, stop, by, **_placed(device, kind, requires_grad))
 
 
 def range_(
@@ -455,9 +457,9 @@ def normal(
     `std`.
     """
     if size is None:
-        size = tuple(mean.shape if isinstance(mean, Core) else std.shape)
-    place = next((each.device for each in (mean, std) if isinstance(each, Core)), device)
-    made = randn(*size, generator=generator, dtype=dtype, device=place) * std + mean
+        size = tuple(mean.shape if isinstance(mean, OurTensor) else std.shape)
+    place = next((each.device for each in (mean, std) if isinstance(each, OurTensor)), device)
+    made: Tensor = randn(*size, generator=generator, dtype=dtype, device=place) * std + mean
     return made.requires_grad_() if requires_grad else made
 
 

@@ -22,7 +22,7 @@ class device(str):
     """
 
     type: str
-    index: int | None
+    index: int | None  # type: ignore[assignment]  # PyTorch's name
     _before: list[str]
 
     def __new__(cls, type: Any = "cpu", index: int | None = None) -> Self:

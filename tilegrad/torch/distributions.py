@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import distributions as ours
-from tilegrad.tensor.core import Core
+from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.absent import absent
 from tilegrad.torch.creation import tensor
 from tilegrad.torch.sizes import Size
@@ -37,20 +37,21 @@ _VALUES = ("mean", "variance", "stddev", "mode", "covariance_matrix")
 
 def _argument(value: Any) -> Any:
     """A number as a tensor, which decides the class of what is drawn."""
-    if isinstance(value, Core):
+    if isinstance(value, OurTensor):
         return as_ours(value)
     return tensor(float(value)) if isinstance(value, (int, float)) else value
 
 
 def _made(kind: type) -> type:
     """A distribution of tilegrad's with tensors of `torch`."""
+    make: Any = vars(kind).get("__init__", kind.__init__)  # type: ignore[misc]
 
     def __init__(self: Any, *args: Any, validate_args: Any = None, **options: Any) -> None:
         named = {name: _argument(value) for name, value in options.items()}
         if kind is ours.Independent:
-            kind.__init__(self, *args, **options)
+            make(self, *args, **options)
         else:
-            kind.__init__(self, *map(_argument, args), **named)
+            make(self, *map(_argument, args), **named)
         self.batch_shape, self.event_shape = Size(self.batch_shape), Size(self.event_shape)
 
     space: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType, promote
 from tilegrad.tensor import tensor as ours
-from tilegrad.tensor.core import Core
+from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.creation import tensor
 from tilegrad.torch.tensor import Tensor, as_ours, given_way, with_ours
 
@@ -403,7 +403,7 @@ __all__ = [
 
 def is_tensor(obj: object) -> bool:
     """Whether `obj` is a tensor."""
-    return isinstance(obj, Core)
+    return isinstance(obj, OurTensor)
 
 
 def numel(input: ours.Tensor) -> int:
@@ -425,7 +425,9 @@ def promote_types(type1: DType, type2: DType) -> DType:
 
 def result_type(tensor1: Any, tensor2: Any) -> DType:
     """The dtype in which two tensors or numbers meet."""
-    first, second = (as_ours(x) if isinstance(x, Core) else tensor(x) for x in (tensor1, tensor2))
+    first, second = (
+        as_ours(x) if isinstance(x, OurTensor) else tensor(x) for x in (tensor1, tensor2)
+    )
     first, second = given_way([first, second])
     return promote(first.dtype, second.dtype)
 
@@ -443,7 +445,7 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     chosen = as_ours(condition)
     if input is None and other is None:
         return chosen.nonzero(as_tuple=True)
-    both = [each if isinstance(each, Core) else tensor(each) for each in (input, other)]
+    both = [each if isinstance(each, OurTensor) else tensor(each) for each in (input, other)]
     first, second = given_way([as_ours(each) for each in both])
     kind = promote(first.dtype, second.dtype)
     return chosen.bool().where(first.cast(kind), second.cast(kind))
@@ -571,7 +573,9 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
 
 def chain_matmul(*matrices: Any) -> Tensor:
     """The product of matrices, in the order that takes the least work."""
-    return Tensor.chain_matmul(*_each(matrices))
+    first, *others = _each(matrices)
+    found: Tensor = first.chain_matmul(*others)
+    return found
 
 
 def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
@@ -665,6 +669,40 @@ def vmap(
     return mapped(func, in_dims, out_dims, randomness, **rest)
 
 
+def svd(input: Any, some: bool = True, compute_uv: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """U, S and V of U diag(S) V^T; `torch.linalg.svd` gives V^T."""
+    left, values, right = as_ours(input).svd(not some)
+    return left, values, right.mT
+
+
+def qr(input: Any, some: bool = True) -> tuple[Tensor, Tensor]:
+    """An orthogonal times a triangular matrix."""
+    found: tuple[Tensor, Tensor] = as_ours(input).qr("reduced" if some else "complete")
+    return found
+
+
+def gradient(
+    input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1
+) -> tuple[Tensor, ...]:
+    """The slope along each axis, by differences of neighbours `spacing` apart."""
+    x = as_ours(input)
+    axes = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    steps = spacing if isinstance(spacing, (tuple, list)) else [spacing] * len(axes)
+    found = []
+    for axis, step in zip(axes, steps, strict=True):
+        size = x.shape[axis]
+        inner = (x.narrow(axis, 2, size - 2) - x.narrow(axis, 0, size - 2)) / (2 * step)
+        first = (x.narrow(axis, 1, 1) - x.narrow(axis, 0, 1)) / step
+        last = (x.narrow(axis, size - 1, 1) - x.narrow(axis, size - 2, 1)) / step
+        if edge_order == 2:
+            first = 2 * first - (x.narrow(axis, 2, 1) - x.narrow(axis, 0, 1)) / (2 * step)
+            last = 2 * last - (x.narrow(axis, size - 1, 1) - x.narrow(axis, size - 3, 1)) / (
+                2 * step
+            )
+        found.append(first.cat(inner, last, dim=axis))
+    return tuple(found)
+
+
 # signals
 
 
@@ -700,7 +738,8 @@ def istft(input: Any, n_fft: int, *args: Any, **options: Any) -> Tensor:
     """The signal whose `stft` is `input`."""
     from tilegrad.torch.fft import istft as transform
 
-    return transform(input, n_fft, *args, **options)
+    found: Tensor = transform(input, n_fft, *args, **options)
+    return found
 
 
 # the table
@@ -847,7 +886,6 @@ gcd = Tensor.gcd
 gcd_ = Tensor.gcd_
 ge = Tensor.ge
 ger = Tensor.ger
-gradient = Tensor.gradient
 greater = Tensor.greater
 greater_equal = Tensor.greater_equal
 gt = Tensor.gt
@@ -960,7 +998,6 @@ positive = Tensor.positive
 pow = Tensor.pow
 prod = Tensor.prod
 put = Tensor.put
-qr = Tensor.qr
 quantile = Tensor.quantile
 rad2deg = Tensor.rad2deg
 rad2deg_ = Tensor.rad2deg_
@@ -1009,7 +1046,6 @@ squeeze = Tensor.squeeze
 sub = Tensor.sub
 subtract = Tensor.subtract
 sum = Tensor.sum
-svd = Tensor.svd
 swapaxes = Tensor.swapaxes
 swapdims = Tensor.swapdims
 t = Tensor.t

@@ -20,8 +20,8 @@ import numpy
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DataError
 from tilegrad.io import torch_load
-from tilegrad.tensor.core import Core
 from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.devices import device, name_of
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours
@@ -65,7 +65,7 @@ class _Writer:
 
         Raises DataError for what is no plain data.
         """
-        if isinstance(value, Core):
+        if isinstance(value, OurTensor):
             self.tensor(as_ours(value))
         elif isinstance(value, (numpy.generic, bool, int, float, str, type(None))):
             self.scalar(value.item() if isinstance(value, numpy.generic) else value)
@@ -139,7 +139,7 @@ class _Writer:
 
         is_parameter = tensor.__dict__.get("_is_parameter", False)
         wanted = bool(tensor.requires_grad) and tensor.is_leaf
-        data = (storage, 0, sizes, tuple(reversed(strides)), wanted, OrderedDict())
+        data: tuple[Any, ...] = (storage, 0, sizes, tuple(reversed(strides)), wanted, OrderedDict())
         if not is_parameter:
             self.call("torch._utils", "_rebuild_tensor_v2", *data)
             return
@@ -205,7 +205,7 @@ def load(
 
 
 def _own(value: Any, found: list[Any]) -> Any:
-    if isinstance(value, Core):
+    if isinstance(value, OurTensor):
         made = as_ours(value).clone()
         made._is_leaf = True
         if made._has_elements():

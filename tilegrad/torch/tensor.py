@@ -18,32 +18,23 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.engine.run import current_recording
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import tensor as ours
-from tilegrad.tensor.aliases import is_alone, same_storage, shared
+from tilegrad.tensor.aliases import can_view, is_alone, same_storage, shared
 from tilegrad.tensor.core import Core, as_dtype
 from tilegrad.tensor.living import Some, with_gradient
+from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.tensor.tracing import is_transforming
 from tilegrad.torch import modes, printing
 from tilegrad.torch.devices import as_device, device, name_of
+from tilegrad.torch.methods import adjust
 from tilegrad.torch.pairs import ValuesAndIndices, wide_pair
 from tilegrad.torch.sizes import Size
 
 __all__ = ["Tensor", "as_ours", "given_way", "with_ours", "written"]
 
 _state = modes.state
-_device_of = Core.device.__get__  # type: ignore[attr-defined]
-_set_device = Core.device.__set__  # type: ignore[attr-defined]
+_slot: Any = vars(Core)["device"]
+_device_of, _set_device = _slot.__get__, _slot.__set__
 _MOST_MADE = 1 << 12
-
-
-def _cast_for_product(tensors: Sequence[Any]) -> list[Any]:
-    """Operands of a product in the dtype that `autocast` wants."""
-    wanted = _state.autocast
-    return [
-        each.cast(wanted)
-        if isinstance(each, Core) and each.dtype in (dtypes.float32, wanted)
-        else each
-        for each in tensors
-    ]
 
 
 class Tensor(ours.Tensor):
@@ -69,10 +60,11 @@ class Tensor(ours.Tensor):
             # PyTorch's old constructor.
             if all(isinstance(size, int) and not isinstance(size, bool) for size in data) and data:
                 data = (numpy.zeros(data, numpy.float32),)
-            elif len(data) == 1 and not isinstance(data[0], (Core, UOp)):
+            elif len(data) == 1 and not isinstance(data[0], (OurTensor, UOp)):
                 dtype = dtypes.default_float
         name = None if device is None else name_of(device)
-        super().__init__(*data, device=name, dtype=dtype, requires_grad=requires_grad)
+        (given,) = data or (None,)
+        super().__init__(given, name, dtype, requires_grad)
 
     def _set(
         self, uop: UOp, device: str, variables: Any, requires_grad: bool | None, *, leaf: bool
@@ -127,8 +119,8 @@ class Tensor(ours.Tensor):
         """None of a leaf, else something: graphs have no functions to show."""
         return None if self.is_leaf else self.uop.op
 
-    @property
-    def data(self) -> Self:  # type: ignore[override]
+    @property  # type: ignore[override]
+    def data(self) -> Self:
         """The same memory without gradients; to assign is to take another tensor's."""
         return self.detach()
 
@@ -213,7 +205,7 @@ class Tensor(ours.Tensor):
     def _update(self, value: Any) -> Self:
         if _state.made is None or not self._requires_grad:
             return super()._update(value)
-        return self.assign(value.detach() if isinstance(value, Core) else value)
+        return self.assign(value.detach() if isinstance(value, OurTensor) else value)
 
     def _take(
         self, name: str, other: Any, *, is_sole: bool = False, wants_grad: bool | None = None
@@ -232,7 +224,7 @@ class Tensor(ours.Tensor):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if _state.made is not None and self._requires_grad and self._is_leaf:
-            held = value.detach() if isinstance(value, Core) else value
+            held = value.detach() if isinstance(value, OurTensor) else value
             self.detach()[key] = held
             return
         super().__setitem__(key, value)
@@ -268,11 +260,13 @@ class Tensor(ours.Tensor):
         return super().__rpow__(other)
 
     def __rmatmul__(self, other: Any) -> Self:
-        return super().__rmatmul__(other)
+        if not isinstance(other, OurTensor):
+            return NotImplemented
+        return as_ours(other) @ self  # type: ignore[no-any-return]
 
     # dtypes and devices
 
-    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:  # type: ignore[override]
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
         """As `cast`; without a dtype the name of this tensor's."""
         if dtype is None:
             return f"torch.{_CLASSES[self.dtype]}" if self.dtype in _CLASSES else self.dtype.name
@@ -281,7 +275,7 @@ class Tensor(ours.Tensor):
             dtype = names[dtype.removeprefix("torch.")]
         return self.cast(dtype)
 
-    def to(self, *args: Any, **options: Any) -> Self:  # type: ignore[override]
+    def to(self, *args: Any, **options: Any) -> Self:
         """The same values on another device, in another dtype, or both, or as another tensor is.
 
         >>> import tilegrad.torch as torch
@@ -292,7 +286,7 @@ class Tensor(ours.Tensor):
         for given in args[:2]:
             if isinstance(given, DType):
                 kind = given
-            elif isinstance(given, Core):
+            elif isinstance(given, OurTensor):
                 place, kind = given.device, given.dtype
             elif isinstance(given, (str, int)) and not isinstance(given, bool):
                 place = given
@@ -303,7 +297,7 @@ class Tensor(ours.Tensor):
         if kind is not None:
             moved = moved.cast(as_dtype(kind))
         is_copy = options.get("copy", False) or (len(args) > 3 and args[3])
-        return moved.clone() if is_copy and moved is self else moved  # type: ignore[no-any-return]
+        return moved.clone() if is_copy and moved is self else moved
 
     def cpu(self, memory_format: Any = None) -> Self:
         """The same values on the CPU."""
@@ -315,6 +309,33 @@ class Tensor(ours.Tensor):
         Raises DeviceError where there is none.
         """
         return self.to("cuda" if device is None else device)
+
+    def where(self, *args: Any, **options: Any) -> Any:
+        """This tensor where a condition holds, else `other`; of a condition, the choice itself."""
+        condition = options.get("condition", args[0] if args else None)
+        is_theirs = isinstance(condition, OurTensor) and condition.dtype is dtypes.bool
+        if is_theirs and self.dtype is not dtypes.bool:
+            other = options.get("other", args[1] if len(args) > 1 else options.get("y"))
+            return as_ours(condition).where(self, other)
+        return super().where(*args, **options)
+
+    def var(self, *args: Any, **options: Any) -> Any:
+        """The variance; a bool behind the axes is PyTorch's `unbiased`."""
+        return super().var(*_unbiased(args, options), **options)
+
+    def std(self, *args: Any, **options: Any) -> Any:
+        """The standard deviation; a bool behind the axes is PyTorch's `unbiased`."""
+        return super().std(*_unbiased(args, options), **options)
+
+    def mean(self, *args: Any, dtype: DType | None = None, **options: Any) -> Any:
+        """The mean."""
+        if dtype is not None:
+            return self.to(dtype).mean(*args, **options)
+        return super().mean(*args, **options)
+
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        """Whether the values are in row-major order in the memory that this tensor views."""
+        return can_view(self, (self.numel(),))
 
     # pairs
 
@@ -330,7 +351,7 @@ class Tensor(ours.Tensor):
 
     def _extreme_pair(self, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         options = dict(options)
-        other = options.pop("other", args[0] if args and isinstance(args[0], Core) else None)
+        other = options.pop("other", args[0] if args and isinstance(args[0], OurTensor) else None)
         if other is not None:
             return getattr(self, f"{name}imum")(other)
         named = options.pop("dim", options.pop("axis", None))
@@ -343,13 +364,13 @@ class Tensor(ours.Tensor):
             return values
         return ValuesAndIndices(values, getattr(self, f"arg{name}")(dim, keepdim))
 
-    def cummax(self, dim: int = 0, **options: Any) -> Any:
+    def cummax(self, dim: int = 0, **options: Any) -> Any:  # type: ignore[override]
         """The largest value so far, and where it stands."""
         dim = options.get("axis", dim)
         found = super().cummax(dim)
         return wide_pair(found) if isinstance(found, tuple) else self._running_pair(found, dim)
 
-    def cummin(self, dim: int = 0, **options: Any) -> Any:
+    def cummin(self, dim: int = 0, **options: Any) -> Any:  # type: ignore[override]
         """The smallest value so far, and where it stands."""
         dim = options.get("axis", dim)
         found = super().cummin(dim)
@@ -366,6 +387,17 @@ class Tensor(ours.Tensor):
         marked = is_here.where(as_ours(places.reshape(along)).expand(self.shape), -1)
         found = ours.Tensor.cummax(marked, dim)
         return ValuesAndIndices(values, found[0] if isinstance(found, tuple) else found)
+
+
+def _unbiased(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+    """Positional arguments of a variance as tilegrad takes them: (dim, unbiased, keepdim)."""
+    if args and isinstance(args[0], bool):
+        options["unbiased"] = args[0]
+        return args[1:]
+    if len(args) > 1:
+        options["unbiased"] = args[1]
+        return (args[0], *args[2:])
+    return args
 
 
 # Tensors that were written to; an optimizer's step computes those that are alive.
@@ -421,7 +453,7 @@ def given_way(tensors: Sequence[Any]) -> list[Any]:
 
 def as_ours(tensor: Any) -> Any:
     """A tensor of tilegrad's as one of this class, an alias of it; what is one stays itself."""
-    if isinstance(tensor, Tensor) or not isinstance(tensor, Core):
+    if isinstance(tensor, Tensor) or not isinstance(tensor, OurTensor):
         return tensor
     made = object.__new__(Tensor)
     storage, path = shared(tensor)
@@ -437,7 +469,7 @@ def as_ours(tensor: Any) -> Any:
 
 def with_ours(value: Any) -> Any:
     """A tensor, or the tensors in a tuple, a list or a dict, as tensors of this class."""
-    if isinstance(value, Core):
+    if isinstance(value, OurTensor):
         return as_ours(value)
     if isinstance(value, tuple):
         if hasattr(value, "_fields"):
@@ -450,59 +482,4 @@ def with_ours(value: Any) -> Any:
     return value
 
 
-def _adjust() -> None:
-    """Give the class the methods that follow from tables: int64 indices, and products under
-    autocast.
-    """
-    for name in ("argmax", "argmin", "argsort", "nonzero", "argwhere", "searchsorted", "bucketize",
-                 "bincount", "count_nonzero", "multinomial"):  # fmt: skip
-        setattr(Tensor, name, _wide(name))
-    for name in ("sort", "topk", "kthvalue", "mode", "median", "nanmedian"):
-        setattr(Tensor, name, _paired(name))
-    for name in ("matmul", "dot", "mm", "bmm", "mv", "linear", "conv2d", "conv_transpose2d",
-                 "addmm", "baddbmm", "scaled_dot_product_attention", "__matmul__"):  # fmt: skip
-        setattr(Tensor, name, _product(name))
-
-
-def _like(name: str, made: Any) -> Any:
-    method = getattr(ours.Tensor, name)
-    made.__name__, made.__qualname__ = name, f"Tensor.{name}"
-    made.__doc__ = method.__doc__
-    return made
-
-
-def _wide(name: str) -> Any:
-    method = getattr(ours.Tensor, name)
-
-    def give(self: Any, *args: Any, **options: Any) -> Any:
-        found = method(self, *args, **options)
-        if isinstance(found, Core):
-            return found if found.dtype.is_float else found.cast(dtypes.int64)
-        return tuple(part.cast(dtypes.int64) for part in found)
-
-    return _like(name, give)
-
-
-def _paired(name: str) -> Any:
-    method = getattr(ours.Tensor, name)
-
-    def give(self: Any, *args: Any, **options: Any) -> Any:
-        found = method(self, *args, **options)
-        return wide_pair(found) if isinstance(found, tuple) else found
-
-    return _like(name, give)
-
-
-def _product(name: str) -> Any:
-    method = getattr(ours.Tensor, name)
-
-    def give(self: Any, *args: Any, **options: Any) -> Any:
-        if _state.autocast is None:
-            return method(self, *args, **options)
-        first, *rest = _cast_for_product([self, *args])
-        return method(first, *rest, **options)
-
-    return _like(name, give)
-
-
-_adjust()
+adjust(Tensor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError, DataError
@@ -24,6 +24,9 @@ class LRScheduler:
     >>> [(schedule.step(), opt.lr.item())[1] for _ in range(4)]
     [1.0, 0.5, 0.5, 0.25]
     """
+
+    # Whether the count alone says what the rates are.
+    is_counted: ClassVar[bool] = True
 
     def __init__(self, optimizer: Optimizer):
         if not isinstance(optimizer, Optimizer):

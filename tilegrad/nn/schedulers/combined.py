@@ -39,7 +39,7 @@ class SequentialLR(LRScheduler):
                 line=here(),
             )
         for each in schedulers:
-            if type(each).step is not LRScheduler.step:
+            if not each.is_counted:
                 raise ConfigError(
                     f"SequentialLR: {type(each).__name__} keeps state of its own", line=here()
                 )
@@ -93,7 +93,7 @@ class ChainedScheduler(LRScheduler):
         for each in self.schedulers:
             if each.optimizer is not first:
                 raise ConfigError("ChainedScheduler: schedulers of several optimizers", line=here())
-            if type(each).step is not LRScheduler.step:
+            if not each.is_counted:
                 raise ConfigError(
                     f"ChainedScheduler: {type(each).__name__} keeps state of its own", line=here()
                 )

@@ -24,6 +24,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     [0.5]
     """
 
+    is_counted = False
+
     def __init__(self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0):
         at_least_one("CosineAnnealingWarmRestarts", T_0=T_0, T_mult=T_mult)
         self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min

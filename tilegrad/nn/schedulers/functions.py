@@ -26,6 +26,8 @@ class LambdaLR(LRScheduler):
     [0.5]
     """
 
+    is_counted = False
+
     def __init__(
         self,
         optimizer: Optimizer,

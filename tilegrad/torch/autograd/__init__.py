@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tilegrad.base.config import Context
 from tilegrad.base.errors import TilegradError
 from tilegrad.func import Function as OurFunction
-from tilegrad.tensor.core import Core
 from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.absent import absent
 from tilegrad.torch.autograd import functional
@@ -105,7 +105,7 @@ class Function(OurFunction):
             made = with_ours(super().apply(*args))
         if not modes.is_grad_enabled():
             for each in _listed(made):
-                if isinstance(each, Core):
+                if isinstance(each, OurTensor):
                     each._requires_grad = None
         return made
 

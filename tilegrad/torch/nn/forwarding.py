@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.base.errors import ConfigError
-from tilegrad.tensor.core import Core
 from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.tensor import Tensor, with_ours
 
@@ -43,11 +43,11 @@ def forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _cast(value: Any, wanted: Any) -> Any:
-    if not isinstance(value, Core) or not value.dtype.is_float:
+    if not isinstance(value, OurTensor) or not value.dtype.is_float:
         return value
     if wanted is None:
-        return value.float() if value.dtype.itemsize < 4 else value  # type: ignore[attr-defined]
-    return value.cast(wanted) if value.dtype.itemsize == 4 else value  # type: ignore[attr-defined]
+        return value.float() if value.dtype.itemsize < 4 else value
+    return value.cast(wanted) if value.dtype.itemsize == 4 else value
 
 
 def _refuse_old(name: str, options: dict[str, Any]) -> None:

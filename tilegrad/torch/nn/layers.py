@@ -7,8 +7,8 @@ from typing import Any
 from tilegrad import nn as ours
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn import lazy
-from tilegrad.tensor.core import Core
 from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.nn.module import Module, Parameter, counterparts, is_parameter
 
 __all__ = ["layers"]
@@ -46,7 +46,7 @@ def _without_old(kind: Any) -> Any:
 
 
 def _trained(value: Any) -> Any:
-    is_plain = isinstance(value, Core) and not is_parameter(value)
+    is_plain = isinstance(value, OurTensor) and not is_parameter(value)
     return Parameter(value) if is_plain and value.dtype.is_float else value
 
 

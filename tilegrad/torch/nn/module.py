@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tilegrad.base.dtype import DType
 from tilegrad.nn import module as ours
 from tilegrad.nn.state import Unmatched
-from tilegrad.tensor.core import Core
+from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.capturing import compiled
 from tilegrad.torch.devices import name_of
@@ -58,7 +58,7 @@ class Parameter(Tensor, metaclass=_ParameterKind):
 
         def __new__(cls, data: Any = None, requires_grad: bool = True) -> Tensor:
             with modes.enable_grad():
-                made = as_ours(data) if isinstance(data, Core) else Tensor(data)
+                made = as_ours(data) if isinstance(data, OurTensor) else Tensor(data)
                 return marked(made.detach().clone(), requires_grad)
 
 
@@ -77,7 +77,7 @@ class Buffer(Tensor, metaclass=_BufferKind):
     else:
 
         def __new__(cls, data: Any = None, *, persistent: bool = True) -> Tensor:
-            made = (as_ours(data) if isinstance(data, Core) else Tensor(data)).detach()
+            made = (as_ours(data) if isinstance(data, OurTensor) else Tensor(data)).detach()
             made._is_persistent = persistent
             return made
 
@@ -96,7 +96,7 @@ def adopted(module: Any) -> Any:
     if isinstance(module, list):
         module[:] = [adopted(each) for each in module]
     for name, value in list(module.__dict__.items()):
-        if isinstance(value, (Core, ours.Module)):
+        if isinstance(value, (OurTensor, ours.Module)):
             module.__dict__[name] = module._own(name, value)
     return module
 
@@ -105,7 +105,7 @@ class Module(ours.Module):
     """A layer, or a model made of layers: a call runs `forward`."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, (Core, ours.Module)):
+        if isinstance(value, (OurTensor, ours.Module)):
             value = self._own(name, value)
         super().__setattr__(name, value)
 
@@ -135,7 +135,7 @@ class Module(ours.Module):
                 isinstance(part, ours.Module)
                 or is_parameter(part)
                 or (
-                    isinstance(part, Core)
+                    isinstance(part, OurTensor)
                     and (name in self.buffer_names or name in self._own_buffers)
                 )
             ):
@@ -156,13 +156,13 @@ class Module(ours.Module):
         return {
             str(name): part
             for name, part in self._parts()
-            if isinstance(part, Core) and not is_parameter(part)
+            if isinstance(part, OurTensor) and not is_parameter(part)
         }
 
     def _get_name(self) -> str:
         return type(self).__name__
 
-    def named_modules(
+    def named_modules(  # type: ignore[override]
         self, memo: Any = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Any]]:
         """This module and each below it, by name."""
@@ -182,7 +182,7 @@ class Module(ours.Module):
         """The buffers, each once, by name."""
         return super().named_buffers(prefix, recurse)
 
-    def apply(self, fn: Callable[[Any], Any]) -> Self:  # type: ignore[override]
+    def apply(self, fn: Callable[[Any], Any]) -> Self:
         """Call `fn` on every module below, then on this one; gives this module."""
         for child in self.children():
             child.apply(fn)
@@ -212,7 +212,7 @@ class Module(ours.Module):
 
     # state
 
-    def state_dict(  # type: ignore[override]
+    def state_dict(
         self,
         *args: Any,
         destination: dict[str, Any] | None = None,
@@ -225,7 +225,9 @@ class Module(ours.Module):
         found = super().state_dict(prefix)
         made: dict[str, Any] = OrderedDict() if destination is None else destination
         for name, tensor in found.items():
-            made[name] = tensor if keep_vars or not isinstance(tensor, Core) else tensor.detach()
+            made[name] = (
+                tensor if keep_vars or not isinstance(tensor, OurTensor) else tensor.detach()
+            )
         return made
 
     def load_state_dict(
@@ -243,7 +245,7 @@ class Module(ours.Module):
         for given in args[:2]:
             if isinstance(given, DType):
                 dtype = given
-            elif isinstance(given, Core):
+            elif isinstance(given, OurTensor):
                 device, dtype = given.device, given.dtype
             elif isinstance(given, (str, int)) and not isinstance(given, bool):
                 device = given

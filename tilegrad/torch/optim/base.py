@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tilegrad.nn.optim import Optimizer as Ours
-from tilegrad.tensor.core import Core
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.optim.groups import GroupView, as_number
@@ -35,7 +34,7 @@ class Optimizer(Ours):
     # groups
 
     @property
-    def param_groups(self) -> list[Any]:  # type: ignore[override]
+    def param_groups(self) -> list[Any]:
         """The parameters in groups with their options; rates are numbers."""
         views: list[Any] = self.__dict__.setdefault("_views", [])
         for group in self._param_groups[len(views) :]:
@@ -107,7 +106,7 @@ class Optimizer(Ours):
             own.clear()
             for place, each in state_dict["state"].items():
                 own[self.params[place]] = {
-                    name: value.detach().clone() if isinstance(value, Core) else value
+                    name: value.detach().clone() if isinstance(value, OurTensor) else value
                     for name, value in each.items()
                 }
 

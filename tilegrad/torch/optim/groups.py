@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 
 from tilegrad.nn.optim import ParamGroup
-from tilegrad.tensor.core import Core
+from tilegrad.tensor.tensor import Tensor as OurTensor
 
 __all__ = ["GroupView", "as_number"]
 
@@ -21,9 +21,9 @@ def as_number(value: Any) -> Any:
     """A tensor of one element as a number: the shortest that is its float32."""
     if isinstance(value, tuple):
         return tuple(as_number(each) for each in value)
-    if not isinstance(value, Core):
+    if not isinstance(value, OurTensor):
         return value
-    found = value.item()  # type: ignore[attr-defined]
+    found = value.item()
     return float(str(numpy.float32(found))) if value.dtype.itemsize == 4 else float(found)
 
 

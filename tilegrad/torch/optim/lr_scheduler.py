@@ -62,7 +62,7 @@ class LRScheduler(_Rates, ours.LRScheduler):
     def last_epoch(self) -> int:
         """How many steps there were."""
         own = self.__dict__.get("_epoch")
-        return super().last_epoch if own is None else own  # type: ignore[no-any-return]
+        return super().last_epoch if own is None else own
 
     @last_epoch.setter
     def last_epoch(self, number: int) -> None:

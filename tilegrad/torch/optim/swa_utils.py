@@ -38,6 +38,7 @@ class AveragedModel(Module):
         use_buffers: bool = False,
     ):
         self.module = copy.deepcopy(model)
+        self.n_averaged: Tensor
         self.register_buffer("n_averaged", tensor(0))
         self.avg_fn, self.use_buffers = avg_fn or multi_avg_fn, use_buffers
 

@@ -12,8 +12,8 @@ import numpy
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn import data as ours
 from tilegrad.nn.data import BatchSampler, SequentialSampler
-from tilegrad.tensor.core import Core
 from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.creation import randint, randperm, tensor
 from tilegrad.torch.random import Generator
 from tilegrad.torch.tensor import Tensor, as_ours
@@ -130,7 +130,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     in tuples, lists and dicts; texts stay a list.
     """
     first = batch[0]
-    if isinstance(first, Core):
+    if isinstance(first, OurTensor):
         if any(each.requires_grad for each in batch):
             whole: Any = as_ours(first).stack(*[as_ours(each) for each in batch[1:]])
             return whole
@@ -369,7 +369,7 @@ class DataLoader(Generic[Item]):
             self.dataset,
             num_workers=self.num_workers,
             prefetch=self.prefetch_factor,
-            batch_sampler=[[indices] for indices in map(list, self.batch_sampler)],
+            batch_sampler=[[indices] for indices in map(list, self.batch_sampler)],  # type: ignore[list-item]
             collate_fn=lambda items: items[0],
             tensors=False,
         )

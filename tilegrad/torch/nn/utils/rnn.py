@@ -1,16 +1,36 @@
 """`torch.nn.utils.rnn`: sequences of several lengths."""
 
-from tilegrad.nn.utils.rnn import (
-    PackedSequence,
-    pack_padded_sequence,
-    pack_sequence,
-    pad_packed_sequence,
-    pad_sequence,
-    unpack_sequence,
-    unpad_sequence,
-)
+from __future__ import annotations
+
+from typing import Any
+
+from tilegrad.nn.utils import rnn as ours
+from tilegrad.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence
+from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 __all__ = [
     "PackedSequence", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence",
     "pad_sequence", "unpack_sequence", "unpad_sequence",
 ]  # fmt: skip
+
+
+def pad_packed_sequence(sequence: Any, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
+    """The sequences filled up to one length, and the length of each."""
+    padded, lengths = with_ours(ours.pad_packed_sequence(sequence, *args, **options))
+    return padded, lengths.long()
+
+
+def pad_sequence(sequences: Any, *args: Any, **options: Any) -> Tensor:
+    """Sequences filled up to the length of the longest, along a new axis."""
+    given = [as_ours(each) for each in sequences]
+    return with_ours(ours.pad_sequence(given, *args, **options))  # type: ignore[no-any-return]
+
+
+def unpack_sequence(packed_sequences: Any) -> list[Tensor]:
+    """The sequences that were packed."""
+    return list(with_ours(list(ours.unpack_sequence(packed_sequences))))
+
+
+def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Tensor]:
+    """The sequences without what fills them up."""
+    return list(with_ours(list(ours.unpad_sequence(padded_sequences, lengths, batch_first))))

@@ -1,0 +1,141 @@
+"""Methods that follow from tables: int64 indices, pairs, products under autocast, and PyTorch's
+names of arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.tensor import tensor as ours
+from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch import modes
+from tilegrad.torch.pairs import wide_pair
+from tilegrad.torch.random import drawing
+
+__all__ = ["adjust"]
+
+_state = modes.state
+
+_INDICES = (
+    "argmax", "argmin", "argsort", "nonzero", "argwhere", "searchsorted", "bucketize", "bincount",
+    "count_nonzero", "multinomial",
+)  # fmt: skip
+_PAIRS = ("sort", "topk", "kthvalue", "mode", "median", "nanmedian")
+_PRODUCTS = (
+    "matmul", "dot", "mm", "bmm", "mv", "linear", "conv2d", "conv_transpose2d", "addmm", "baddbmm",
+    "scaled_dot_product_attention", "__matmul__",
+)  # fmt: skip
+
+# PyTorch's name of an argument -> tilegrad's; None: taken, and without effect.
+_NAMES: dict[str, dict[str, str | None]] = {
+    "addbmm": {"batch1": "left", "batch2": "right"},
+    "addcdiv": {"tensor1": "first", "tensor2": "second"},
+    "addcmul": {"tensor1": "first", "tensor2": "second"},
+    "addmv": {"mat": "left", "vec": "right"},
+    "addr": {"vec1": "left", "vec2": "right"},
+    "clone": {"memory_format": None},
+    "contiguous": {"memory_format": None},
+    "gather": {"sparse_grad": None},
+    "ger": {"vec2": "other"},
+    "isin": {"test_elements": "elements", "assume_unique": None},
+    "outer": {"vec2": "other"},
+    "repeat_interleave": {"output_size": None},
+    "scatter_add": {"src": "source"},
+    "scatter_add_": {"src": "source"},
+    "split": {"split_size": "sizes", "split_size_or_sections": "sizes"},
+    "swapaxes": {"axis0": "dim0", "axis1": "dim1"},
+}
+# The argument that PyTorch also takes as one tuple by name.
+_SEVERAL = {
+    "expand": "size", "flip": "dims", "permute": "dims", "repeat": "repeats", "reshape": "shape",
+    "tile": "dims", "view": "size",
+}  # fmt: skip
+_DRAWS = ("normal_", "uniform_", "bernoulli_", "exponential_", "random_", "log_normal_", "cauchy_",
+          "geometric_", "bernoulli", "multinomial", "poisson")  # fmt: skip
+
+
+def adjust(kind: Any) -> None:
+    """Give a class of tensors the methods of the tables."""
+    for names, make in ((_INDICES, _wide), (_PAIRS, _paired), (_PRODUCTS, _product)):
+        for name in names:
+            _set(kind, name, make(getattr(kind, name)))
+    for name, table in _NAMES.items():
+        _set(kind, name, _renamed(getattr(kind, name), table))
+    for name, key in _SEVERAL.items():
+        _set(kind, name, _named(getattr(kind, name), key))
+    for name in _DRAWS:
+        _set(kind, name, _drawn(getattr(kind, name)))
+
+
+def _set(kind: Any, name: str, made: Any) -> None:
+    made.__name__, made.__qualname__ = name, f"Tensor.{name}"
+    made.__doc__ = getattr(ours.Tensor, name).__doc__
+    setattr(kind, name, made)
+
+
+def _wide(method: Callable[..., Any]) -> Any:
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        found = method(self, *args, **options)
+        if isinstance(found, tuple):
+            return tuple(part.cast(dtypes.int64) for part in found)
+        return found if found.dtype.is_float else found.cast(dtypes.int64)
+
+    return give
+
+
+def _paired(method: Callable[..., Any]) -> Any:
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        found = method(self, *args, **options)
+        return wide_pair(found) if isinstance(found, tuple) else found
+
+    return give
+
+
+def _product(method: Callable[..., Any]) -> Any:
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        if _state.autocast is None:
+            return method(self, *args, **options)
+        wanted = _state.autocast
+        first, *rest = [
+            each.cast(wanted)
+            if isinstance(each, OurTensor) and each.dtype in (dtypes.float32, wanted)
+            else each
+            for each in (self, *args)
+        ]
+        return method(first, *rest, **options)
+
+    return give
+
+
+def _renamed(method: Callable[..., Any], table: dict[str, str | None]) -> Any:
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        for theirs, mine in table.items():
+            if theirs in options:
+                value = options.pop(theirs)
+                if mine is not None:
+                    options[mine] = value
+        return method(self, *args, **options)
+
+    return give
+
+
+def _named(method: Callable[..., Any], key: str) -> Any:
+    def give(self: Any, *args: Any, **options: Any) -> Any:
+        if options and key in options:
+            given = options.pop(key)
+            args = (*args, *(given if isinstance(given, (tuple, list)) else (given,)))
+        return method(self, *args, **options)
+
+    return give
+
+
+def _drawn(method: Callable[..., Any]) -> Any:
+    def give(self: Any, *args: Any, generator: Any = None, **options: Any) -> Any:
+        if generator is None:
+            return method(self, *args, **options)
+        with drawing(generator):
+            return method(self, *args, **options)
+
+    return give
