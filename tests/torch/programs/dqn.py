@@ -28,7 +28,7 @@ for p in policy_net.parameters():
 target_net.load_state_dict(policy_net.state_dict())
 target_net.eval()
 optimizer = torch.optim.AdamW(policy_net.parameters(), lr=1e-2, amsgrad=True)
-memory = deque([], maxlen=100)
+memory = deque(maxlen=100)
 for i in range(40):
     s, s2 = (torch.tensor(rng.normal(size=(1, 3)), dtype=torch.float32) for _ in range(2))
     memory.append(

@@ -5,7 +5,25 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-text = "the cat sat on the mat the dog sat on the log the cat saw the dog".split()
+text = [
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "the",
+    "mat",
+    "the",
+    "dog",
+    "sat",
+    "on",
+    "the",
+    "log",
+    "the",
+    "cat",
+    "saw",
+    "the",
+    "dog",
+]
 vocab = sorted(set(text))
 word_to_ix = {word: i for i, word in enumerate(vocab)}
 ngrams = [([text[i - 2], text[i - 1]], text[i]) for i in range(2, len(text))]

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tilegrad.base.dtype import DType
+from tilegrad.base.errors import TilegradError
 from tilegrad.nn import module as ours
-from tilegrad.nn.state import Unmatched
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.capturing import compiled
@@ -80,6 +80,20 @@ class Buffer(Tensor, metaclass=_BufferKind):
             made = (as_ours(data) if isinstance(data, OurTensor) else Tensor(data)).detach()
             made._is_persistent = persistent
             return made
+
+
+class IncompatibleKeys(NamedTuple):
+    """Names that only the model, or only the dict, has."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        return f"IncompatibleKeys({self.missing_keys=}, {self.unexpected_keys=})".replace(
+            "self.", ""
+        )
 
 
 # The class here of each class of tilegrad.nn.
@@ -230,12 +244,21 @@ class Module(ours.Module):
             )
         return made
 
-    def load_state_dict(
+    def load_state_dict(  # type: ignore[override]
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Unmatched:
+    ) -> IncompatibleKeys:
         """Write the tensors of `state_dict` into those of their names."""
         given = {name: value for name, value in state_dict.items() if name != "_metadata"}
-        return super().load_state_dict(given, strict)
+        try:
+            missing, unexpected = super().load_state_dict(given, strict)
+            # Files from before batches were counted are whole.
+            lacking = [name for name in missing if not name.endswith("num_batches_tracked")]
+            return IncompatibleKeys(lacking, unexpected)
+        except TilegradError as error:
+            # As which PyTorch raises all of them.
+            if isinstance(error, RuntimeError):
+                raise
+            raise RuntimeError(str(error)) from error
 
     # devices and dtypes
 

@@ -1,0 +1,31 @@
+"""Densities, entropies, divergences and the gradient of a reparametrised expectation."""
+
+import torch
+from torch import distributions as D
+
+normal = D.Normal(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0]))
+x = torch.tensor([0.5, -0.5])
+print(normal.log_prob(x).tolist(), normal.entropy().tolist(), normal.cdf(x).tolist())
+print(D.Bernoulli(probs=torch.tensor([0.2, 0.7])).log_prob(torch.tensor([1.0, 0.0])).tolist())
+print(D.Categorical(logits=torch.tensor([0.1, 1.0, -1.0])).entropy().item())
+print(D.Categorical(probs=torch.tensor([0.1, 0.2, 0.7])).log_prob(torch.tensor(2)).item())
+print(D.Uniform(0.0, 2.0).log_prob(torch.tensor(0.5)).item(), D.Uniform(0.0, 2.0).entropy().item())
+print(D.Exponential(torch.tensor(1.5)).log_prob(torch.tensor(2.0)).item())
+print(D.Laplace(0.0, 1.0).log_prob(torch.tensor(1.0)).item(), D.LogNormal(0.0, 0.5).mean.item())
+cov = torch.tensor([[2.0, 0.5], [0.5, 1.0]])
+mvn = D.MultivariateNormal(torch.zeros(2), covariance_matrix=cov)
+print(mvn.log_prob(torch.tensor([1.0, -1.0])).item(), mvn.entropy().item())
+print(D.kl_divergence(normal, D.Normal(0.0, 1.0)).tolist())
+independent = D.Independent(normal, 1)
+print(independent.log_prob(x).item(), independent.event_shape, normal.batch_shape)
+mu = torch.tensor(0.5, requires_grad=True)
+sigma = torch.tensor(1.5, requires_grad=True)
+D.Normal(mu, sigma).log_prob(torch.tensor([1.0, 2.0, 3.0])).sum().backward()
+print(mu.grad.item(), sigma.grad.item())
+torch.manual_seed(0)
+draws = D.Normal(3.0, 0.1).sample((2000,))
+print(draws.shape, abs(draws.mean().item() - 3) < 0.02, abs(draws.std().item() - 0.1) < 0.02)
+choice = D.Categorical(torch.tensor([0.0, 1.0, 0.0])).sample((4,))
+print(choice.tolist(), choice.dtype == torch.int64)
+sample = D.Normal(mu, sigma).rsample()
+print(sample.requires_grad, D.Normal(mu, sigma).sample().requires_grad)

@@ -1,0 +1,297 @@
+"""Modules, optimizers, schedules, data and files of tilegrad.torch."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+
+import numpy as np
+import pytest
+
+import tilegrad.io
+import tilegrad.torch as torch
+import tilegrad.torch.nn.functional as F
+from tilegrad.base.errors import DataError
+from tilegrad.torch import nn
+from tilegrad.torch.optim import SGD, Adam, Optimizer, lr_scheduler
+from tilegrad.torch.utils import data
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 2)
+        self.scale = nn.Parameter(torch.ones(1))
+        self.plain = torch.ones(2)
+        self.listed = [nn.Linear(1, 1)]
+        self.register_buffer("kept", torch.zeros(2))
+        self.register_buffer("passing", torch.zeros(2), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.inner(x)) * self.scale
+
+
+def test_a_module_trains_its_parameters_and_keeps_its_buffers() -> None:
+    net = Net()
+    names = ["scale", "inner.weight", "inner.bias"]
+    assert [name for name, _ in net.named_parameters()] == names
+    assert list(net.state_dict()) == ["scale", "kept", "inner.weight", "inner.bias"]
+    assert [name for name, _ in net.named_buffers()] == ["kept", "passing"]
+    assert all(isinstance(each, nn.Parameter) for each in net.parameters())
+
+
+def test_layers_are_modules_and_what_they_make_are_tensors_of_torch() -> None:
+    layer = nn.TransformerEncoderLayer(4, 2, 8)
+    found = [type(each) for each in layer.modules()]
+    assert nn.Linear in found
+    assert nn.LayerNorm in found
+    assert all(isinstance(each, nn.Module) for each in layer.modules())
+    assert type(layer(torch.ones(3, 1, 4))) is torch.Tensor
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
+def test_recurrent_layers_give_tensors_of_torch(kind: str) -> None:
+    out, state = getattr(nn, kind)(2, 3)(torch.ones(6, 1, 2))
+    states = state if isinstance(state, tuple) else (state,)
+    assert {type(each) for each in (out, *states)} == {torch.Tensor}
+
+
+def test_apply_visits_children_first() -> None:
+    seen: list[str] = []
+    nn.Sequential(nn.ReLU(), nn.Tanh()).apply(lambda module: seen.append(type(module).__name__))
+    assert seen == ["ReLU", "Tanh", "Sequential"]
+
+
+def test_a_copy_of_a_module_has_parameters_of_its_own() -> None:
+    net = Net()
+    other = copy.deepcopy(net)
+    nn.init.zeros_(other.scale)
+    assert (net.scale.item(), other.scale.item()) == (1.0, 0.0)
+    assert len(list(other.parameters())) == 3
+
+
+def test_weights_that_are_shared_are_one_parameter() -> None:
+    net = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
+    net[1].weight = net[0].weight
+    assert len(list(net.parameters())) == 1
+    assert len(net.state_dict()) == 2
+
+
+def test_every_mask_of_a_transformer_hides_what_it_says() -> None:
+    torch.manual_seed(0)
+    model = nn.Transformer(4, 2, 1, 1, 8, dropout=0.0, batch_first=True)
+    source, target = torch.randn(2, 5, 4), torch.randn(2, 3, 4)
+    hidden = torch.tensor([[False] * 3 + [True] * 2] * 2)
+    causal = nn.Transformer.generate_square_subsequent_mask(3)
+    options = {"src_key_padding_mask": hidden, "memory_key_padding_mask": hidden}
+    first = model(source, target, tgt_mask=causal, **options)
+    changed = source.clone()
+    changed[:, 3:] = 100.0
+    later = target.clone()
+    later[:, 2:] = -50.0
+    second = model(changed, later, tgt_mask=causal, **options)
+    np.testing.assert_allclose(first[:, :2].detach(), second[:, :2].detach(), atol=1e-5)
+    assert not np.allclose(first[:, 2].detach(), second[:, 2].detach(), atol=1e-3)
+
+
+def test_rates_are_numbers_and_writing_them_changes_the_step() -> None:
+    w = nn.Parameter(torch.tensor([1.0]))
+    optimizer = SGD([{"params": [w], "name": "all"}], lr=0.1)
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    assert optimizer.param_groups[0]["name"] == "all"
+    for group in optimizer.param_groups:
+        group["lr"] *= 5
+    (w * 2).sum().backward()
+    optimizer.step()
+    assert w.item() == 0.0
+
+
+def test_a_frozen_parameter_stays_until_it_is_thawed() -> None:
+    w, v = (nn.Parameter(torch.ones(1)) for _ in range(2))
+    v.requires_grad = False
+    optimizer = SGD([w, v], lr=1.0)
+    (w * v).sum().backward()
+    optimizer.step()
+    assert (w.item(), v.item()) == (0.0, 1.0)
+    v.requires_grad_(True)
+    optimizer.zero_grad()
+    (v * 3).sum().backward()
+    optimizer.step()
+    assert (w.item(), v.item()) == (0.0, -2.0)
+
+
+def test_a_step_without_gradients_does_nothing() -> None:
+    w = nn.Parameter(torch.ones(1))
+    Adam([w]).step()
+    assert w.item() == 1.0
+
+
+def test_a_programs_own_optimizer_moves_parameters() -> None:
+    class Signs(Optimizer):
+        def __init__(self, params: object, lr: float):
+            super().__init__(params, {"lr": lr})
+
+        @torch.no_grad()
+        def step(self, closure: object = None) -> None:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    self.state[p]["steps"] = self.state[p].get("steps", 0) + 1
+                    p.add_(p.grad.sign(), alpha=-group["lr"])
+
+    w = nn.Parameter(torch.tensor([1.0, -1.0]))
+    optimizer = Signs([w], lr=0.25)
+    for _ in range(2):
+        optimizer.zero_grad()
+        w.square().sum().backward()
+        optimizer.step()
+    assert w.tolist() == [0.5, -0.5]
+    assert optimizer.state[w]["steps"] == 2
+
+
+def test_running_statistics_are_computed_with_the_step() -> None:
+    net = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1))
+    optimizer = SGD(net.parameters(), lr=0.1)
+    x = torch.tensor([[1.0, 2.0], [3.0, 6.0]])
+    net(x).sum().backward()
+    optimizer.step()
+    assert net[0].running_mean.uop.op.name != "ASSIGN"
+    np.testing.assert_allclose(net[0].running_mean.numpy(), [0.2, 0.4], rtol=1e-6)
+
+
+def test_a_schedule_of_a_program_gives_its_rates() -> None:
+    class Root(lr_scheduler.LRScheduler):
+        def get_lr(self) -> list[float]:
+            return [base / math.sqrt(1 + self.last_epoch) for base in self.base_lrs]
+
+    optimizer = SGD([nn.Parameter(torch.ones(1))], lr=1.0)
+    schedule = Root(optimizer)
+    for _ in range(3):
+        schedule.step()
+    assert schedule.get_last_lr() == [0.5]
+
+
+def test_a_schedule_goes_on_from_its_state() -> None:
+    def made() -> tuple[SGD, lr_scheduler.StepLR]:
+        optimizer = SGD([nn.Parameter(torch.ones(1))], lr=1.0)
+        return optimizer, lr_scheduler.StepLR(optimizer, 2, 0.5)
+
+    first, schedule = made()
+    for _ in range(3):
+        schedule.step()
+    second, other = made()
+    other.load_state_dict(schedule.state_dict())
+    second.load_state_dict(first.state_dict())
+    other.step()
+    assert (other.last_epoch, other.get_last_lr()) == (4, [0.25])
+
+
+def test_loaders_join_tensors_numbers_and_texts() -> None:
+    items = [{"x": torch.ones(2) * n, "y": n, "z": float(n), "t": str(n)} for n in range(3)]
+    batch, rest = data.DataLoader(items, batch_size=2)
+    assert batch["x"].tolist() == [[0.0, 0.0], [1.0, 1.0]]
+    assert (batch["y"].dtype, batch["z"].dtype) == (torch.int64, torch.float64)
+    assert (batch["t"], rest["t"]) == (["0", "1"], ["2"])
+
+
+def test_a_shuffled_loader_gives_each_item_once_by_its_generator() -> None:
+    def order() -> list[int]:
+        generator = torch.Generator().manual_seed(3)
+        rows = data.TensorDataset(torch.arange(9))
+        loader = data.DataLoader(rows, batch_size=2, shuffle=True, generator=generator)
+        return [n for (batch,) in loader for n in batch.tolist()]
+
+    assert order() == order()
+    assert sorted(order()) == list(range(9))
+
+
+def test_files_hold_tensors_and_plain_data() -> None:
+    held = io.BytesIO()
+    shared = torch.arange(6).view(2, 3)
+    saved = {
+        "a": shared,
+        "b": [nn.Parameter(torch.ones(2)), 1, -(2**40), 2.5, None, True, "text"],
+        3: (torch.tensor(True), torch.zeros(0), torch.ones(1, dtype=torch.bfloat16)),
+    }
+    torch.save(saved, held)
+    held.seek(0)
+    found = torch.load(held)
+    assert found["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert found["b"][1:] == [1, -(2**40), 2.5, None, True, "text"]
+    assert [each.tolist() for each in found[3]] == [True, [], [1.0]]
+
+
+def test_a_file_is_what_tilegrads_reader_of_pytorchs_files_reads(tmp_path: object) -> None:
+    path = f"{tmp_path}/weights.pt"
+    torch.save(nn.Linear(2, 1).state_dict(), path)
+    found = tilegrad.io.torch_load(path)
+    assert {name: each.shape for name, each in found.items()} == {"weight": (1, 2), "bias": (1,)}
+
+
+def test_a_whole_module_is_no_data_for_a_file() -> None:
+    with pytest.raises(DataError, match="state_dict"):
+        torch.save(nn.Linear(1, 1), io.BytesIO())
+
+
+def test_compiled_calls_are_replayed_where_no_gradient_flows() -> None:
+    calls = []
+
+    @torch.compile(fullgraph=True)
+    def double(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return x * 2
+
+    found = [double(torch.tensor([float(n)])).item() for n in range(5)]
+    assert found == [0.0, 2.0, 4.0, 6.0, 8.0]
+    assert len(calls) < 5
+
+
+def test_a_compiled_module_is_trained() -> None:
+    net = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(net.weight)
+    compiled = torch.compile(net)
+    optimizer = SGD(compiled.parameters(), lr=0.5)
+    for _ in range(2):
+        optimizer.zero_grad()
+        compiled(torch.ones(1, 1)).square().sum().backward()
+        optimizer.step()
+    assert net.weight.item() == 0.0
+
+
+def test_a_function_of_a_program_has_the_gradient_that_it_says() -> None:
+    class Clipped(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return x.clamp(min=0)
+
+        @staticmethod
+        def backward(ctx: object, grad: torch.Tensor) -> torch.Tensor:
+            (x,) = ctx.saved_tensors
+            grad = grad.clone()
+            grad[x < 0] = 0
+            return grad * 10
+
+    x = torch.tensor([-1.0, 2.0], requires_grad=True)
+    Clipped.apply(x).sum().backward()
+    assert x.grad.tolist() == [0.0, 10.0]
+
+
+def test_transforms_give_what_numpy_gives() -> None:
+    signal = np.random.default_rng(0).normal(size=16).astype(np.float32)
+    found = torch.fft.rfft(torch.from_numpy(signal))
+    np.testing.assert_allclose(found.numpy(), np.fft.rfft(signal), atol=1e-5)
+    found[5:] = 0
+    wanted = np.fft.rfft(signal)
+    wanted[5:] = 0
+    np.testing.assert_allclose(
+        torch.fft.irfft(found, n=16).numpy(), np.fft.irfft(wanted, n=16), atol=1e-5
+    )
+
+
+def test_draws_of_distributions_are_tensors_of_torch() -> None:
+    normal = torch.distributions.Normal(0.0, 1.0)
+    choice = torch.distributions.Categorical(torch.tensor([0.0, 1.0]))
+    made = [normal.sample((2,)), normal.log_prob(torch.zeros(2)), choice.sample(), choice.entropy()]
+    assert {type(each) for each in made} == {torch.Tensor}
+    assert choice.sample().dtype is torch.int64

@@ -1,0 +1,26 @@
+"""Programs in the manner of PyTorch's tutorials, run by PyTorch and by tilegrad: they print the
+same losses, gradients and shapes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.torch.running import PROGRAMS, differences, run
+
+PATHS = sorted(PROGRAMS.glob("*.py"))
+
+
+def test_there_are_sixty_programs() -> None:
+    assert len(PATHS) >= 60
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+@pytest.mark.filterwarnings("ignore")
+def test_a_program_prints_what_it_prints_with_pytorch(path: Path) -> None:
+    pytest.importorskip("torch")
+    theirs = run(path, substitute=False)
+    assert not differences(run(path, substitute=True), theirs)
