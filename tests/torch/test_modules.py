@@ -57,6 +57,11 @@ def test_recurrent_layers_give_tensors_of_torch(kind: str) -> None:
     assert {type(each) for each in (out, *states)} == {torch.Tensor}
 
 
+def test_layers_of_indices_give_tensors_of_torch() -> None:
+    found = nn.EmbeddingBag(5, 3)(torch.tensor([0, 1, 2]), torch.tensor([0, 2]))
+    assert type(found) is type(nn.Embedding(5, 3)(torch.tensor([0]))) is torch.Tensor
+
+
 def test_apply_visits_children_first() -> None:
     seen: list[str] = []
     nn.Sequential(nn.ReLU(), nn.Tanh()).apply(lambda module: seen.append(type(module).__name__))

@@ -158,6 +158,7 @@ class Reduce(Activations):
         made = self._mirrored()._folded("min", Ops.MAX, axis, keepdim)._mirrored()
         return self._values_alone("min", axis, keepdim, made) if type(axis) is int else made
 
+    @templated
     @takes_dim
     def amax(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """As `max`, of which some classes of tensors give pairs: methods ask for this one.
@@ -168,6 +169,7 @@ class Reduce(Activations):
         self._some("amax", axis)
         return self._folded("amax", Ops.MAX, axis, keepdim)
 
+    @templated
     @takes_dim
     def amin(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
         """As `min`.

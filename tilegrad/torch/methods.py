@@ -125,6 +125,7 @@ def _named(method: Callable[..., Any], key: str) -> Any:
     def give(self: Any, *args: Any, **options: Any) -> Any:
         if options and key in options:
             given = options.pop(key)
+            given = () if given is None else given
             args = (*args, *(given if isinstance(given, (tuple, list)) else (given,)))
         return method(self, *args, **options)
 

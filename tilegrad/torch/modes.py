@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Self
 
+from tilegrad.base.config import Context
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Ops
 
@@ -201,12 +202,16 @@ class autocast(contextlib.ContextDecorator):
         cache_enabled: bool | None = None,
     ):
         self._dtype = (dtype or dtypes.bfloat16) if enabled else None
-        self._before: list[DType | None] = []
+        self._before: list[tuple[DType | None, Context]] = []
 
     def __enter__(self) -> Self:
-        self._before.append(state.autocast)
+        # Templates of methods know nothing of this mode.
+        plain = Context(TEMPLATES=0)
+        plain.__enter__()
+        self._before.append((state.autocast, plain))
         state.autocast = self._dtype
         return self
 
     def __exit__(self, *error: object) -> None:
-        state.autocast = self._before.pop()
+        state.autocast, plain = self._before.pop()
+        plain.__exit__(None, None, None)

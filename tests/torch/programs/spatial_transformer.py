@@ -42,4 +42,4 @@ print(f"{small.sum().item():.4f} {F.interpolate(image, scale_factor=2, mode='nea
 print(f"{F.pad(image, (1, 2, 0, 1), mode='reflect').sum().item():.4f}")
 print(f"{F.max_pool2d(image, 3, stride=2, padding=1).sum().item():.4f}")
 values, where = F.max_pool2d(image, 2, return_indices=True)
-print(F.max_unpool2d(values, where, 2).shape, where[0, 0, 0].tolist())
+print(F.max_unpool2d(values, where, 2, output_size=(7, 9)).shape, where[0, 0, 0].tolist())

@@ -10,6 +10,7 @@ from tilegrad.nn import lazy
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.nn.module import Module, Parameter, counterparts, is_parameter
+from tilegrad.torch.tensor import with_ours
 
 __all__ = ["layers"]
 
@@ -24,9 +25,20 @@ def _made(name: str, kind: type) -> type:
     space: dict[str, Any] = {"__doc__": kind.__doc__, "__module__": "tilegrad.torch.nn"}
     if name.endswith("Loss"):
         space["__init__"] = _without_old(kind)
+    if name == "EmbeddingBag":
+        space["__call__"] = _own_results(kind)
     if name in ("ParameterList", "ParameterDict"):
         space |= _CONTAINERS[name]
     return type(name, (Module, kind), space)
+
+
+def _own_results(kind: Any) -> Any:
+    """A call of a layer that makes tensors of tilegrad's class from constants."""
+
+    def __call__(self: Any, *args: Any, **options: Any) -> Any:
+        return with_ours(kind.__call__(self, *args, **options))
+
+    return __call__
 
 
 def _without_old(kind: Any) -> Any:
