@@ -169,7 +169,7 @@ def test_a_plan_of_numbers(steps: Steps) -> None:
 @pytest.mark.parametrize("steps", [growing, paddings], ids=lambda steps: steps.__name__)
 def test_a_plan_of_conditions(steps: Steps) -> None:
     """About ten make a kernel, in which each is beside all others: these kernels do not grow."""
-    works = [work_of(steps(square(), count)) for count in (40, 120)]
+    works = [work_of(steps(square(), count)) for count in (60, 180)]
     assert_in_proportion(*works, most=MOST * 3 / 10)
 
 

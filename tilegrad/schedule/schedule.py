@@ -294,6 +294,7 @@ class _Scheduler:
         if known is None:
             self._build(node, value, target)
             draft = self.drafts[-1]
+            assert draft.ast is not None
             place = {part: number for number, part in enumerate(region.nodes)}
             assert draft.ast is not None
             self.made[key] = _Made(
