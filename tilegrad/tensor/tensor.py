@@ -135,6 +135,9 @@ class Tensor(Interchange, metaclass=_Kind):
     else:
 
         def __getattr__(self, name: str) -> Any:
+            if name[0] != "_" and any(name in vars(kind) for kind in type(self).__mro__):
+                # A property that has no value here: its own error says why.
+                return object.__getattribute__(self, name)
             raise _absent("'Tensor' object", name)
 
     def __repr__(self) -> str:
