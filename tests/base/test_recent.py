@@ -88,11 +88,11 @@ BOUNDED = {
     "tensor/graphs.py forgotten": "weak: the nodes that are alive",
     "tensor/living.py _old": "the tensors that are alive",
     "tensor/living.py _young": "the tensors that are alive",
-    "tensor/memory.py _generation": "weak: the nodes that are alive",
+    "tensor/running.py _generation": "weak: the nodes that are alive",
     "tensor/memory.py _superseded": "weak: the nodes that are alive",
     "tensor/past.py _pasts": "weak: the nodes that are alive",
-    "tensor/memory.py _waiting": "weak: the nodes that are alive",
-    "tensor/memory.py owners": "weak: the nodes that are alive",
+    "tensor/running.py _waiting": "weak: the nodes that are alive",
+    "tensor/running.py owners": "weak: the nodes that are alive",
     "tensor/reduce.py _places_of": "_MOST_KEPT",
 }
 # Functions whose results are kept without a limit: by the arguments that there are.

@@ -20,7 +20,7 @@ from tilegrad.engine.realize import exclusive, readers_of
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import Buffer
-from tilegrad.tensor import memory
+from tilegrad.tensor import memory, running
 from tilegrad.tensor.aliases import Away, Storage, hold, is_alone, look, show
 from tilegrad.tensor.movement import is_inside
 from tilegrad.tensor.random import generator
@@ -349,7 +349,7 @@ def set_aside(leaves: set[UOp], but: set[int]) -> None:
             waiting.append(tensor)
         else:
             copy = UOp(Ops.CONTIGUOUS, tensor.dtype, (tensor.uop,))
-            (kept,) = memory.run([copy], tensor._variables)
+            (kept,) = running.run([copy], tensor._variables)
             hold(tensor, kept, is_computed=True)
     if waiting:
         settle(waiting)

@@ -28,7 +28,7 @@ from tilegrad.engine.run import Recording, recording
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.runtime.buffer import Buffer
-from tilegrad.tensor import memory
+from tilegrad.tensor import memory, running
 from tilegrad.tensor.aliases import Alias, hold
 from tilegrad.tensor.random import generator
 from tilegrad.tensor.sizes import here
@@ -233,7 +233,7 @@ class Run:
             if tensor._is_shared:
                 # It will be written to, and take memory of its own then.
                 own = memory.owned(tensor.uop, tensor.device)
-                (node,) = memory.run([own], tensor._variables)
+                (node,) = running.run([own], tensor._variables)
                 hold(tensor, node, is_computed=True)
                 tensor._is_shared = False
             tensor._bring_together()

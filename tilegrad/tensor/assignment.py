@@ -17,7 +17,7 @@ from tilegrad.device.disk import is_file
 from tilegrad.engine.realize import exclusive
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor import files, memory
+from tilegrad.tensor import files, memory, running
 from tilegrad.tensor.algebra import Algebra
 from tilegrad.tensor.aliases import (
     Alias,
@@ -113,7 +113,7 @@ def _after(root: UOp, window: UOp, value: UOp, variables: Variables) -> UOp:
         value = compute(Ops.CONTIGUOUS, value.dtype, (value,))
     written = compute(Ops.ASSIGN, window.dtype, (memory.place_of(window), value))
     fresh = UOp(Ops.AFTER, version.dtype, (version, written))
-    memory.put_off(fresh, variables)
+    running.put_off(fresh, variables)
     return root.substitute({version: fresh})
 
 
@@ -260,7 +260,7 @@ class Assignment(Algebra):
         for each, seen in zip(write.aliases, write.looks):
             if seen.root is not None:
                 node = memory.owned(seen.root, self.device)
-                memory.put_off(node, each._variables)
+                running.put_off(node, each._variables)
                 return node
         node = memory.empty(self.device, self.dtype, write.found.shape)
         for each, seen in zip(write.aliases, write.looks):
@@ -275,7 +275,7 @@ class Assignment(Algebra):
         if len(aliases) > 1 and self._own_root(write) is None:
             root = self._in_memory(write)
             self._show(write, root)
-            memory.run([memory.version_of(root)], self._variables)
+            running.run([memory.version_of(root)], self._variables)
 
     def _become_value(self, write: _Write) -> None:
         """Let the storage have the value for its content, where nothing is in memory yet."""
@@ -292,7 +292,7 @@ class Assignment(Algebra):
         memory.supersede(version)
         latest = memory.version_of(fresh)
         if memory.writes_before(latest) >= _MOST_WAITING and not is_open(latest):
-            memory.run([latest], write.variables)
+            running.run([latest], write.variables)
 
     def _show(self, write: _Write, root: UOp) -> None:
         """Let the aliases look at `root` instead of at what their storage was."""
@@ -301,7 +301,7 @@ class Assignment(Algebra):
             show(each, seen, root)
             each._previous, each._is_shared = (), False
         if len(write.aliases) > 1:
-            memory.put_off(root, write.variables)
+            running.put_off(root, write.variables)
         else:
             self._variables = write.variables
 

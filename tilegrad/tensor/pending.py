@@ -14,7 +14,7 @@ from typing import Any
 
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, node_count, toposort
-from tilegrad.tensor import memory
+from tilegrad.tensor import running
 from tilegrad.tensor.aliases import hold
 from tilegrad.tensor.sizes import NO_VARIABLES
 
@@ -49,7 +49,7 @@ def relieve(tensor: Any) -> None:
     what they find.
     """
     try:
-        if memory.keeps() and not tensor._symbols:
+        if running.keeps() and not tensor._symbols:
             order = _waiting(tensor._node)
             if len(order) >= _MOST:
                 _run_in_parts(tensor, order)
@@ -76,11 +76,11 @@ def _run_in_parts(tensor: Any, order: list[UOp]) -> None:
         if found is None:
             break
         cut = found
-        (stored,) = memory.run([cut], NO_VARIABLES)
+        (stored,) = running.run([cut], NO_VARIABLES)
         order = _waiting(tensor._node)
     if cut is not None and stored is not None and not tensor._requires_grad and not has_writes:
         # The graph below is given back; who asks for a gradient through it is told.
-        memory.note_past({cut: stored})
+        running.note_past({cut: stored})
         hold(tensor, tensor._node.substitute({cut: stored}), is_computed=False)
 
 

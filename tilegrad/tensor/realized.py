@@ -17,13 +17,14 @@ from tilegrad.engine.realize import exclusive
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor import files, host, memory
+from tilegrad.tensor import files, host, memory, running
 from tilegrad.tensor.aliases import Away, can_view, look, shared
 from tilegrad.tensor.attention import Attention
 from tilegrad.tensor.core import Core, as_dtype, compute, describe
 from tilegrad.tensor.device import canonical
-from tilegrad.tensor.memory import is_stored, owners
+from tilegrad.tensor.memory import is_stored
 from tilegrad.tensor.pairs import ValuesAlone
+from tilegrad.tensor.running import owners
 from tilegrad.tensor.sizes import NO_VARIABLES, Variables, here, merge, multiply, show_shape
 from tilegrad.tensor.tracing import closed, is_open, is_transforming, needs_value
 
@@ -168,7 +169,7 @@ class Realized(Attention):
                     # Cut here: a kernel would be another one for each bound value.
                     moves, base = memory.moves_of(node)
                     return host.window(read(base), self.dtype.itemsize, moves).toreadonly()
-                (node,) = memory.run([UOp(Ops.CONTIGUOUS, node.dtype, (node,))], NO_VARIABLES)
+                (node,) = running.run([UOp(Ops.CONTIGUOUS, node.dtype, (node,))], NO_VARIABLES)
             return read(node).toreadonly()
 
     def _computed(self) -> Self:
@@ -384,7 +385,7 @@ def _realize(tensors: Sequence[Realized]) -> None:
             try:
                 _compute(pending)
             except OverwrittenError:
-                memory.leave_out_overwritten()
+                running.leave_out_overwritten()
                 raise
 
 
@@ -403,8 +404,8 @@ def _compute(pending: Sequence[Realized]) -> None:
                 line=here(),
                 fix=f"move it first: .to({Device.DEFAULT!r})",
             )
-    done = memory.run(roots, variables, pending)
-    memory.note_past(
+    done = running.run(roots, variables, pending)
+    running.note_past(
         {
             root: stored
             for tensor, root, stored in zip(pending, roots, done)
@@ -413,6 +414,6 @@ def _compute(pending: Sequence[Realized]) -> None:
     )
     for tensor, root, stored in zip(pending, roots, done):
         if memory.is_written(tensor.uop):
-            memory.follow(tensor)
+            running.follow(tensor)
         else:
-            memory.become_memory(tensor, root, stored)
+            running.become_memory(tensor, root, stored)
