@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Self
 
-from tilegrad.base.config import Context
+from tilegrad.base.config import Context, gradients
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Ops
 
@@ -108,11 +108,14 @@ def _switch(is_wanted: bool) -> None:
         state.made = [] if state.made is None else state.made
     else:
         state.made = None
+    # tilegrad's own mode: its templates are made for one or the other.
+    gradients.set(is_wanted)
 
 
 def _restore(made: list[weakref.ref[Any]] | None) -> None:
     """Go back to what was before: if gradients were recorded, cut off what this block made."""
     mine, state.made = state.made, made
+    gradients.set(made is None)
     if mine and mine is not made:
         _cut(mine)
 

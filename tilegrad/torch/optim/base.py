@@ -145,8 +145,8 @@ class Optimizer(Ours):
 def stepping(step: Callable[..., Any], *args: Any) -> Any:
     """What `step` gives, which writes to parameters and computes them."""
     before, modes.state.is_stepping = modes.state.is_stepping, True
-    recorded, modes.state.made = modes.state.made, None
     try:
-        return step(*args)
+        with modes.enable_grad():
+            return step(*args)
     finally:
-        modes.state.is_stepping, modes.state.made = before, recorded
+        modes.state.is_stepping = before
