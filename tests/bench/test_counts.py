@@ -108,6 +108,8 @@ def peaks(monkeypatch: pytest.MonkeyPatch) -> list[Peak]:
         peak = found[-1]
         peak.counted = max(peak.counted, GlobalCounters.mem_used - peak.before)
 
+    # One step after the other, not all in one call.
+    monkeypatch.setattr(run, "_ready", lambda plan: None)
     monkeypatch.setattr(run, "run_step", watched_step)
     monkeypatch.setattr(realize, "run_plan", watched_plan)
     return found

@@ -157,7 +157,10 @@ def test_digits_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
         (gzip.compress(b"1,2\n3,4\n", mtime=0), ["1,797 lines of 64 pixels", "2 lines"]),
         (gzip.compress(b"1,2\n3,x\n", mtime=0), ["1,797 lines of 64 pixels", "2 lines"]),
         (gzip.compress(("17," * 64 + "1\n").encode() * 1797, mtime=0), ["other values"]),
-        (gzip.compress(("1," * 64 + "99999999999999999999\n").encode() * 1797, mtime=0), ["other values"]),
+        (
+            gzip.compress(("1," * 64 + "99999999999999999999\n").encode() * 1797, mtime=0),
+            ["other values"],
+        ),
         (b"not packed", ["a file is damaged", "a whole gzip file"]),
     ],
 )

@@ -163,6 +163,8 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
         seen.peaks.append(0)
         return run_plan(plan, *rest)
 
+    # One step after the other, not all in one call.
+    monkeypatch.setattr(run, "_ready", lambda plan: None)
     monkeypatch.setattr(run, "run_step", counted)
     monkeypatch.setattr(realize, "run_plan", watched)
     gc.collect()

@@ -20,7 +20,9 @@ from tilegrad.ir.uop import UOp
 
 __all__ = ["from_template"]
 
-_MOST = 512
+_MOST = 128
+# Forms with more nodes than this, or with more constants, which a key keeps alive, are not kept.
+_MOST_NODES, _MOST_CONSTANTS = 4096, 256
 # A graph of these is more than its form.
 _SINGULAR = frozenset({
     Ops.CUSTOM, Ops.LOOP, Ops.PART, Ops.DEFINE_VAR, Ops.BIND, Ops.ASSIGN, Ops.AFTER,
@@ -79,10 +81,12 @@ def _form(
     numbers: dict[UOp, int] = {}
     number_of = numbers.__getitem__
     key: list[Any] = [seed]
+    constants = 0
     for node in order:
         op = node.op
         if op is Ops.CONST:
             key.append(node)
+            constants += 1
         elif op is Ops.BUFFER:
             key.append((node.dtype, node.arg.size, node.arg.device))
         elif op is Ops.RAND:
@@ -92,5 +96,7 @@ def _form(
         else:
             key.append((op.serial, node.dtype, node.arg, tuple(map(number_of, node.src))))
         numbers[node] = len(numbers)
+    if len(numbers) > _MOST_NODES or constants > _MOST_CONSTANTS:
+        return None
     key.append(tuple([numbers.get(target) for target in targets]))
     return tuple(key), list(numbers)
