@@ -73,7 +73,7 @@ def changed(folder: Path, without: str = "") -> None:
         (folder / file).write_text(text.replace(before, entry + before))
 
 
-def tested(folder: Path, *files: str) -> str:
+def run_tests(folder: Path, *files: str) -> str:
     """What pytest prints of these files of tests."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     environment["TILEGRAD_CACHE"] = str(folder / "cache")
@@ -87,7 +87,7 @@ def tested(folder: Path, *files: str) -> str:
 @pytest.mark.nightly
 def test_a_new_op_passes_without_a_change_of_any_test(tmp_path: Path) -> None:
     changed(tmp_path)
-    found = tested(tmp_path, *TESTS)
+    found = run_tests(tmp_path, *TESTS)
     assert " passed" in found and " failed" not in found and " error" not in found, found[-3000:]
 
 
@@ -96,6 +96,6 @@ def test_a_new_op_passes_without_a_change_of_any_test(tmp_path: Path) -> None:
 def test_a_forgotten_entry_is_found(entry: str, tmp_path: Path) -> None:
     changed(tmp_path, without=entry)
     where = "tests/grad/test_rules.py" if entry == "derivative" else "tests/render/test_every_op.py"
-    found = tested(tmp_path, where)
+    found = run_tests(tmp_path, where)
     assert " failed" in found or " error" in found, found[-3000:]
     assert "CEIL" in found

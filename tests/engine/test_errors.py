@@ -96,7 +96,7 @@ REFUSED: list[tuple[type[TilegradError], list[str], Callable[[], object]]] = [
     (ShapeError, ["pad", "3 pairs", "2 axes"], lambda: A.pad(((0, 1), (0, 1), (0, 1)))),
     (ShapeError, ["cat", "(2, 3)", "(1, 2)"], lambda: A.cat(B.reshape(1, 2))),
     (ShapeError, ["stack", "(2, 3)", "(2,)"], lambda: A.stack(B)),
-    (ShapeError, ["split", "[1, 5]", "size 3"], lambda: A.split([1, 5], 1)),
+    (ShapeError, ["split", "(1, 5)", "size 3"], lambda: A.split([1, 5], 1)),
     (ShapeError, ["conv2d", "channels", "3", "2"], lambda: image(3).conv2d(image(2))),
     (ShapeError, ["max_pool2d", "9", "4"], lambda: image(1).max_pool2d(9)),
     (ShapeError, ["item", "(2,)"], lambda: B.item()),

@@ -91,10 +91,11 @@ ONCE = "a second call, with what the first made simpler, is the last"
 WRITTEN = "what a rule's pattern is made of, as it stands in the source"
 BOUNDED = {
     "engine/pipeline.py": {"_sources": "folders of the package"},
+    "engine/forms.py": dict.fromkeys(["_at", "_of_lengths"], ARGUMENT),
     "engine/plan.py": dict.fromkeys(["_fields_of", "_plan_of", "_turns_of"], LOOPS),
     "engine/plans.py": dict.fromkeys(["_make", "_turns", "plan_for"], LOOPS),
     "engine/realize.py": {"_names_node": ARGUMENT},
-    "engine/run.py": dict.fromkeys(["_run_steps", "_run_turns"], LOOPS),
+    "engine/run.py": dict.fromkeys(["_run_steps", "_run_turns"], LOOPS) | {"_ready": ONCE},
     "grad/backward.py": {"pullback": LOOPS},
     "grad/forward.py": {"pushforward": LOOPS},
     "grad/rules.py": {"_leave_one_out": "halves of the axes of a product"},
@@ -103,7 +104,7 @@ BOUNDED = {
         ["_Writer.build", "_Writer.has_dtype", "_Writer.match", "_Writer.number_of"], WRITTEN
     ),
     "ir/proof.py": {"_variables": LOOPS},
-    "ir/sizes.py": {"_products": "an axis size, as a program writes it"},
+    "ir/sizes.py": {"products": "an axis size, as a program writes it"},
     "ir/text.py": dict.fromkeys(["_argument", "_nodes_in"], ARGUMENT),
     "lower/dots.py": dict.fromkeys(["_join", "_spread", "_vector_of"], KERNEL),
     "lower/linearize.py": dict.fromkeys(["_Emitter._effects", "_Emitter._feet"], LOOPS),

@@ -139,7 +139,7 @@ def test_dot_of_two_is_one_loop() -> None:
         "for (int ridx0 = 0; ridx0 < 2; ridx0++) {",
         "int val0 = *(data1+ridx0);",
         "int val1 = *(data2+ridx0);",
-        "acc0 = (acc0+(val0*val1));",
+        "acc0 = (int)((unsigned int)acc0+((unsigned int)val0*(unsigned int)val1));",
         "}",
         "*(data0+0) = acc0;",
     ]

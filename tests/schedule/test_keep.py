@@ -120,7 +120,7 @@ def test_what_is_asked_for_later_is_stored(is_wanted: bool) -> None:
     weights = scores().softmax(2)
     sink = UOp.sink((weights @ heads()).uop)
     leaves = [node for node in sink.toposort() if node.op is Ops.BUFFER]
-    placed = {leaf: leaf.replace(arg=replace(leaf.arg, slot=n)) for n, leaf in enumerate(leaves)}
+    placed = {leaf: leaf.replace(arg=leaf.arg._replace(slot=n)) for n, leaf in enumerate(leaves)}
     sink, wanted = sink.substitute(placed), weights.uop.substitute(placed)
     keep = [place for place, node in enumerate(sink.toposort()) if node is wanted]
     schedule = make_schedule(

@@ -125,6 +125,8 @@ def test_results_are_allocated_just_before_their_step(monkeypatch: pytest.Monkey
         run_step(launch, *rest, **named)
         assert launch.buffers[0].is_allocated
 
+    # One step after the other, not all in one call.
+    monkeypatch.setattr(run, "_ready", lambda plan: None)
     monkeypatch.setattr(run, "run_step", watched)
     gc.collect()
     before = GlobalCounters.mem_used

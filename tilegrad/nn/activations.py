@@ -346,7 +346,7 @@ class Softshrink(Module):
         self.lambd = lambd
 
     def __call__(self, x: Tensor) -> Tensor:
-        return x - x.clip(-self.lambd, self.lambd)
+        return x.softshrink(self.lambd)
 
 
 class Threshold(Module):

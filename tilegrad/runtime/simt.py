@@ -276,6 +276,7 @@ class _Launch:
             for number, _, size in program.shared
         ]
         self.tracked = list(self.shared)
+        self.has_lengths = bool(values)
         opened = [self._open(memories, *row) for row in program.buffers]
         self.body = self.names["bind"](*opened, *self.shared, *self._values(values))
 
@@ -295,6 +296,9 @@ class _Launch:
             )
         view = memories[slot].cast("B")
         count = view.nbytes // dtype.itemsize if size < 0 else size
+        if self.has_lengths:
+            # Declared for the largest lengths; the memory is as long as those of the launch say.
+            count = min(count, view.nbytes // dtype.itemsize)
         if count * dtype.itemsize > view.nbytes:
             raise InternalError(
                 f"{program.name}: {name} has {count} {dtype.name}s", buffer=f"{view.nbytes} bytes"

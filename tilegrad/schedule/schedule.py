@@ -289,21 +289,25 @@ class _Scheduler:
             value = self.fusion.shaped.get(node, node)
         numbers: dict[int, int] = {}
         region = self._region(node, value, numbers)
-        key = self._key_of(region, node, value, target)
+        # Whether it reads what it writes counts, too.
+        key = self._key_of(region, node, value, target), numbers.get(target)
         known = self.made.get(key)
         if known is None:
             self._build(node, value, target)
             draft = self.drafts[-1]
             assert draft.ast is not None
             place = {part: number for number, part in enumerate(region.nodes)}
-            assert draft.ast is not None
-            self.made[key] = _Made(
-                draft.ast,
-                tuple([-1 if read == target else numbers[read] for read in draft.reads]),
-                tuple([place[part] for part in draft.needs]),
-                draft.draws,
-                draft.places,
-            )
+            numbers[target] = -1
+            # What is read in more ways than the region says has a kernel of its own.
+            is_known = all(read in numbers for read in draft.reads)
+            if is_known and all(part in place for part in draft.needs):
+                self.made[key] = _Made(
+                    draft.ast,
+                    tuple([numbers[read] for read in draft.reads]),
+                    tuple([place[part] for part in draft.needs]),
+                    draft.draws,
+                    draft.places,
+                )
             return
         memory = {number: buffer for buffer, number in numbers.items()} | {-1: target}
         is_plain = value is node and node not in self.fusion.held

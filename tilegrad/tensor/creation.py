@@ -355,7 +355,6 @@ class Creation(Scan):
             rows, 1
         )
 
-    @templated
     @composed
     def one_hot(self, num_classes: int) -> Self:
         """For each integer a row of `num_classes` zeros with a 1 at its place, as int32; none

@@ -96,7 +96,8 @@ def base_of(node: UOp) -> UOp:
         if node.op.is_movement or node.op is Ops.DETACH:
             node = node.src[0]
         elif node.op in WRITTEN:
-            known = _bases.get(node)
+            reference = _bases.get(node)
+            known = None if reference is None else reference()
             if known is not None:
                 node = known
                 break
@@ -105,12 +106,13 @@ def base_of(node: UOp) -> UOp:
         else:
             break
     if written is not None:
-        _bases[written] = node
+        _bases[written] = weakref.ref(node)
     return node
 
 
-# By assignments, what they write to: a chain of them may be long.
-_bases: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
+# By assignments, what they write to: a chain of them may be long. Weak, as `is_sole` counts who
+# holds that.
+_bases: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
 # Those whose elements are one element of memory each.
 _views: weakref.WeakSet[UOp] = weakref.WeakSet()
 

@@ -12,7 +12,7 @@ The methods come from the files beside this one, each adding a subject to the cl
     attention
     random, distributions             numbers drawn
     realized                          where values come out
-    custom, factorise, linalg         kernels written by hand; matrices by their factors
+    custom, determinant, factorise, linalg    kernels written by hand; matrices by their factors
     sort, scatter, select, counting   order; rows by index; choices by value; places in an order
     fft, spectra                      Fourier transforms
     nodes                             one op by its name
