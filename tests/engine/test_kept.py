@@ -229,3 +229,25 @@ def test_what_was_made_before_a_read_can_be_differentiated_after_it() -> None:
     above.sum().item()
     (gradient,) = above.gradient(x, gradient=Tensor.ones(3))
     close(gradient, 18 * numbers(3) * np.exp(9 * numbers(3) ** 2), 1e-3)
+
+
+def test_updates_by_hand_of_parameters_keep_no_earlier_steps() -> None:
+    """The update of a parameter waits until the next step's loss is read: its graph has a few
+    steps, however many there were, and the values are NumPy's.
+    """
+    start = numbers(6, 3)
+    w, expected = Tensor(start, requires_grad=True), start.astype(np.float64)
+    sizes = []
+    for step in range(16):
+        x = numbers(5, 6) + np.float32(step / 16)
+        loss = ((Tensor(x) @ w) ** 2).mean()
+        loss.backward()
+        assert w.grad is not None
+        w.assign((w - 0.05 * w.grad).detach())
+        w.grad = None
+        product = x.astype(np.float64) @ expected
+        close(loss, np.mean(product**2), atol=1e-4)
+        expected = expected - 0.05 * x.T.astype(np.float64) @ (2 * product / product.size)
+        sizes.append(len(w.uop.toposort()))
+    close(w, expected, atol=1e-4)
+    assert max(sizes[8:]) <= max(sizes[:8])

@@ -342,14 +342,19 @@ class _Others(engine.Others):
                 whole.append((tensor, root))
                 if not tensor._requires_grad:
                     lost[root] = memory[root]
-            elif not tensor._requires_grad and engine.realized(node) is None:
+            elif tensor._requires_grad and not tensor._is_leaf:
+                continue
+            elif engine.realized(node) is None:
+                # No gradient goes on below a leaf, such as a parameter that waits for its update.
                 computed = engine.computed_below(node)
                 above_memory.append((tensor, computed))
-                lost |= computed
+                if not tensor._requires_grad:
+                    lost |= computed
         note_past(lost)
         for tensor, root in whole:
             become_memory(tensor, root, memory[root])
         for tensor, computed in above_memory:
+            tensor._previous = (*tensor._earlier_references(), weakref.ref(tensor.uop))
             hold(tensor, tensor.uop.substitute(computed), is_computed=False)
 
     def look_again(self, excluded: Collection[int]) -> None:
