@@ -175,6 +175,7 @@ class Run:
                 self._refuse_read if self.is_kept else None, is_closed=self.is_kept
             ) as record:
                 self.record = record
+                record.is_of_capture = True
                 self._call(args, kwargs)
                 self._settle()
         finally:

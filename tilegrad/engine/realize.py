@@ -188,8 +188,9 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
     form = form_of(
         request,
         keep,
-        # A capture runs its launches with the numbers that it saw: its kernels may know them.
-        may_open=not config.NOOPT and (record is None or record.known is None),
+        # A capture runs its launches with the numbers that it saw: its kernels may know them. So do
+        # those of the call before it, which is compared with it.
+        may_open=not (config.NOOPT or (record is not None and record.is_of_capture)),
         otherwise=form_for_sizes,
     )
     nodes = request.nodes
