@@ -86,7 +86,7 @@ class Recording(list[Launch]):
         # Windows, as their starts, ends and the sizes of their axes, that lie inside at the bound
         # values of variables but not at all values that these may have.
         self.windows: list[tuple[sint, sint, sint]] = []
-        # Whether the steps are those of a capture, or of the call before, which it is compared with.
+        # Whether these are the steps of a capture, or of the call before it, for comparison.
         self.is_of_capture = is_closed
         # Set by a capture that traces Python, so that the engine can turn it off for itself.
         self.tracer: Any = None
