@@ -34,7 +34,7 @@ def devices() -> str:
     for name in Device:
         mark = "*" if name == Device.DEFAULT else " "
         if name == "DISK":
-            # A kind for files, each of which is a device.
+            # Not one device: each file is one.
             rows.append(f"{mark} {name:6s} usable    a file, as in DISK:weights.bin")
             continue
         why, remedy = Device.refusal(name)

@@ -110,7 +110,7 @@ def diamonds(x: Tensor, steps: int) -> Tensor:
 
 
 def reshapes(x: Tensor, steps: int) -> Tensor:
-    """Views of which no two are one."""
+    """Views that do not merge into one."""
     x = x.reshape(64)[:60]
     for _ in range(steps):
         x = x.reshape(10, 6).T.reshape(4, 15).T

@@ -16,15 +16,14 @@ import importlib.util
 import os
 import runpy
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
-import tilegrad
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DataError
+from tilegrad.compat.launcher import launch
 from tilegrad.device.registry import Device
 from tilegrad.torch.absent import hint_of
 
@@ -109,32 +108,7 @@ def _run(path: str, arguments: Sequence[str]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; the exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given or given[0] in ("-h", "--help"):
-        print(__doc__, file=sys.stderr if not given else sys.stdout)
-        return 0 if given else 2
-    if not os.path.isfile(given[0]):
-        print(f"compat: there is no such script: {given[0]}", file=sys.stderr)
-        return 2
-    # As `python script.py`: the script's folder stands first, not the folder of the moment.
-    if sys.path and sys.path[0] in ("", os.getcwd()):
-        first = os.path.abspath(sys.path.pop(0))
-        if first == os.path.dirname(os.path.dirname(tilegrad.__file__)):
-            sys.path.append(first)
-    try:
-        run(given[0], given[1:])
-    except Exception as error:
-        traceback.print_exception(error.with_traceback(_from(given[0], error.__traceback__)))
-        return 1
-    return 0
-
-
-def _from(path: str, trace: TracebackType | None) -> TracebackType | None:
-    """The part of a trace that begins in the file `path`, or all of it."""
-    part = trace
-    while part is not None and part.tb_frame.f_code.co_filename != path:
-        part = part.tb_next
-    return part or trace
+    return launch(run, __doc__ or "", arguments)
 
 
 if __name__ == "__main__":

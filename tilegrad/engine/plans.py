@@ -79,7 +79,7 @@ def normalise(sink: UOp) -> Graph:
 
 
 def key_of(nodes: Sequence[UOp], windows: Sequence[Window] = ()) -> str:
-    """The key of the graph of which `nodes` are all; it leaves out the places of `windows`."""
+    """The key of the graph that `nodes` make up; it leaves out the places of `windows`."""
     places: dict[int, list[object]] = {}
     for window in windows:
         bounds = places.setdefault(window.position, list(nodes[window.position].arg))

@@ -31,7 +31,7 @@ class Progress:
         self._is_wanted = bool(config.PROGRESS) and total > 1
 
     def tell(self, done: int) -> None:
-        """Show that so many kernels are done. Several threads may do so."""
+        """Show that `done` kernels are done. Several threads may do so."""
         now = time.monotonic()
         if not self._is_wanted or now < self._next or not _is_terminal():
             return

@@ -37,7 +37,7 @@ _OFTEN = 8
 _COUNTED = 64
 # Earlier graphs that an explanation must fit.
 _MOST_GRAPHS = 3
-# After so many explanations that did not hold, graphs of a kind are planned with their sizes.
+# After this many explanations that did not hold, graphs of a kind are planned with their sizes.
 _MOST_GUESSES = 4
 
 

@@ -1,4 +1,4 @@
-"""A recurrent network written out step by step, that learns to spell a word."""
+"""A recurrent network, step by step, that learns to spell a word."""
 
 import numpy as np
 import torch

@@ -1,0 +1,49 @@
+"""The command line of a launcher: a script, its arguments, and what is shown of its errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+import tilegrad
+
+__all__ = ["launch"]
+
+
+def launch(
+    run: Callable[[str, Sequence[str]], object], usage: str, arguments: Sequence[str] | None
+) -> int:
+    """Run a script by `run`, given its path and arguments; the exit status. `arguments` are those
+    of the process if None.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help"):
+        print(usage, file=sys.stderr if not given else sys.stdout)
+        return 0 if given else 2
+    if not os.path.isfile(given[0]):
+        print(f"compat: there is no such script: {given[0]}", file=sys.stderr)
+        return 2
+    # As `python script.py`: the script's folder stands first, not the folder of the moment.
+    # If tilegrad itself was found in the latter, that is still looked in, last.
+    if sys.path and sys.path[0] in ("", os.getcwd()):
+        first = os.path.abspath(sys.path.pop(0))
+        if first == os.path.dirname(os.path.dirname(tilegrad.__file__)):
+            sys.path.append(first)
+    try:
+        run(given[0], given[1:])
+    except Exception as error:
+        # As Python would print it: from the script's first line on, without the launcher.
+        traceback.print_exception(error.with_traceback(_from(given[0], error.__traceback__)))
+        return 1
+    return 0
+
+
+def _from(path: str, trace: TracebackType | None) -> TracebackType | None:
+    """The part of a trace that begins in the file `path`, or all of it."""
+    part = trace
+    while part is not None and part.tb_frame.f_code.co_filename != path:
+        part = part.tb_next
+    return part or trace
