@@ -233,8 +233,9 @@ class _Others(engine.Others):
         """
         numbers = request.numbers
         outside: dict[UOp, None] = {}
-        # A constant costs nothing to whoever needs it.
-        stack = [node for node in request.nodes if node.users and node.op is not Ops.CONST]
+        # What is made of constants alone is never kept, and graphs that have nothing else in common
+        # share it.
+        stack = [node for node in request.nodes if node.users and not node.is_constant]
         while stack:
             for reference in stack.pop().users or ():
                 user = reference()
