@@ -13,10 +13,12 @@ import pytest
 
 from tests.tensor.helpers import close, numbers
 from tilegrad import Context, Tensor, Variable, dtypes, no_grad
-from tilegrad.base.errors import IndexBoundsError, ShapeError
+from tilegrad.base.errors import IndexBoundsError, InternalError, ShapeError
 from tilegrad.base.origin import method_names, user_lines
 from tilegrad.ir import Ops
+from tilegrad.ir.templates import Template
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor import templates
 
 METHODS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "add": lambda x, y: x + y,
@@ -90,10 +92,38 @@ def test_a_template_gives_the_nodes_that_the_method_makes(
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_both_ways_are_compared(name: str, operands: tuple[Tensor, Tensor]) -> None:
+def test_both_ways_are_compared(
+    name: str, operands: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[str] = []
+    original = templates._compare
+
+    def compare(made: Any, plain: Any, method: str) -> None:
+        compared.append(method)
+        original(made, plain, method)
+
+    monkeypatch.setattr(templates, "_compare", compare)
     with Context(TEMPLATES=2):
         for _ in range(4):
             METHODS[name](*operands)
+    assert compared
+
+
+def test_a_template_that_makes_another_node_is_an_error(
+    operands: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = operands
+    make = Template.make
+
+    def swapped(self: Template, inputs: Any, origin: Any) -> Any:
+        return make(self, inputs[::-1], origin)
+
+    with Context(TEMPLATES=2):
+        for _ in range(3):
+            assert (x - y).shape == (6, 8)
+        monkeypatch.setattr(Template, "make", swapped)
+        with pytest.raises(InternalError, match=r"template: .*sub.* gives another node"):
+            x - y
 
 
 # Calls of Python functions, the methods' own among them: nodes that are new make one each.
