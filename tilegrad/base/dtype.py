@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
+from collections.abc import Callable
+from types import FrameType
 from typing import Any, Final
 
 from tilegrad.base.float8 import FORMATS
@@ -29,6 +32,11 @@ class Place(Members):
     SHARED = "shared"
     SCRATCH = "scratch"
     REGISTER = "register"
+
+
+# How a program under other names than tilegrad's prints a dtype: from the dtype and the frame that
+# asks, the text, or None where the program uses tilegrad's own.
+spellings: list[Callable[[DType, FrameType], str | None]] = []
 
 
 class DType:
@@ -138,12 +146,18 @@ class DType:
         return math.ldexp(2.0 - 2.0**-digits, last - 1)
 
     def __repr__(self) -> str:
-        return (
-            f"dtypes.{self.alias}" if self.lanes == 1 else f"dtypes.{self.alias}.vec({self.lanes})"
-        )
+        for spell in spellings:
+            found = spell(self, sys._getframe(1))
+            if found is not None:
+                return found
+        return self._own_name()
+
+    def _own_name(self) -> str:
+        suffix = "" if self.lanes == 1 else f".vec({self.lanes})"
+        return f"dtypes.{self.alias}{suffix}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (repr(self),)
+        return _restore, (self._own_name(),)
 
     def __lt__(self, other: DType) -> bool:
         return (self.name, self.lanes) < (other.name, other.lanes)
@@ -161,7 +175,10 @@ class Pointer(DType):
     def __repr__(self) -> str:
         where = "" if self.place is Place.GLOBAL else f", {self.place!r}"
         size = "" if self.size == -1 and not where else str(self.size)
-        return f"{self.base!r}.ptr({size}{where})"
+        return f"{self.base._own_name()}.ptr({size}{where})"
+
+    def _own_name(self) -> str:
+        return repr(self)
 
 
 def _restore(text: str) -> DType:

@@ -521,7 +521,7 @@ def _arguments(module: Module) -> Iterator[str]:
         return
     for name in names:
         value = getattr(module, name, None)
-        if name == "bias" and not callable(value):
+        if name == "bias" and hasattr(module, name) and not callable(value):
             yield f"bias={value is not None and value is not False}"
         elif isinstance(value, (bool, int, float, str)) or (
             isinstance(value, tuple) and all(isinstance(part, (int, float)) for part in value)

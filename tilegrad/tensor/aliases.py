@@ -27,7 +27,7 @@ from tilegrad.ir.view import ShapeTracker
 
 __all__ = [
     "Alias", "Away", "Look", "Move", "Storage", "can_view", "extended", "hold", "is_alone", "look",
-    "moved", "overlaps", "same_storage", "shared", "show",
+    "moved", "overlaps", "same_storage", "shared", "show", "steps",
 ]  # fmt: skip
 
 Move = tuple[Ops, Any]
@@ -262,3 +262,22 @@ def overlaps(found: Look) -> bool:
             return True
         reach += stride * (size - 1)
     return False
+
+
+def steps(tensor: Any) -> tuple[tuple[sint, ...], sint]:
+    """The strides of an alias over its storage, and the position of its first element there, in
+    elements; as in row-major memory of its own where strides cannot say it, as for a flipped axis.
+    """
+    found = look(tensor)
+    views = _tracker(found.shape, found.moves).views
+    if len(views) != 1 or views[0].mask is not None or any(step < 0 for step in views[0].strides):
+        views = ShapeTracker.from_shape(tensor.uop.shape).views
+    # A view's axis of one element has the stride 0; PyTorch counts on as for a longer one.
+    strides = list(views[0].strides)
+    following: sint = 1
+    for axis in range(len(strides) - 1, -1, -1):
+        size = views[0].shape[axis]
+        if size == 1:
+            strides[axis] = following
+        following = strides[axis] * size if strides[axis] else following
+    return tuple(strides), views[0].offset

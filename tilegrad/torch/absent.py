@@ -14,7 +14,7 @@ _COMPILER = "torch.compile is what there is: it captures a call and replays it"
 
 # By the longest beginning of the name that stands here.
 _HINTS = {
-    "torch.jit": f"there is no second language of programs; {_COMPILER}",
+    "torch.jit": "torch.save(model.state_dict(), path) keeps the weights",
     "torch.fx": f"graphs are tilegrad's own (Tensor.uop); {_COMPILER}",
     "torch.export": "torch.save(model.state_dict(), path) keeps the weights",
     "torch.onnx": "torch.save(model.state_dict(), path) keeps the weights",
@@ -23,7 +23,6 @@ _HINTS = {
     "torch.distributed": _PROCESSES,
     "torch.multiprocessing": _PROCESSES,
     "torch.nn.parallel": _PROCESSES,
-    "torch.nn.DataParallel": _PROCESSES,
     "torch.nn.SyncBatchNorm": "nn.BatchNorm2d: one process computes so far",
     "torch.sparse": _SPARSE,
     "torch.sparse_coo_tensor": _SPARSE,
@@ -41,7 +40,6 @@ _HINTS = {
     "torch.profiler": "DEBUG=2 shows each kernel and its time",
     "torch.autograd.profiler": "DEBUG=2 shows each kernel and its time",
     "torch.autograd.detect_anomaly": "Context(CHECK=1) of tilegrad finds NaN where it arises",
-    "torch.autograd.gradcheck": "compare with differences of values in float64",
     "torch.utils.cpp_extension": "tilegrad.Tensor.apply takes a function of arrays",
     "torch.cuda": "there is no GPU here so far: torch.cuda.is_available() is False",
     "torch.xpu": "there is no GPU here so far",

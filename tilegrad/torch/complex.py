@@ -1,23 +1,35 @@
 """Complex numbers: a tensor of pairs (real, imaginary) along a last axis that is not shown.
 
 tilegrad computes in real numbers only. What Fourier transforms give, and what is made of it, is
-held here with the arithmetic of complex numbers. Gradients flow through the pairs.
+held here with the arithmetic of complex numbers. Gradients flow through the pairs. Real operands
+and Python's complex numbers meet them as in PyTorch.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy
 
+from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DTypeError
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.complex_dtypes import ComplexDType, of_parts
 from tilegrad.torch.creation import tensor
+from tilegrad.torch.devices import device
+from tilegrad.torch.naming import called
+from tilegrad.torch.printing import complex_text
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours
 
-__all__ = ["Complex", "einsum", "make", "polar", "view_as_complex", "view_as_real"]
+__all__ = ["Complex", "as_complex", "einsum", "make", "polar", "view_as_complex", "view_as_real"]
+
+
+# Integer powers up to this one are products, which are exact where the numbers are.
+_MOST_PRODUCTS = 8
 
 
 class Complex:
@@ -47,9 +59,43 @@ class Complex:
         return self.pair.ndim - 1
 
     @property
+    def dtype(self) -> ComplexDType:
+        """`torch.complex64`, or `torch.complex128` of float64 parts."""
+        return of_parts(self.pair.dtype)
+
+    @property
+    def device(self) -> Any:
+        """The device of the pairs."""
+        return self.pair.device
+
+    @property
     def requires_grad(self) -> bool:
         """Whether gradients flow through it."""
         return self.pair.requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        self.pair.requires_grad = wanted
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Ask for a gradient; gives this tensor."""
+        self.pair.requires_grad_(requires_grad)
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether nothing above it in its graph has a gradient."""
+        return self.pair.is_leaf
+
+    @property
+    def grad(self) -> Any:
+        """The gradient: its real part is that of the real parts, and so of the imaginary ones."""
+        found = self.pair.grad
+        return None if found is None else type(self)(found)
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        self.pair.grad = None if value is None else value.pair
 
     def size(self, dim: int | None = None) -> Any:
         """The shape, or the size of one axis."""
@@ -67,8 +113,25 @@ class Complex:
         """True."""
         return True
 
+    def is_floating_point(self) -> bool:
+        """False: the numbers are complex."""
+        return False
+
+    def element_size(self) -> int:
+        """Bytes of one number."""
+        return self.dtype.itemsize
+
     def __len__(self) -> int:
         return int(self.shape[0])
+
+    def __iter__(self) -> Iterator[Self]:
+        return iter([self[index] for index in range(len(self))])
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __complex__(self) -> complex:
+        return self.item()
 
     # parts
 
@@ -106,7 +169,10 @@ class Complex:
     def numpy(self) -> Any:
         """The values as a NumPy array."""
         pair = self.pair.detach().numpy()
-        return pair[..., 0] + 1j * pair[..., 1]
+        return numpy.ascontiguousarray(pair).view(f"complex{16 * pair.dtype.itemsize}")[..., 0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return self.numpy() if dtype is None else self.numpy().astype(dtype)
 
     def tolist(self) -> Any:
         """The values as nested lists of Python's complex numbers."""
@@ -117,8 +183,9 @@ class Complex:
         return complex(self.numpy().item())
 
     def __repr__(self) -> str:
-        text = numpy.array2string(self.numpy(), precision=4, separator=", ", prefix="tensor(")
-        return f"tensor({text})"
+        kind = "" if self.dtype.name == "complex64" else f", dtype={self.dtype!r}"
+        note = ", requires_grad=True" if self.requires_grad and self.is_leaf else ""
+        return complex_text(self.numpy(), f"{kind}{note}")
 
     def detach(self) -> Self:
         """The same values without gradients."""
@@ -128,9 +195,47 @@ class Complex:
         """A copy."""
         return type(self)(self.pair.clone())
 
-    def to(self, *args: Any, **options: Any) -> Self:
-        """The same values on another device."""
-        return type(self)(self.pair.to(*args, **options))
+    def to(self, *args: Any, **options: Any) -> Any:
+        """The same values on another device, or in another dtype; of a real one the real parts."""
+        given = [*args, *options.values()]
+        kinds = [getattr(each, "dtype", each) for each in given]
+        kind = next((each for each in kinds if isinstance(each, ComplexDType)), None)
+        real = next((each for each in kinds if isinstance(each, DType)), None)
+        places = [getattr(each, "device", each) for each in given]
+        places = [each for each in places if isinstance(each, (str, device))]
+        pair = self.pair.to(places[0]) if places else self.pair
+        if real is not None:
+            return pair[..., 0].to(real)
+        return (
+            self
+            if pair is self.pair and kind in (None, self.dtype)
+            else type(self)(pair if kind is None else pair.to(kind.part))
+        )
+
+    def type(self, dtype: Any = None) -> Any:
+        """As `to`; without a dtype the name of this one's class."""
+        names = {"complex64": "torch.ComplexFloatTensor", "complex128": "torch.ComplexDoubleTensor"}
+        return names[self.dtype.name] if dtype is None else self.to(dtype)
+
+    def type_as(self, other: Any) -> Any:
+        """In the dtype of another tensor."""
+        return self.to(other.dtype)
+
+    def cfloat(self) -> Self:
+        """In complex64."""
+        return type(self)(self.pair.float())
+
+    def cdouble(self) -> Self:
+        """In complex128."""
+        return type(self)(self.pair.double())
+
+    def contiguous(self) -> Self:
+        """The same values in row-major order."""
+        return type(self)(self.pair.contiguous())
+
+    def cpu(self) -> Self:
+        """The same values on the CPU."""
+        return type(self)(self.pair.cpu())
 
     # arithmetic
 
@@ -169,32 +274,135 @@ class Complex:
         return self._with((a * c + b * d) / whole, (b * c - a * d) / whole)
 
     def __rtruediv__(self, other: Any) -> Self:
-        real, imag = _parts(other, self)
-        return self._with(real, imag) / self
+        made: Self = as_complex(other) / self
+        return made
 
     def __matmul__(self, other: Any) -> Self:
         c, d = _parts(other, self)
         a, b = self.real, self.imag
         return self._with(a @ c - b @ d, a @ d + b @ c)
 
-    def __pow__(self, exponent: float) -> Self:
-        size, angle = self.abs() ** exponent, self.angle() * exponent
-        return self._with(size * angle.cos(), size * angle.sin())
+    def __rmatmul__(self, other: Any) -> Self:
+        made: Self = as_complex(other) @ self
+        return made
+
+    def __pow__(self, exponent: Any) -> Self:
+        if isinstance(exponent, int) and 0 <= exponent <= _MOST_PRODUCTS:
+            made = self._with(self.real.ones_like(), self.real.zeros_like())
+            for _ in range(exponent):
+                made = made * self
+            return made
+        if isinstance(exponent, (int, float)):
+            size, angle = self.abs() ** exponent, self.angle() * exponent
+            return self._with(size * angle.cos(), size * angle.sin())
+        real, imag = _parts(exponent, self)
+        return (self.log() * self._with(self.real * 0 + real, self.real * 0 + imag)).exp()
+
+    # functions of each number
 
     def exp(self) -> Self:
         """e to the power of each."""
         size = self.real.exp()
         return self._with(size * self.imag.cos(), size * self.imag.sin())
 
+    def log(self) -> Self:
+        """The logarithm with an imaginary part in -pi..pi."""
+        return self._with(self.abs().log(), self.angle())
+
+    def sqrt(self) -> Self:
+        """The root with a real part that is not negative."""
+        x, y = self.real, self.imag
+        # Of the two parts this one loses no digits; the other is half of y over it.
+        large = ((x.abs() + self.abs()) / 2).sqrt()
+        small = (large > 0).where(y.abs() / (2 * (large > 0).where(large, 1)), 0)
+        is_right = x >= 0
+        return self._with(is_right.where(large, small), is_right.where(small, large).copysign(y))
+
+    def sin(self) -> Self:
+        """The sine."""
+        x, y = self.real, self.imag
+        return self._with(x.sin() * y.cosh(), x.cos() * y.sinh())
+
+    def cos(self) -> Self:
+        """The cosine."""
+        x, y = self.real, self.imag
+        return self._with(x.cos() * y.cosh(), -(x.sin() * y.sinh()))
+
+    def sinh(self) -> Self:
+        """The hyperbolic sine."""
+        x, y = self.real, self.imag
+        return self._with(x.sinh() * y.cos(), x.cosh() * y.sin())
+
+    def cosh(self) -> Self:
+        """The hyperbolic cosine."""
+        x, y = self.real, self.imag
+        return self._with(x.cosh() * y.cos(), x.sinh() * y.sin())
+
+    def tanh(self) -> Self:
+        """The hyperbolic tangent."""
+        return self.sinh() / self.cosh()
+
+    def reciprocal(self) -> Self:
+        """1 over each."""
+        return 1.0 / self
+
+    def square(self) -> Self:
+        """The square of each."""
+        return self * self
+
+    def sgn(self) -> Self:
+        """Each over its distance from 0; 0 of 0."""
+        size = self.abs()
+        found: Self = self / (size > 0).where(size, 1)
+        return found
+
+    def neg(self) -> Self:
+        """With the signs changed."""
+        return -self
+
+    def isnan(self) -> Tensor:
+        """Whether a part is NaN."""
+        return self.real.isnan() | self.imag.isnan()
+
+    def isfinite(self) -> Tensor:
+        """Whether both parts are finite."""
+        return self.real.isfinite() & self.imag.isfinite()
+
+    def isclose(self, other: Any, rtol: float = 1e-5, atol: float = 1e-8) -> Any:
+        """Whether the distance of each two is at most `atol + rtol * |other|`."""
+        return (self - other).abs() <= atol + rtol * as_complex(other).abs()
+
+    def allclose(self, other: Any, rtol: float = 1e-5, atol: float = 1e-8) -> bool:
+        """Whether all are close."""
+        return bool(self.isclose(other, rtol, atol).all().item())
+
+    def equal(self, other: Any) -> bool:
+        """Whether all are equal, in the same shape."""
+        return self.shape == other.shape and bool((self == other).all().item())
+
+    def vector_norm(self, ord: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
+        """The norm of the distances from 0."""
+        found: Tensor = self.abs().vector_norm(ord, dim, keepdim)
+        return found
+
+    def norm(self, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
+        """The norm of the distances from 0."""
+        found: Tensor = self.abs().norm(p, dim, keepdim)
+        return found
+
     def __eq__(self, other: object) -> Any:
         real, imag = _parts(other, self)
         return (self.real == real) & (self.imag == imag)
 
-    __hash__ = object.__hash__
+    def __ne__(self, other: object) -> Any:
+        return (self == other).logical_not()
 
-    def mul(self, other: Any) -> Self:
-        """The product."""
-        return self.__mul__(other)
+    __hash__ = object.__hash__
+    add, sub, mul, div, matmul, pow = (
+        __add__, __sub__, __mul__, __truediv__, __matmul__, __pow__,
+    )  # fmt: skip
+    multiply, subtract, divide, true_divide, mm, bmm = mul, sub, div, div, matmul, matmul
+    eq, ne = __eq__, __ne__
 
     # axes
 
@@ -221,16 +429,70 @@ class Complex:
 
     view = reshape
 
-    def flatten(self) -> Self:
-        """The same values along one axis."""
-        return self.reshape(-1)
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
+        """With the axes from one to another joined."""
+        if not self.ndim:
+            return self.reshape(1)
+        first, last = start_dim % self.ndim, end_dim % self.ndim
+        sizes = self.shape
+        return self.reshape(*sizes[:first], -1, *sizes[last + 1 :])
+
+    def _linear(self, function: Callable[[Tensor], Any]) -> Any:
+        """What moves or adds up both parts alike; of several results, each."""
+        real, imag = function(self.real), function(self.imag)
+        if isinstance(real, (tuple, list)):
+            return tuple(self._with(*parts) for parts in zip(real, imag))
+        return self._with(real, imag)
+
+    @property
+    def T(self) -> Self:
+        """With the axes in reverse order."""
+        return self.permute(*reversed(range(self.ndim)))
+
+    @property
+    def mT(self) -> Self:
+        """With the last two axes exchanged."""
+        return self.transpose(-2, -1)
+
+    @property
+    def mH(self) -> Self:
+        """The conjugates with the last two axes exchanged."""
+        return self.mT.conj()
+
+    H = adjoint = mH
+
+    def dot(self, other: Any) -> Self:
+        """The sum of products of two vectors."""
+        found: Self = (self * other).sum()
+        return found
+
+    def vdot(self, other: Any) -> Self:
+        """The sum of products of the conjugates with another vector."""
+        found: Self = (self.conj() * other).sum()
+        return found
+
+    def outer(self, other: Any) -> Self:
+        """The products of each with each."""
+        return self.unsqueeze(-1) * as_complex(other).unsqueeze(0)
+
+    def prod(self, dim: int | None = None, keepdim: bool = False) -> Self:
+        """The product along an axis, one factor after the other."""
+        whole = self.flatten() if dim is None else self
+        axis = (0 if dim is None else dim) % whole.ndim
+        parts = whole._linear(lambda part: part.unbind(axis))
+        made: Self = parts[0]
+        for part in parts[1:]:
+            made = made * part
+        return made.unsqueeze(axis) if keepdim else made
 
     def unsqueeze(self, dim: int) -> Self:
         """With a new axis of size 1."""
         return type(self)(self.pair.unsqueeze(self._axis(dim)))
 
-    def squeeze(self, dim: int) -> Self:
-        """Without an axis of size 1."""
+    def squeeze(self, dim: int | None = None) -> Self:
+        """Without an axis of size 1, or without all of these."""
+        if dim is None:
+            return self.reshape(*[size for size in self.shape if size != 1])
         return type(self)(self.pair.squeeze(self._axis(dim)))
 
     def transpose(self, dim0: int, dim1: int) -> Self:
@@ -257,6 +519,72 @@ class Complex:
         elif value != 0:
             value = tensor([float(value), 0.0], dtype=self.pair.dtype)
         self.pair[_with_pairs(key)] = value
+
+
+def _moved(name: str) -> Any:
+    def method(self: Complex, *args: Any, **options: Any) -> Any:
+        return self._linear(lambda part: getattr(part, name)(*args, **options))
+
+    method.__doc__ = getattr(Tensor, name).__doc__
+    return called(method, name)
+
+
+for _name in (
+    "broadcast_to", "chunk", "cumsum", "diag", "diagonal", "expand", "flip", "gather",
+    "index_select", "masked_select", "movedim", "narrow", "nan_to_num", "repeat", "split",
+    "swapaxes", "t", "take", "tile", "trace", "tril", "triu", "unbind", "unflatten", "unfold",
+):  # fmt: skip
+    setattr(Complex, _name, _moved(_name))
+
+
+def as_complex(value: Any) -> Complex:
+    """A real tensor, or a number, as complex numbers."""
+    if isinstance(value, Complex):
+        return value
+    if isinstance(value, complex):
+        return Complex(tensor([value.real, value.imag]))
+    real = as_ours(value) if isinstance(value, OurTensor) else tensor(value)
+    real = real if real.dtype.is_float else real.float()
+    return make(real, real.zeros_like())
+
+
+def _meeting(name: str) -> Any:
+    plain = getattr(Tensor, name)
+
+    @functools.wraps(plain)
+    def method(self: Tensor, other: Any, *args: Any, **options: Any) -> Any:
+        if other.__class__ is complex or isinstance(other, Complex):
+            return getattr(as_complex(self), name)(other)
+        return plain(self, other, *args, **options)
+
+    return called(method, name)
+
+
+# A real tensor beside complex numbers.
+for _name in (
+    "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__",
+    "__rtruediv__", "__matmul__", "__pow__", "__eq__", "__ne__", "add", "sub", "mul", "div",
+    "matmul",
+):  # fmt: skip
+    setattr(Tensor, _name, _meeting(_name))
+
+
+_to, _type = Tensor.to, Tensor.type
+
+
+def _to_complex(self: Tensor, *args: Any, **options: Any) -> Any:
+    given = [getattr(each, "dtype", each) for each in (*args, *options.values())]
+    kind = next((each for each in given if isinstance(each, ComplexDType)), None)
+    return _to(self, *args, **options) if kind is None else as_complex(self).to(kind)
+
+
+def _type_of(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    is_complex = isinstance(dtype, ComplexDType)
+    return as_complex(self).to(dtype) if is_complex else _type(self, dtype, non_blocking)
+
+
+for _name, _method, _like in (("to", _to_complex, _to), ("type", _type_of, _type)):
+    setattr(Tensor, _name, functools.wraps(_like)(_method))
 
 
 def _with_pairs(key: Any) -> Any:

@@ -1,50 +1,39 @@
-"""Functions of `torch` that take complex numbers too."""
+"""Functions of `torch` that take complex numbers too, or make them."""
 
 from __future__ import annotations
 
+import builtins
+import functools
+from collections.abc import Callable
 from typing import Any
 
-from tilegrad.torch import functions
-from tilegrad.torch.complex import Complex, make
+import numpy
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.tensor.host import is_array
+from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch import creation, functions, tabled
+from tilegrad.torch.complex import Complex, as_complex, make
 from tilegrad.torch.complex import einsum as complex_einsum
+from tilegrad.torch.complex_dtypes import ComplexDType
+from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import as_ours
 
 __all__ = [
-    "abs", "absolute", "angle", "complex", "conj", "einsum", "exp", "imag", "is_complex", "mean",
-    "real", "sum",
+    "allclose", "angle", "as_tensor", "cat", "complex", "concat", "concatenate", "conj", "einsum",
+    "empty", "equal", "from_numpy", "full", "imag", "is_complex", "is_tensor", "ones", "ones_like",
+    "randn", "randn_like", "real", "stack", "tensor", "where", "zeros", "zeros_like",
 ]  # fmt: skip
-
-
-def _own(input: Any) -> Any:
-    return input if isinstance(input, Complex) else as_ours(input)
-
-
-def abs(input: Any) -> Any:
-    """The magnitude of each."""
-    return _own(input).abs()
-
-
-absolute = abs
-
-
-def exp(input: Any) -> Any:
-    """e to the power of each."""
-    return _own(input).exp()
-
-
-def sum(input: Any, *args: Any, **options: Any) -> Any:
-    """The sum over axes."""
-    return _own(input).sum(*args, **options)
-
-
-def mean(input: Any, *args: Any, **options: Any) -> Any:
-    """The mean over axes."""
-    return _own(input).mean(*args, **options)
 
 
 def is_complex(input: Any) -> bool:
     """Whether the numbers are complex."""
     return isinstance(input, Complex)
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether something is a tensor."""
+    return isinstance(obj, (OurTensor, Complex))
 
 
 def complex(real: Any, imag: Any) -> Complex:
@@ -69,9 +58,7 @@ def conj(input: Any) -> Any:
 
 def angle(input: Any) -> Any:
     """The angle to the real axis: of real numbers 0 or pi."""
-    if isinstance(input, Complex):
-        return input.angle()
-    return as_ours(input).zeros_like().atan2(as_ours(input))
+    return input.angle() if isinstance(input, Complex) else as_ours(input).angle()
 
 
 def einsum(equation: str, *operands: Any) -> Any:
@@ -80,3 +67,157 @@ def einsum(equation: str, *operands: Any) -> Any:
     if any(isinstance(each, Complex) for each in given):
         return complex_einsum(equation, *given)
     return functions.einsum(equation, *given)
+
+
+# several tensors
+
+
+def _joining(name: str) -> Callable[..., Any]:
+    plain = getattr(functions, name)
+
+    @functools.wraps(plain)
+    def joined(tensors: Any, dim: int = 0, **options: Any) -> Any:
+        given = list(tensors)
+        if not any(isinstance(each, Complex) for each in given):
+            return plain(given, dim, **options)
+        pairs = [as_complex(each).pair for each in given]
+        axes = pairs[0].ndim - 1 + (name == "stack")
+        return Complex(plain(pairs, dim % axes))
+
+    return called(joined, name)
+
+
+cat, stack = _joining("cat"), _joining("stack")
+concat = concatenate = cat
+
+
+def where(condition: Any, input: Any = None, other: Any = None) -> Any:
+    """Elements of `input` where the condition holds, else of `other`; alone, where it holds."""
+    if not any(isinstance(each, Complex) for each in (input, other)):
+        return functions.where(condition, input, other)
+    first, second = as_complex(input).pair, as_complex(other).pair
+    return Complex(functions.where(as_ours(condition).unsqueeze(-1), first, second))
+
+
+def allclose(
+    input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    """Whether each two numbers differ by at most `atol + rtol * |other|`."""
+    if isinstance(input, Complex):
+        return input.allclose(other, rtol, atol)
+    return bool(tabled.allclose(input, other, rtol, atol, equal_nan))
+
+
+def equal(input: Any, other: Any) -> bool:
+    """Whether two tensors have the same shape and values."""
+    if isinstance(input, Complex):
+        return input.equal(other)
+    return bool(tabled.equal(input, other))
+
+
+# new tensors
+
+# The name is that of a function here.
+_PYTHONS = builtins.complex
+
+
+def _is_complex(data: Any) -> bool:
+    """Whether Python's complex numbers, or NumPy's, are among `data`."""
+    if is_array(data):
+        return bool(data.dtype.kind == "c")
+    stack = [data]
+    while stack:
+        item = stack.pop()
+        if item.__class__ is _PYTHONS or isinstance(item, numpy.complexfloating):
+            return True
+        if isinstance(item, (list, tuple)):
+            stack.extend(item)
+    return False
+
+
+def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False, **options: Any) -> Any:
+    """A tensor of a copy of `data`: a number, nested lists, an array, another tensor.
+
+    >>> import tilegrad.torch as torch
+    >>> torch.tensor([1 + 2j]).dtype
+    torch.complex64
+    """
+    if isinstance(data, Complex):
+        made = data.detach().clone()
+    elif isinstance(dtype, ComplexDType) or (dtype is None and _is_complex(data)):
+        array = numpy.asarray(data)
+        wide = array.dtype in (numpy.complex128, numpy.float64) and is_array(data)
+        part = dtype.part if dtype is not None else dtypes.float64 if wide else dtypes.float32
+        pairs = numpy.stack([array.real, array.imag], -1).astype(part.name)
+        made = Complex(creation.tensor(pairs, dtype=part, **options))
+    else:
+        return creation.tensor(data, dtype=dtype, requires_grad=requires_grad, **options)
+    return made.requires_grad_() if requires_grad else made
+
+
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
+    """`data` as a tensor; what is one with that dtype and device stays itself."""
+    if isinstance(data, Complex):
+        return data if dtype is None else data.to(dtype)
+    if isinstance(dtype, ComplexDType) or (not isinstance(data, OurTensor) and _is_complex(data)):
+        return tensor(data, dtype=dtype, device=device)
+    return creation.as_tensor(data, dtype, device)
+
+
+def from_numpy(array: Any) -> Any:
+    """A tensor of an array's values."""
+    return tensor(array) if _is_complex(array) else creation.from_numpy(array)
+
+
+def _filled(name: str) -> Callable[..., Any]:
+    plain = getattr(creation, name)
+
+    @functools.wraps(plain)
+    def make_one(*size: Any, dtype: Any = None, **options: Any) -> Any:
+        if isinstance(dtype, ComplexDType):
+            given = {**options, "dtype": dtype.part}
+            if name == "randn":
+                # Of variance 1: half of it in each part.
+                return Complex(plain(*_sizes(size), 2, **given) * 0.5**0.5)
+            whole = plain(*_sizes(size), **given)
+            return Complex(whole.stack(whole.zeros_like(), dim=-1))
+        return (
+            plain(*size, dtype=dtype, **options) if dtype is not None else plain(*size, **options)
+        )
+
+    return called(make_one, name)
+
+
+def _sizes(size: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+
+
+zeros, ones, empty, randn = (_filled(name) for name in ("zeros", "ones", "empty", "randn"))
+
+
+def full(size: Any, fill_value: Any, *, dtype: Any = None, **options: Any) -> Any:
+    """A tensor of one number."""
+    if isinstance(dtype, ComplexDType) or isinstance(fill_value, _PYTHONS):
+        part = dtypes.float32 if dtype is None else dtype.part
+        number = _PYTHONS(fill_value)
+        parts = [creation.full(size, part_of, dtype=part, **options)
+                 for part_of in (number.real, number.imag)]  # fmt: skip
+        return make(*parts)
+    return creation.full(size, fill_value, dtype=dtype, **options)
+
+
+def _like(name: str) -> Callable[..., Any]:
+    plain = getattr(creation, f"{name}_like")
+    make_one = globals().get(name)
+
+    @functools.wraps(plain)
+    def made(input: Any, *, dtype: Any = None, **options: Any) -> Any:
+        if isinstance(input, Complex) or isinstance(dtype, ComplexDType):
+            assert make_one is not None
+            return make_one(tuple(input.shape), dtype=input.dtype if dtype is None else dtype)
+        return plain(input, **options) if dtype is None else plain(input, dtype=dtype, **options)
+
+    return called(made, f"{name}_like")
+
+
+zeros_like, ones_like, randn_like = (_like(name) for name in ("zeros", "ones", "randn"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
@@ -92,6 +93,8 @@ def tensor(
         made: Tensor = as_ours(data).detach().clone().to(place)
         made = made if dtype is None else made.to(dtype)
     else:
+        if isinstance(data, deque):
+            data = list(data)
         if isinstance(data, (list, tuple)) and any(isinstance(x, OurTensor) for x in _leaves(data)):
             data = _without_tensors(data)
         elif isinstance(data, (list, tuple)) and any(is_array(each) for each in _leaves(data)):

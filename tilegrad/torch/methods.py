@@ -11,6 +11,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
+from tilegrad.torch.naming import called
 from tilegrad.torch.pairs import wide_pair
 from tilegrad.torch.random import drawing
 
@@ -70,7 +71,8 @@ def adjust(kind: Any) -> None:
 
 
 def _set(kind: Any, name: str, made: Any) -> None:
-    made.__name__, made.__qualname__ = name, f"Tensor.{name}"
+    called(made, name)
+    made.__qualname__ = f"Tensor.{name}"
     made.__doc__ = getattr(ours.Tensor, name).__doc__
     setattr(kind, name, made)
 
@@ -88,7 +90,7 @@ def _wide(method: Callable[..., Any]) -> Any:
 def _paired(method: Callable[..., Any]) -> Any:
     def give(self: Any, *args: Any, **options: Any) -> Any:
         found = method(self, *args, **options)
-        return wide_pair(found) if isinstance(found, tuple) else found
+        return wide_pair(method.__name__, found) if isinstance(found, tuple) else found
 
     return give
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["ValuesAndIndices", "wide_pair"]
+__all__ = ["ValuesAndIndices", "pair_of", "wide_pair"]
 
 
 class ValuesAndIndices(NamedTuple):
@@ -15,8 +15,24 @@ class ValuesAndIndices(NamedTuple):
     values: Any
     indices: Any
 
+    def __repr__(self) -> str:
+        name = getattr(type(self), "_method", "pair")
+        return f"torch.return_types.{name}(\nvalues={self.values!r},\nindices={self.indices!r})"
 
-def wide_pair(found: Any) -> ValuesAndIndices:
-    """A pair of values and indices with int64 indices."""
+
+_kinds: dict[str, type[ValuesAndIndices]] = {}
+
+
+def pair_of(name: str, values: Any, indices: Any) -> ValuesAndIndices:
+    """What the method `name` gives."""
+    kind = _kinds.get(name)
+    if kind is None:
+        space = {"__slots__": (), "_method": name, "__module__": __name__}
+        kind = _kinds.setdefault(name, type("ValuesAndIndices", (ValuesAndIndices,), space))
+    return kind(values, indices)
+
+
+def wide_pair(name: str, found: Any) -> ValuesAndIndices:
+    """What the method `name` gives of a pair of values and indices: the indices in int64."""
     values, indices = found
-    return ValuesAndIndices(values, indices.long())
+    return pair_of(name, values, indices.long())

@@ -6,7 +6,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 
-__all__ = ["options", "set_printoptions", "text_of"]
+__all__ = ["complex_text", "options", "set_printoptions", "text_of"]
 
 options: dict[str, Any] = {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80}
 _DEFAULT = dict(options)
@@ -37,7 +37,12 @@ def text_of(array: Any, dtype: DType, device: str, notes: str) -> str:
 
     head = "tensor("
     precision = options["precision"]
-    floats = _float_format(array, precision) if dtype.is_float else None
+    formats: Any = {}
+    if dtype.is_float:
+        formats["float_kind"] = _float_format(array, precision)
+    elif dtype is dtypes.bool:
+        width = 4 if array.all() else 5
+        formats["bool"] = lambda value: str(bool(value)).rjust(width)
     with numpy.printoptions(
         precision=precision, threshold=options["threshold"], edgeitems=options["edgeitems"],
         linewidth=options["linewidth"],
@@ -46,12 +51,36 @@ def text_of(array: Any, dtype: DType, device: str, notes: str) -> str:
             array,
             separator=", ",
             prefix=head,
-            formatter={"float_kind": floats} if floats is not None else None,
+            formatter=formats or None,
         )
     named = (dtypes.float32, dtypes.int64, dtypes.bool)
-    kind = "" if dtype in named and array.size else f", dtype=torch.{dtype.name}"
+    is_plain = dtype in named and (array.size or dtype is dtypes.float32)
+    kind = "" if is_plain else f", dtype=torch.{dtype.name}"
+    # What has no elements, and more than one axis, would not tell its shape.
+    size = "" if array.size or array.ndim < 2 else f", size={array.shape}"
     place = "" if device == "CPU" else f", device='{device.lower()}'"
-    return f"{head}{text}{place}{kind}{notes})"
+    return f"{head}{text}{size}{place}{kind}{notes})"
+
+
+def complex_text(array: Any, notes: str) -> str:
+    """Complex numbers as the text of a tensor."""
+    import numpy
+
+    real, imag = (_float_format(part, options["precision"]) for part in (array.real, array.imag))
+    width = max((len(real(value).strip()) for value in array.real.ravel()), default=0)
+
+    def text(value: Any) -> str:
+        sign = "-" if numpy.signbit(value.imag) else "+"
+        return f"{real(value.real).strip():>{width}}{sign}{imag(abs(value.imag)).strip()}j"
+
+    with numpy.printoptions(
+        threshold=options["threshold"], edgeitems=options["edgeitems"],
+        linewidth=options["linewidth"],
+    ):  # fmt: skip
+        shown = numpy.array2string(
+            array, separator=", ", prefix="tensor(", formatter={"complex_kind": text}
+        )
+    return f"tensor({shown}{notes})"
 
 
 def _float_format(array: Any, precision: int) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy
 
-from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype import DType, dtypes, spellings
 from tilegrad.engine.run import current_recording
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor import tensor as ours
@@ -26,8 +26,10 @@ from tilegrad.tensor.tracing import is_transforming
 from tilegrad.torch import modes, printing
 from tilegrad.torch.devices import as_device, device, name_of
 from tilegrad.torch.methods import adjust
-from tilegrad.torch.pairs import ValuesAndIndices, wide_pair
+from tilegrad.torch.pairs import ValuesAndIndices, pair_of, wide_pair
 from tilegrad.torch.sizes import Size
+from tilegrad.torch.spelling import spelled
+from tilegrad.torch.storage import InMemory
 
 __all__ = ["Tensor", "as_ours", "given_way", "with_ours", "written"]
 
@@ -37,7 +39,7 @@ _device_of, _set_device = _slot.__get__, _slot.__set__
 _MOST_MADE = 1 << 12
 
 
-class Tensor(ours.Tensor):
+class Tensor(InMemory, ours.Tensor):
     """An array of one dtype on one device, computed when its values are asked for.
 
     `torch.tensor(data)` makes one. As in PyTorch, the class itself gives float32 of a list, and
@@ -362,31 +364,35 @@ class Tensor(ours.Tensor):
         values = getattr(ours.Tensor, f"a{name}")(self, dim, keepdim)
         if dim is None or isinstance(dim, tuple):
             return values
-        return ValuesAndIndices(values, getattr(self, f"arg{name}")(dim, keepdim))
+        return pair_of(name, values, getattr(self, f"arg{name}")(dim, keepdim))
 
     def cummax(self, dim: int = 0, **options: Any) -> Any:  # type: ignore[override]
         """The largest value so far, and where it stands."""
         dim = options.get("axis", dim)
         found = super().cummax(dim)
-        return wide_pair(found) if isinstance(found, tuple) else self._running_pair(found, dim)
+        if isinstance(found, tuple):
+            return wide_pair("cummax", found)
+        return self._running_pair("cummax", found, dim)
 
     def cummin(self, dim: int = 0, **options: Any) -> Any:  # type: ignore[override]
         """The smallest value so far, and where it stands."""
         dim = options.get("axis", dim)
         found = super().cummin(dim)
-        return wide_pair(found) if isinstance(found, tuple) else self._running_pair(found, dim)
+        if isinstance(found, tuple):
+            return wide_pair("cummin", found)
+        return self._running_pair("cummin", found, dim)
 
-    def _running_pair(self, values: Any, dim: int) -> ValuesAndIndices:
+    def _running_pair(self, name: str, values: Any, dim: int) -> ValuesAndIndices:
         """Running extremes, and the last position that has the value of each."""
         if not self.ndim:
-            return ValuesAndIndices(values, self.zeros_like(dtype=dtypes.int64))
+            return pair_of(name, values, self.zeros_like(dtype=dtypes.int64))
         size = self.shape[dim]
         places = ours.Tensor.arange(size, dtype=dtypes.int64, device=_device_of(self))
         along = [size if axis == dim % self.ndim else 1 for axis in range(self.ndim)]
         is_here = (self == values) | (self.isnan() & values.isnan())
         marked = is_here.where(as_ours(places.reshape(along)).expand(self.shape), -1)
         found = ours.Tensor.cummax(marked, dim)
-        return ValuesAndIndices(values, found[0] if isinstance(found, tuple) else found)
+        return pair_of(name, values, found[0] if isinstance(found, tuple) else found)
 
 
 def _unbiased(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
@@ -483,3 +489,4 @@ def with_ours(value: Any) -> Any:
 
 
 adjust(Tensor)
+spellings.append(spelled)

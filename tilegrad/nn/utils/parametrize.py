@@ -42,6 +42,12 @@ class ParametrizationList(Module):
         """Apply `function` behind the others."""
         self._functions.append(function)
 
+    def __getitem__(self, index: int) -> Any:
+        return self._functions[index]
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
     def _parts(self) -> Iterator[tuple[str, Any]]:
         for name in self._names():
             yield name, getattr(self, name)

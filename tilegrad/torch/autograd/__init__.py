@@ -14,12 +14,13 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.absent import absent
 from tilegrad.torch.autograd import functional
+from tilegrad.torch.autograd.checking import gradcheck
 from tilegrad.torch.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 __all__ = [
     "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "functional", "grad",
-    "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+    "gradcheck", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 
 
@@ -47,11 +48,13 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
     """The gradients of outputs with respect to inputs; with `create_graph` they have gradients too.
+    `only_inputs` has had no effect in PyTorch for years, and has none here.
 
     Raises TilegradError for an output of several elements without `grad_outputs`, and for an input
     that nothing depends on, unless `allow_unused`.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.torch.absent import absent
 from tilegrad.torch.nn import functional, init, parameter, utils
 from tilegrad.torch.nn.module import Buffer, Module, Parameter
+from tilegrad.torch.nn.parallel import DataParallel
 
 if TYPE_CHECKING:
     from tilegrad.nn import CELU as CELU
@@ -208,6 +210,7 @@ __all__ = [
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
+    "DataParallel",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
@@ -330,4 +333,6 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
+        if name in ("modules", "parallel"):
+            return importlib.import_module(f"tilegrad.torch.nn.{name}")
         raise AttributeError(absent("torch.nn", name, __all__), name=name)

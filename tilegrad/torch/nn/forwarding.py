@@ -12,6 +12,7 @@ from tilegrad.base.errors import ConfigError
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
+from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import Tensor, with_ours
 
 __all__ = ["forwarded", "in_place"]
@@ -39,7 +40,7 @@ def forwarded(function: Callable[..., Any]) -> Callable[..., Any]:
         made = function(*args, **options)
         return made if type(made) is Tensor else with_ours(made)
 
-    return forward
+    return called(forward, name)
 
 
 def _cast(value: Any, wanted: Any) -> Any:
@@ -67,5 +68,4 @@ def in_place(function: Callable[..., Any]) -> Callable[..., Any]:
     def write(input: Any, *args: Any, **options: Any) -> Any:
         return input._update(function(input, *args, **options))
 
-    write.__name__ = write.__qualname__ = f"{function.__name__}_"
-    return write
+    return called(write, f"{function.__name__}_")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from typing import Any
 
 from tilegrad import nn as ours
@@ -29,7 +31,26 @@ def _made(name: str, kind: type) -> type:
         space["__call__"] = _own_results(kind)
     if name in ("ParameterList", "ParameterDict"):
         space |= _CONTAINERS[name]
+    if not issubclass(kind, (list, dict)):
+        space["__init__"] = _remembering(space.get("__init__", kind.__init__))
     return type(name, (Module, kind), space)
+
+
+def _remembering(make: Any) -> Any:
+    """A constructor whose arguments the layer remembers as they were written, for `repr`."""
+    signature = inspect.signature(make)
+
+    @functools.wraps(make)
+    def __init__(self: Any, *args: Any, **options: Any) -> None:
+        make(self, *args, **options)
+        if "_given" not in self.__dict__:
+            bound = signature.bind(self, *args, **options).arguments
+            plain = (bool, int, float, str, tuple, list)
+            self.__dict__["_given"] = {
+                name: value for name, value in bound.items() if isinstance(value, plain)
+            }
+
+    return __init__
 
 
 def _own_results(kind: Any) -> Any:

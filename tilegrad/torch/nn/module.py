@@ -15,6 +15,7 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
 from tilegrad.torch.capturing import compiled
 from tilegrad.torch.devices import name_of
+from tilegrad.torch.nn.printing import arguments_of, text_of
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = ["Buffer", "Module", "Parameter", "adopted", "is_parameter", "marked"]
@@ -172,6 +173,14 @@ class Module(ours.Module):
             for name, part in self._parts()
             if isinstance(part, OurTensor) and not is_parameter(part)
         }
+
+    def extra_repr(self) -> str:
+        """What stands in brackets behind the class: the arguments of a layer of this package."""
+        found = arguments_of(self)
+        return super().extra_repr() if found is None else found
+
+    def __repr__(self) -> str:
+        return text_of(self)
 
     def _get_name(self) -> str:
         return type(self).__name__

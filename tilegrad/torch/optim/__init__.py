@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tilegrad.nn import optim as ours
 from tilegrad.torch import modes
 from tilegrad.torch.absent import absent
-from tilegrad.torch.optim import lr_scheduler, swa_utils
+from tilegrad.torch.optim import lr_scheduler, optimizer, swa_utils
 from tilegrad.torch.optim.base import Optimizer, stepping
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ __all__ = [
     "RMSprop",
     "Rprop",
     "lr_scheduler",
+    "optimizer",
     "swa_utils",
 ]  # fmt: skip
 

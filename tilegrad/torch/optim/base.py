@@ -11,7 +11,7 @@ from typing import Any
 from tilegrad.nn.optim import Optimizer as Ours
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import modes
-from tilegrad.torch.optim.groups import GroupView, as_number
+from tilegrad.torch.optim.groups import GroupView, as_number, without_effect
 from tilegrad.torch.tensor import as_ours, written
 
 __all__ = ["Optimizer", "stepping"]
@@ -38,7 +38,7 @@ class Optimizer(Ours):
         """The parameters in groups with their options; rates are numbers."""
         views: list[Any] = self.__dict__.setdefault("_views", [])
         for group in self._param_groups[len(views) :]:
-            views.append(GroupView(group, {}))
+            views.append(GroupView(group, without_effect(self, group)))
         return views
 
     def _join(self, given: Mapping[str, Any]) -> None:

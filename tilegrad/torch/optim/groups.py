@@ -14,7 +14,37 @@ import numpy
 from tilegrad.nn.optim import ParamGroup
 from tilegrad.tensor.tensor import Tensor as OurTensor
 
-__all__ = ["GroupView", "as_number"]
+__all__ = ["GroupView", "as_number", "without_effect"]
+
+_FOREACH: dict[str, Any] = {"foreach": None}
+_PLAIN = {**_FOREACH, "maximize": False, "differentiable": False}
+_FUSED = {**_PLAIN, "fused": None}
+_CAPTURABLE = {**_PLAIN, "capturable": False}
+# Options of PyTorch's that choose how it computes, by optimizer: groups show them, and they have no
+# effect here.
+_WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
+    "SGD": _FUSED,
+    "Adam": {**_FUSED, "capturable": False, "decoupled_weight_decay": False},
+    "AdamW": {**_FUSED, "capturable": False, "decoupled_weight_decay": True},
+    "Adagrad": _FUSED,
+    "Adadelta": _CAPTURABLE,
+    "Adamax": _CAPTURABLE,
+    "NAdam": {**_CAPTURABLE, "decoupled_weight_decay": False},
+    "RAdam": {**_CAPTURABLE, "decoupled_weight_decay": False},
+    "RMSprop": _CAPTURABLE,
+    "Rprop": _CAPTURABLE,
+    "ASGD": _CAPTURABLE,
+    "Adafactor": {**_FOREACH, "maximize": False},
+}
+
+
+def without_effect(optimizer: Any, group: Any) -> dict[str, Any]:
+    """The options that `group` of an optimizer shows beside its own."""
+    for kind in type(optimizer).__mro__:
+        if kind.__module__ == "tilegrad.torch.optim":
+            found = _WITHOUT_EFFECT.get(kind.__name__, {})
+            return {name: value for name, value in found.items() if name not in group}
+    return {}
 
 
 def as_number(value: Any) -> Any:

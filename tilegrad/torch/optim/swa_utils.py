@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from tilegrad.torch import modes
 from tilegrad.torch.creation import tensor
 from tilegrad.torch.nn.module import Module
+from tilegrad.torch.optim.lr_scheduler import LRScheduler
 from tilegrad.torch.tensor import Tensor
 
-__all__ = ["AveragedModel", "get_ema_avg_fn", "get_ema_multi_avg_fn", "update_bn"]
+__all__ = [
+    "SWALR", "AveragedModel", "get_ema_avg_fn", "get_ema_multi_avg_fn", "get_swa_avg_fn",
+    "update_bn",
+]  # fmt: skip
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Callable[..., Any]:
@@ -24,6 +29,16 @@ def get_ema_avg_fn(decay: float = 0.999) -> Callable[..., Any]:
 
 
 get_ema_multi_avg_fn = get_ema_avg_fn
+
+
+def get_swa_avg_fn() -> Callable[..., Any]:
+    """The mean of all weights so far."""
+
+    def average(averaged: Tensor, current: Tensor, count: Any) -> Tensor:
+        moved: Tensor = averaged + (current - averaged) / (count + 1)
+        return moved
+
+    return average
 
 
 class AveragedModel(Module):
@@ -62,6 +77,44 @@ class AveragedModel(Module):
             for mine, other in () if self.use_buffers else buffers:
                 mine.copy_(other)
             self.n_averaged.fill_(count + 1)
+
+
+class SWALR(LRScheduler):
+    """Rates that go to `swa_lr`, one or one a group, in `anneal_epochs` steps, on a line or a half
+    cosine, and stay there. Each step begins at the rate that the groups have, which another
+    schedule may have changed.
+
+    Raises ValueError for another `anneal_strategy`.
+    """
+
+    def __init__(
+        self,
+        optimizer: Any,
+        swa_lr: float | list[float],
+        anneal_epochs: int = 10,
+        anneal_strategy: str = "cos",
+        last_epoch: int = -1,
+    ):
+        if anneal_strategy not in ("cos", "linear"):
+            raise ValueError(f"SWALR: anneal_strategy {anneal_strategy!r}: 'cos' or 'linear'")
+        groups = optimizer.param_groups
+        self._goals = list(swa_lr) if isinstance(swa_lr, (list, tuple)) else [swa_lr] * len(groups)
+        self._epochs, self._is_linear = anneal_epochs, anneal_strategy == "linear"
+        super().__init__(optimizer, last_epoch)
+
+    def _share(self, epoch: int) -> float:
+        """How far the way is gone after so many steps, from 0 to 1."""
+        done = min(1.0, max(0.0, epoch / max(1, self._epochs)))
+        return done if self._is_linear else (1 - math.cos(math.pi * done)) / 2
+
+    def get_lr(self) -> list[float]:
+        epoch = max(1, self.last_epoch) if self._epochs == 0 else self.last_epoch
+        before, now = self._share(epoch - 1), self._share(epoch)
+        found = []
+        for group, goal in zip(self.optimizer.param_groups, self._goals):
+            begin = goal if before == 1 else (group["lr"] - before * goal) / (1 - before)
+            found.append(goal * now + begin * (1 - now))
+        return found
 
 
 def update_bn(loader: Iterable[Any], model: Any, device: Any = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -14,6 +15,7 @@ from tilegrad.nn import data as ours
 from tilegrad.nn.data import BatchSampler, SequentialSampler
 from tilegrad.tensor.sizes import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.aliases import also_known
 from tilegrad.torch.creation import randint, randperm, tensor
 from tilegrad.torch.random import Generator
 from tilegrad.torch.tensor import Tensor, as_ours
@@ -392,3 +394,6 @@ class _Batches:
 
 def get_worker_info() -> None:
     """None: workers are threads, which share the data set."""
+
+
+also_known(sys.modules[__name__], ("dataset", "dataloader", "sampler"), sys.modules[__name__], {})

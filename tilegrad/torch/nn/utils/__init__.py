@@ -10,10 +10,7 @@ from tilegrad.nn.utils import (
     clip_grads_with_norm_,
     fuse_conv_bn_eval,
     fuse_linear_bn_eval,
-    remove_spectral_norm,
-    remove_weight_norm,
-    spectral_norm,
-    weight_norm,
+    reparametrized,
 )
 from tilegrad.nn.utils import get_total_norm as _get_total_norm
 from tilegrad.nn.utils import parameters_to_vector as _parameters_to_vector
@@ -21,6 +18,7 @@ from tilegrad.nn.utils import vector_to_parameters as _vector_to_parameters
 from tilegrad.torch import modes
 from tilegrad.torch.absent import absent
 from tilegrad.torch.nn.utils import parametrizations, parametrize, rnn
+from tilegrad.torch.nn.utils.marking import marking
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
@@ -29,6 +27,12 @@ __all__ = [
     "parametrizations", "parametrize", "remove_spectral_norm", "remove_weight_norm", "rnn",
     "spectral_norm", "vector_to_parameters", "weight_norm",
 ]  # fmt: skip
+
+
+weight_norm = marking(reparametrized.weight_norm)
+spectral_norm = marking(reparametrized.spectral_norm)
+remove_weight_norm = marking(reparametrized.remove_weight_norm)
+remove_spectral_norm = marking(reparametrized.remove_spectral_norm)
 
 
 def clip_grad_norm_(

@@ -1,4 +1,9 @@
 """`torch.nn.utils.parametrizations`."""
 
-from tilegrad.nn.utils.parametrizations import *  # noqa: F403
-from tilegrad.nn.utils.parametrizations import __all__ as __all__
+from tilegrad.nn.utils import parametrizations as ours
+from tilegrad.torch.nn.utils.marking import marking
+
+__all__ = ["spectral_norm", "weight_norm"]
+
+spectral_norm = marking(ours.spectral_norm)
+weight_norm = marking(ours.weight_norm)

@@ -1,0 +1,39 @@
+"""Modules under further names: `torch.nn.modules.conv` holds what `torch.nn` does."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+__all__ = ["also_known"]
+
+
+class _Names(ModuleType):
+    """A module whose names are those of another, and a few of its own."""
+
+    def __init__(self, name: str, source: ModuleType, own: Mapping[str, Any]):
+        super().__init__(name, source.__doc__)
+        self.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        self.__dict__.update(own)
+        self._source = source
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._source, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._source)})
+
+
+def also_known(
+    package: ModuleType, names: Iterable[str], source: ModuleType, own: Mapping[str, Any]
+) -> None:
+    """Let `package.name` be a module with the names of `source` and `own`, for each of `names`."""
+    for name in names:
+        made = _Names(f"{package.__name__}.{name}", source, own)
+        sys.modules[made.__name__] = made
+        setattr(package, name, made)

@@ -1,0 +1,82 @@
+"""`torch.autograd.gradcheck`: gradients beside differences of values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch import modes
+from tilegrad.torch.creation import tensor
+
+__all__ = ["gradcheck"]
+
+
+def gradcheck(
+    func: Callable[..., Any],
+    inputs: Any,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_batched_grad: bool = False,
+    fast_mode: bool = False,
+) -> bool:
+    """Whether the gradients of `func` with respect to the inputs that require one, of any shapes,
+    are central differences of its values with steps of `eps`. Inputs should be float64.
+
+    Raises RuntimeError where they are not, unless `raise_exception` is false.
+    """
+    given = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+    for place, one in enumerate(given):
+        if isinstance(one, OurTensor) and one.requires_grad:
+            analytical = _gradients(func, given, place)
+            numerical = _differences(func, given, place, eps)
+            if not numpy.allclose(analytical, numerical, rtol, atol):
+                if not raise_exception:
+                    return False
+                raise RuntimeError(
+                    f"gradcheck: the Jacobian with respect to input {place} is not that of "
+                    f"differences\nnumerical:\n{numerical}\nanalytical:\n{analytical}"
+                )
+    return True
+
+
+def _outputs(func: Callable[..., Any], given: list[Any]) -> list[Any]:
+    found = func(*given)
+    several = found if isinstance(found, (tuple, list)) else [found]
+    return [each for each in several if isinstance(each, OurTensor) and each.dtype.is_float]
+
+
+def _gradients(func: Callable[..., Any], given: list[Any], place: int) -> Any:
+    """The Jacobian by gradients: a row for each element of the input."""
+    columns = []
+    with modes.enable_grad():
+        for output in _outputs(func, given):
+            flat = output.reshape(-1)
+            for element in range(flat.numel()):
+                (found,) = flat[element].gradient(given[place], materialize_grads=True)
+                columns.append(found.detach().numpy().ravel())
+    return numpy.stack(columns, 1)
+
+
+def _differences(func: Callable[..., Any], given: list[Any], place: int, eps: float) -> Any:
+    """The Jacobian by central differences."""
+    begin = given[place].detach().numpy().copy()
+    rows = []
+    with modes.no_grad():
+        for element in range(begin.size):
+            values = []
+            for step in (eps, -eps):
+                moved = begin.copy()
+                moved.ravel()[element] += step
+                inputs = [*given[:place], tensor(moved), *given[place + 1 :]]
+                made = [each.numpy().ravel() for each in _outputs(func, inputs)]
+                values.append(numpy.concatenate(made))
+            rows.append((values[0] - values[1]) / (2 * eps))
+    return numpy.stack(rows)

@@ -1,0 +1,54 @@
+"""Functions of `torch` that are methods of tensors, with what only a function takes: the tensor as
+`input=`, a result to write to as `out=`, and a number in front of tensors.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.creation import tensor
+from tilegrad.torch.naming import called
+from tilegrad.torch.tensor import Tensor, as_ours
+
+__all__ = ["as_function", "written_to"]
+
+
+def written_to(out: Any, found: Any) -> Any:
+    """`found` written to `out`, or to each of several; what was written to."""
+    if isinstance(out, (tuple, list)):
+        for each, value in zip(out, found):
+            written_to(each, value)
+        return out
+    if tuple(out.shape) != tuple(found.shape):
+        # As PyTorch resizes it.
+        out.replace(found.cast(out.dtype).detach())
+        return out
+    return out.copy_(found)
+
+
+def as_function(name: str) -> Callable[..., Any]:
+    """The method `name` of tensors as a function."""
+    method = getattr(Tensor, name)
+
+    @functools.wraps(method)
+    def call(*args: Any, out: Any = None, **options: Any) -> Any:
+        if not args:
+            args = (options.pop("input", options.pop("self", None)),)
+        first = args[0]
+        if first.__class__ is Tensor:
+            found = method(*args, **options)
+        elif isinstance(first, (bool, int, float)):
+            rest = [*args[1:], *options.values()]
+            is_beside = any(isinstance(each, OurTensor) for each in rest)
+            found = method(tensor(first) if is_beside else first, *args[1:], **options)
+        elif isinstance(first, OurTensor):
+            found = method(as_ours(first), *args[1:], **options)
+        else:
+            # Complex numbers have methods of these names.
+            found = getattr(type(first), name, method)(*args, **options)
+        return found if out is None else written_to(out, found)
+
+    return called(call, name)

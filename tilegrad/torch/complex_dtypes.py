@@ -1,0 +1,47 @@
+"""`torch.complex64` and `torch.complex128`: the dtypes of pairs of floats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilegrad.base.dtype import DType, dtypes
+
+__all__ = ["ComplexDType", "complex64", "complex128", "of_parts"]
+
+
+@dataclass(frozen=True)
+class ComplexDType:
+    """A dtype of complex numbers; `part` is that of their real and imaginary parts."""
+
+    name: str
+    part: DType
+
+    is_complex = True
+    is_floating_point = False
+    is_float = False
+    is_int = False
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one number."""
+        return 2 * self.part.itemsize
+
+    def to_real(self) -> DType:
+        """The dtype of the parts."""
+        return self.part
+
+    def to_complex(self) -> ComplexDType:
+        """This dtype."""
+        return self
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+
+complex64 = ComplexDType("complex64", dtypes.float32)
+complex128 = ComplexDType("complex128", dtypes.float64)
+
+
+def of_parts(part: DType) -> ComplexDType:
+    """The dtype of complex numbers with parts of a float dtype."""
+    return complex128 if part is dtypes.float64 else complex64

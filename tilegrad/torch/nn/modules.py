@@ -1,0 +1,107 @@
+"""`torch.nn.modules`: the layers of `torch.nn` by the files that PyTorch has them in, and the
+classes that several of them are of.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tilegrad.torch import nn
+from tilegrad.torch.aliases import also_known
+
+__all__ = [
+    "_BatchNorm", "_ConvNd", "_DropoutNd", "_InstanceNorm", "_Loss", "_NormBase", "_WeightedLoss",
+    "_ntuple", "_pair", "_quadruple", "_single", "_triple",
+]  # fmt: skip
+
+
+class _Family(type):
+    """A class that is only asked for by `isinstance` and `issubclass`."""
+
+    members: tuple[str, ...]
+
+    def _kinds(cls) -> tuple[type, ...]:
+        return tuple(getattr(nn, name) for name in cls.members)
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, cls._kinds())
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return issubclass(kind, cls._kinds())
+
+
+def _numbered(stem: str, end: str = "d") -> tuple[str, ...]:
+    return tuple(f"{stem}{axes}{end}" for axes in (1, 2, 3))
+
+
+class _BatchNorm(metaclass=_Family):
+    """A batch normalisation of any number of axes."""
+
+    members = _numbered("BatchNorm")
+
+
+class _InstanceNorm(metaclass=_Family):
+    """An instance normalisation of any number of axes."""
+
+    members = _numbered("InstanceNorm")
+
+
+class _NormBase(metaclass=_Family):
+    """A batch or instance normalisation."""
+
+    members = _BatchNorm.members + _InstanceNorm.members
+
+
+class _ConvNd(metaclass=_Family):
+    """A convolution, transposed or not, of any number of axes."""
+
+    members = _numbered("Conv") + _numbered("ConvTranspose")
+
+
+class _DropoutNd(metaclass=_Family):
+    """A dropout."""
+
+    members = ("Dropout", "AlphaDropout", "FeatureAlphaDropout", *_numbered("Dropout"))
+
+
+_LOSSES = tuple(name for name in nn.__all__ if name.endswith("Loss"))
+
+
+class _Loss(metaclass=_Family):
+    """A loss."""
+
+    members = _LOSSES
+
+
+class _WeightedLoss(metaclass=_Family):
+    """A loss with a weight for each class."""
+
+    members = ("NLLLoss", "BCELoss", "CrossEntropyLoss", "MultiMarginLoss")
+
+
+def _ntuple(count: int, name: str = "parse") -> Callable[[Any], tuple[Any, ...]]:
+    """What makes a tuple of `count` of a number, and a tuple of what is iterable."""
+
+    def parse(value: Any) -> tuple[Any, ...]:
+        return tuple(value) if isinstance(value, Iterable) else (value,) * count
+
+    parse.__name__ = name
+    return parse
+
+
+_single, _pair = _ntuple(1, "_single"), _ntuple(2, "_pair")
+_triple, _quadruple = _ntuple(3, "_triple"), _ntuple(4, "_quadruple")
+
+_FILES = (
+    "activation", "adaptive", "batchnorm", "channelshuffle", "container", "conv", "distance",
+    "dropout", "flatten", "fold", "instancenorm", "lazy", "linear", "loss", "module",
+    "normalization", "padding", "pixelshuffle", "pooling", "rnn", "sparse", "transformer",
+    "upsampling", "utils",
+)  # fmt: skip
+also_known(sys.modules[__name__], _FILES, nn, {name: globals()[name] for name in __all__})
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(nn, name)

@@ -1,0 +1,23 @@
+"""`torch.nn.parallel`: a module on all GPUs that there are; without any, the module itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilegrad.torch.nn.module import Module
+
+__all__ = ["DataParallel"]
+
+
+class DataParallel(Module):
+    """A module whose batches would be shared among GPUs. One device computes so far, so calls go to
+    the module, as in PyTorch without a GPU; the weights' names begin with `module.` as there.
+    """
+
+    def __init__(
+        self, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0
+    ):
+        self.module = module
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        return self.module(*args, **options)

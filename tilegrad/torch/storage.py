@@ -1,0 +1,159 @@
+"""What a tensor tells of its memory: strides, offset, address, layout, and what it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy
+
+from tilegrad.tensor.aliases import shared, steps
+
+__all__ = ["InMemory", "Storage"]
+
+
+class Storage:
+    """The memory behind a tensor and its views. Two tensors share memory where `data_ptr` is
+    equal; it is a number that names the memory, not an address that could be read.
+    """
+
+    def __init__(self, tensor: Any):
+        self._tensor = tensor
+        self._token = shared(tensor)[0]
+
+    def data_ptr(self) -> int:
+        """What names the memory."""
+        return id(self._token)
+
+    def nbytes(self) -> int:
+        """The bytes of the elements of the tensor that this was asked of."""
+        return int(self._tensor.numel() * self._tensor.element_size())
+
+    __len__ = size = nbytes
+
+    @property
+    def device(self) -> Any:
+        """The device that holds it."""
+        return self._tensor.device
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Storage) and self._token is other._token
+
+    def __hash__(self) -> int:
+        return id(self._token)
+
+
+def _is_not(name: str) -> Any:
+    return property(lambda self: False, doc=f"False: no tensor is {name}.")
+
+
+class InMemory:
+    """What `torch.Tensor` tells of memory."""
+
+    layout = "torch.strided"
+    is_sparse = _is_not("sparse")
+    is_sparse_csr = _is_not("sparse")
+    is_quantized = _is_not("quantized")
+    is_nested = _is_not("nested")
+    is_mkldnn = _is_not("in MKL's layout")
+    is_mps = _is_not("on a Metal device")
+    is_xpu = _is_not("on an XPU")
+    is_meta = _is_not("without memory")
+
+    def stride(self, dim: int | None = None) -> Any:
+        """How many elements of memory lie between neighbours along each axis, or along `dim`."""
+        strides = steps(self)[0]
+        return strides if dim is None else strides[dim]
+
+    def storage_offset(self) -> Any:
+        """The position of the first element in the memory that the tensor views."""
+        return steps(self)[1]
+
+    def untyped_storage(self) -> Storage:
+        """The memory, as something to compare."""
+        return Storage(self)
+
+    storage = untyped_storage
+
+    def data_ptr(self: Any) -> int:
+        """What names the first element's memory: equal where two tensors begin at the same one. It
+        is no address that could be read.
+        """
+        offset = self.storage_offset()
+        return int(self.untyped_storage().data_ptr() + offset * self.element_size())
+
+    def get_device(self: Any) -> int:
+        """The number of the GPU that holds it, or -1."""
+        place = self.device
+        return -1 if place.type == "cpu" else place.index or 0
+
+    def is_pinned(self) -> bool:
+        """False: host memory is not pinned."""
+        return False
+
+    def pin_memory(self, device: Any = None) -> Self:
+        """This tensor: host memory is not pinned."""
+        return self
+
+    def share_memory_(self) -> Self:
+        """This tensor: one process computes."""
+        return self
+
+    def is_shared(self) -> bool:
+        """False: one process computes."""
+        return False
+
+    def is_inference(self) -> bool:
+        """False: tensors made under `inference_mode` are like others."""
+        return False
+
+    # real numbers as complex ones
+
+    @property
+    def real(self) -> Self:
+        """This tensor: its numbers are real."""
+        return self
+
+    @property
+    def imag(self) -> Self:
+        """Raises RuntimeError: its numbers are real."""
+        raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
+
+    def conj(self) -> Self:
+        """This tensor: its numbers are real."""
+        return self
+
+    conj_physical = resolve_conj = resolve_neg = conj
+
+    def is_conj(self) -> bool:
+        """False: conjugates are computed."""
+        return False
+
+    is_neg = is_conj
+
+    def angle(self: Any) -> Any:
+        """0, or pi of negative numbers; NaN of NaN."""
+        turned = (self < 0).where(self.full_like(numpy.pi), self.zeros_like())
+        return self.isnan().where(self, turned) if self.dtype.is_float else turned
+
+    # one number after the other, in Python
+
+    def apply_(self: Any, function: Callable[[Any], Any]) -> Any:
+        """Each element as a Python function gives it."""
+        values = self.detach().numpy()
+        made = [function(value) for value in values.ravel().tolist()]
+        return self.copy_(type(self)(numpy.array(made, values.dtype).reshape(values.shape)))
+
+    def map_(self: Any, other: Any, function: Callable[[Any, Any], Any]) -> Any:
+        """Each element as a Python function gives it, from it and that of another tensor."""
+        values = self.detach().numpy()
+        others = numpy.broadcast_to(other.detach().numpy(), values.shape)
+        pairs = zip(values.ravel().tolist(), others.ravel().tolist())
+        made = numpy.array([function(*pair) for pair in pairs], values.dtype)
+        return self.copy_(type(self)(made.reshape(values.shape)))
+
+    def new(self: Any, *data: Any) -> Any:
+        """A tensor of this one's dtype: of a list, or memory of a shape."""
+        if len(data) == 1 and not isinstance(data[0], int):
+            return self.new_tensor(data[0])
+        return self.new_empty(data or (0,))
