@@ -41,6 +41,63 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
         scipy.stats.expon(scale=1 / SCALE),
         np.abs(LOC),
     ),
+    "Cauchy": (
+        D.Cauchy(Tensor(LOC), Tensor(SCALE)),
+        scipy.stats.cauchy(LOC, SCALE),
+        LOC - 0.5,
+    ),
+    "Gumbel": (
+        D.Gumbel(Tensor(LOC), Tensor(SCALE)),
+        scipy.stats.gumbel_r(LOC, SCALE),
+        LOC + 0.5,
+    ),
+    "Weibull": (
+        D.Weibull(Tensor(SCALE), Tensor(1 + SCALE)),
+        scipy.stats.weibull_min(1 + SCALE, scale=SCALE),
+        SCALE * 0.7,
+    ),
+    "Pareto": (
+        D.Pareto(Tensor(SCALE), Tensor(4 + SCALE)),
+        scipy.stats.pareto(4 + SCALE, scale=SCALE),
+        SCALE * 1.2,
+    ),
+    "HalfNormal": (
+        D.HalfNormal(Tensor(SCALE)),
+        scipy.stats.halfnorm(scale=SCALE),
+        SCALE * 1.2,
+    ),
+    "Gamma": (
+        D.Gamma(Tensor(SCALE), Tensor(2 * SCALE)),
+        scipy.stats.gamma(SCALE, scale=1 / (2 * SCALE)),
+        SCALE * 0.3,
+    ),
+    "Chi2": (D.Chi2(Tensor(SCALE)), scipy.stats.chi2(SCALE), SCALE + 0.5),
+    "InverseGamma": (
+        D.InverseGamma(Tensor(4 + SCALE), Tensor(SCALE)),
+        scipy.stats.invgamma(4 + SCALE, scale=SCALE),
+        SCALE * 0.3,
+    ),
+    "Beta": (
+        D.Beta(Tensor(SCALE), Tensor(SCALE + 1)),
+        scipy.stats.beta(SCALE, SCALE + 1),
+        scipy.special.expit(LOC),
+    ),
+    "StudentT": (
+        D.StudentT(Tensor(3 + SCALE), Tensor(LOC), Tensor(SCALE)),
+        scipy.stats.t(3 + SCALE, LOC, SCALE),
+        LOC + 0.8,
+    ),
+    "Geometric": (
+        D.Geometric(Tensor(scipy.special.expit(LOC))),
+        scipy.stats.geom(scipy.special.expit(LOC), loc=-1),
+        np.floor(SCALE),
+    ),
+    "Poisson": (D.Poisson(Tensor(SCALE)), scipy.stats.poisson(SCALE), np.floor(2 * SCALE)),
+    "Binomial": (
+        D.Binomial(5, logits=Tensor(LOC)),
+        scipy.stats.binom(5, scipy.special.expit(LOC)),
+        np.clip(np.floor(SCALE), 0, 5),
+    ),
     "Bernoulli": (
         D.Bernoulli(logits=Tensor(LOC)),
         scipy.stats.bernoulli(scipy.special.expit(LOC)),
@@ -52,19 +109,171 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_densities_and_moments(name: str) -> None:
     ours, theirs, value = CASES[name]
-    density = theirs.logpmf if name == "Bernoulli" else theirs.logpdf
-    np.testing.assert_allclose(ours.log_prob(Tensor(value)).numpy(), density(value), rtol=1e-9)
-    np.testing.assert_allclose(ours.entropy().numpy(), theirs.entropy(), rtol=1e-9)
+    density = getattr(theirs, "logpmf" if hasattr(theirs.dist, "pmf") else "logpdf")
+    found = ours.log_prob(Tensor(value)).numpy()
+    np.testing.assert_allclose(found, density(value), rtol=1e-9, atol=1e-12)
+    if name not in ("Poisson", "Binomial"):
+        np.testing.assert_allclose(ours.entropy().numpy(), theirs.entropy(), rtol=1e-9)
     np.testing.assert_allclose(ours.mean.numpy(), theirs.mean(), rtol=1e-9)
-    np.testing.assert_allclose(ours.stddev.numpy(), theirs.std(), rtol=1e-9)
+    # There is no variance of a Cauchy distribution; PyTorch calls it infinite.
+    spread = np.inf if name == "Cauchy" else theirs.std()
+    np.testing.assert_allclose(ours.stddev.numpy(), np.broadcast_to(spread, (3, 2)), rtol=1e-9)
     if hasattr(ours, "cdf"):
         np.testing.assert_allclose(ours.cdf(Tensor(value)).numpy(), theirs.cdf(value), rtol=1e-6)
     Tensor.manual_seed(3)
     drawn = ours.sample((4000,)).numpy()
     assert drawn.shape == (4000, 3, 2)
-    if name != "LogNormal":
+    if name not in ("LogNormal", "Cauchy"):
         error = (drawn.mean(0) - theirs.mean()) / theirs.std()
         assert np.abs(error).max() < 4 / np.sqrt(4000)
+
+
+def test_draws_of_gamma_have_its_distribution() -> None:
+    """The share of draws below each tenth of the distribution, below and above 1."""
+    for concentration in (0.2, 1.0, 7.0):
+        Tensor.manual_seed(11)
+        drawn = D.Gamma(concentration, 2.0).sample((20000,)).numpy()
+        tenths = scipy.stats.gamma(concentration, scale=0.5).ppf(np.arange(1, 10) / 10)
+        found = (drawn[:, None] < tenths).mean(0)
+        assert np.abs(found - np.arange(1, 10) / 10).max() < 4 * 0.5 / np.sqrt(20000)
+
+
+def test_shares() -> None:
+    ours, theirs = D.Dirichlet(Tensor(SCALE[0])), scipy.stats.dirichlet(SCALE[0])
+    value = np.array([0.3, 0.7])
+    assert ours.log_prob(Tensor(value)).item() == pytest.approx(theirs.logpdf(value), rel=1e-9)
+    assert ours.entropy().item() == pytest.approx(float(theirs.entropy()), rel=1e-9)
+    np.testing.assert_allclose(ours.mean.numpy(), theirs.mean(), rtol=1e-9)
+    np.testing.assert_allclose(ours.variance.numpy(), theirs.var(), rtol=1e-9)
+    Tensor.manual_seed(2)
+    drawn = ours.sample((4000,)).numpy()
+    np.testing.assert_allclose(drawn.sum(-1), 1, rtol=1e-12)
+    error = np.abs(drawn.mean(0) - theirs.mean()) / np.sqrt(theirs.var())
+    assert error.max() < 4 / np.sqrt(4000)
+
+
+def test_rows_of_classes() -> None:
+    ours = D.OneHotCategorical(probs=Tensor(SHARES))
+    rows = np.eye(4)[[2, 0, 1]]
+    expected = np.log(SHARES[[0, 1, 2], [2, 0, 1]])
+    np.testing.assert_allclose(ours.log_prob(Tensor(rows)).numpy(), expected, rtol=1e-9)
+    drawn = ours.sample((50,)).numpy()
+    assert drawn.shape == (50, 3, 4) and (drawn.sum(-1) == 1).all()
+    logits = Tensor(np.log(SHARES[0]), requires_grad=True)
+    row = D.OneHotCategoricalStraightThrough(logits=logits).rsample()
+    assert row.numpy().max() == pytest.approx(1.0)
+    (found,) = row[1].gradient(logits)
+    expected = SHARES[0][1] * (np.eye(4)[1] - SHARES[0])
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+
+
+def test_relaxed_draws_have_their_density() -> None:
+    """The mean of one density over another, over draws of this one, is 1."""
+    for kind, given in (
+        (D.RelaxedBernoulli, {"probs": Tensor(0.3).double()}),
+        (D.RelaxedOneHotCategorical, {"probs": Tensor(SHARES[0])}),
+    ):
+        Tensor.manual_seed(4)
+        one, other = kind(0.9, **given), kind(0.8, **given)
+        drawn = one.sample((20000,))
+        ratio = (other.log_prob(drawn) - one.log_prob(drawn)).exp().numpy()
+        assert np.abs(ratio.mean() - 1) < 5 * ratio.std() / np.sqrt(20000)
+
+
+def test_a_mixture() -> None:
+    parts = D.Normal(Tensor(LOC[0]), Tensor(SCALE[0]))
+    ours = D.MixtureSameFamily(D.Categorical(probs=Tensor([0.25, 0.75]).double()), parts)
+    x = np.linspace(-2, 2, 7)
+    each = scipy.stats.norm(LOC[0], SCALE[0])
+    expected = each.pdf(x[:, None]) @ [0.25, 0.75]
+    np.testing.assert_allclose(ours.log_prob(Tensor(x)).exp().numpy(), expected, rtol=1e-9)
+    mean = LOC[0] @ [0.25, 0.75]
+    variance = (SCALE[0] ** 2 + LOC[0] ** 2) @ [0.25, 0.75] - mean**2
+    assert ours.mean.item() == pytest.approx(mean)
+    assert ours.variance.item() == pytest.approx(variance)
+    Tensor.manual_seed(1)
+    drawn = ours.sample((4000,)).numpy()
+    assert abs(drawn.mean() - mean) < 4 * np.sqrt(variance / 4000)
+    below = each.cdf(0.5) @ [0.25, 0.75]
+    assert ours.cdf(Tensor(0.5).double()).item() == pytest.approx(below, rel=1e-6)
+    with pytest.raises(ShapeError, match="2 classes"):
+        D.MixtureSameFamily(D.Categorical(probs=Tensor([0.5, 0.5])), D.Normal(0.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("transform", "forward"),
+    [
+        (D.AffineTransform(1.0, -2.0), lambda x: 1 - 2 * x),
+        (D.ExpTransform(), np.exp),
+        (D.SigmoidTransform(), scipy.special.expit),
+        (D.TanhTransform(), np.tanh),
+        (D.SoftplusTransform(), lambda x: np.log1p(np.exp(x))),
+        (D.PowerTransform(3.0), lambda x: x**3),
+        (D.ComposeTransform([D.ExpTransform(), D.AffineTransform(0.0, 3.0)]),
+         lambda x: 3 * np.exp(x)),
+    ],
+    ids=lambda each: type(each).__name__,
+)  # fmt: skip
+def test_transforms_and_what_they_make_of_draws(transform: Any, forward: Any) -> None:
+    x = np.array([0.3, 0.9, 1.7])
+    y = transform(Tensor(x))
+    np.testing.assert_allclose(y.numpy(), forward(x), rtol=1e-9)
+    np.testing.assert_allclose(transform.inv(y).numpy(), x, rtol=1e-6)
+    slope = np.log(np.abs((forward(x + 1e-6) - forward(x - 1e-6)) / 2e-6))
+    found = transform.log_abs_det_jacobian(Tensor(x), y).numpy()
+    np.testing.assert_allclose(found, slope, rtol=1e-6, atol=1e-8)
+    made = D.TransformedDistribution(D.Normal(Tensor(0.5).double(), 1.0), [transform])
+    expected = scipy.stats.norm(0.5, 1).logpdf(x) - slope
+    np.testing.assert_allclose(made.log_prob(y).numpy(), expected, rtol=1e-6, atol=1e-8)
+    assert made.rsample((4,)).shape == (4,)
+
+
+def test_a_transform_with_a_cache_undoes_what_it_made() -> None:
+    tanh = D.TanhTransform(cache_size=1)
+    x = Tensor([30.0])
+    assert tanh.inv(tanh(x)).tolist() == [30.0]
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "theirs"),
+    [
+        (D.Gamma(2.0, 3.0), D.Gamma(3.0, 1.5),
+         (scipy.stats.gamma(2, scale=1 / 3), scipy.stats.gamma(3, scale=1 / 1.5))),
+        (D.Beta(2.0, 3.0), D.Beta(1.5, 1.5), (scipy.stats.beta(2, 3), scipy.stats.beta(1.5, 1.5))),
+        (D.HalfNormal(1.0), D.HalfNormal(2.0),
+         (scipy.stats.halfnorm(scale=1), scipy.stats.halfnorm(scale=2))),
+    ],
+)  # fmt: skip
+def test_divergences_of_further_numbers(p: Any, q: Any, theirs: Any) -> None:
+    x = theirs[0].ppf((np.arange(20000) + 0.5) / 20000)
+    expected = (theirs[0].logpdf(x) - theirs[1].logpdf(x)).mean()
+    assert D.kl_divergence(p, q).item() == pytest.approx(expected, rel=2e-3)
+
+
+def test_divergences_of_counts_and_shares() -> None:
+    n = np.arange(200)
+    p, q = scipy.stats.poisson(2.0), scipy.stats.poisson(3.0)
+    expected = (p.pmf(n) * (p.logpmf(n) - q.logpmf(n))).sum()
+    found = D.kl_divergence(D.Poisson(2.0), D.Poisson(3.0)).item()
+    assert found == pytest.approx(expected, rel=1e-5)
+    p, q = scipy.stats.geom(0.4, loc=-1), scipy.stats.geom(0.3, loc=-1)
+    expected = (p.pmf(n) * (p.logpmf(n) - q.logpmf(n))).sum()
+    found = D.kl_divergence(D.Geometric(0.4), D.Geometric(0.3)).item()
+    assert found == pytest.approx(expected, rel=1e-5)
+    # Of two shares the distributions are beta distributions.
+    one = D.kl_divergence(D.Dirichlet(Tensor([2.0, 3.0])), D.Dirichlet(Tensor([1.5, 1.5])))
+    assert one.item() == pytest.approx(D.kl_divergence(D.Beta(2.0, 3.0), D.Beta(1.5, 1.5)).item())
+
+
+def test_a_divergence_of_ones_own() -> None:
+    class Mine(D.Normal):
+        pass
+
+    @D.register_kl(Mine, D.Laplace)
+    def between(p: Any, q: Any) -> Tensor:
+        return p.loc - q.loc
+
+    assert D.kl_divergence(Mine(3.0, 1.0), D.Laplace(1.0, 1.0)).item() == 2.0
 
 
 def test_classes() -> None:

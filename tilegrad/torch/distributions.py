@@ -3,35 +3,82 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import sys
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import distributions as ours
+from tilegrad.nn.distributions.divergences import DIVERGENCES
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch import constraints
 from tilegrad.torch.absent import absent
+from tilegrad.torch.aliases import also_known
 from tilegrad.torch.creation import tensor
 from tilegrad.torch.sizes import Size
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 if TYPE_CHECKING:
+    from tilegrad.nn.distributions import AffineTransform as AffineTransform
     from tilegrad.nn.distributions import Bernoulli as Bernoulli
+    from tilegrad.nn.distributions import Beta as Beta
+    from tilegrad.nn.distributions import Binomial as Binomial
     from tilegrad.nn.distributions import Categorical as Categorical
+    from tilegrad.nn.distributions import Cauchy as Cauchy
+    from tilegrad.nn.distributions import Chi2 as Chi2
+    from tilegrad.nn.distributions import ComposeTransform as ComposeTransform
+    from tilegrad.nn.distributions import Dirichlet as Dirichlet
     from tilegrad.nn.distributions import Distribution as Distribution
     from tilegrad.nn.distributions import Exponential as Exponential
+    from tilegrad.nn.distributions import ExpTransform as ExpTransform
+    from tilegrad.nn.distributions import Gamma as Gamma
+    from tilegrad.nn.distributions import Geometric as Geometric
+    from tilegrad.nn.distributions import Gumbel as Gumbel
+    from tilegrad.nn.distributions import HalfNormal as HalfNormal
     from tilegrad.nn.distributions import Independent as Independent
+    from tilegrad.nn.distributions import InverseGamma as InverseGamma
     from tilegrad.nn.distributions import Laplace as Laplace
     from tilegrad.nn.distributions import LogNormal as LogNormal
+    from tilegrad.nn.distributions import MixtureSameFamily as MixtureSameFamily
     from tilegrad.nn.distributions import MultivariateNormal as MultivariateNormal
     from tilegrad.nn.distributions import Normal as Normal
+    from tilegrad.nn.distributions import OneHotCategorical as OneHotCategorical
+    from tilegrad.nn.distributions import (
+        OneHotCategoricalStraightThrough as OneHotCategoricalStraightThrough,
+    )
+    from tilegrad.nn.distributions import Pareto as Pareto
+    from tilegrad.nn.distributions import Poisson as Poisson
+    from tilegrad.nn.distributions import PowerTransform as PowerTransform
+    from tilegrad.nn.distributions import RelaxedBernoulli as RelaxedBernoulli
+    from tilegrad.nn.distributions import RelaxedOneHotCategorical as RelaxedOneHotCategorical
+    from tilegrad.nn.distributions import SigmoidTransform as SigmoidTransform
+    from tilegrad.nn.distributions import SoftplusTransform as SoftplusTransform
+    from tilegrad.nn.distributions import StudentT as StudentT
+    from tilegrad.nn.distributions import TanhTransform as TanhTransform
+    from tilegrad.nn.distributions import Transform as Transform
+    from tilegrad.nn.distributions import TransformedDistribution as TransformedDistribution
     from tilegrad.nn.distributions import Uniform as Uniform
+    from tilegrad.nn.distributions import Weibull as Weibull
 else:
     Distribution = ours.Distribution
 
 __all__ = [
-    "Bernoulli", "Categorical", "Distribution", "Exponential", "Independent", "Laplace",
-    "LogNormal", "MultivariateNormal", "Normal", "Uniform", "kl_divergence",
+    "AffineTransform", "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2",
+    "ComposeTransform", "Dirichlet", "Distribution", "ExpTransform", "Exponential", "Gamma",
+    "Geometric", "Gumbel", "HalfNormal", "Independent", "InverseGamma", "Laplace", "LogNormal",
+    "MixtureSameFamily", "MultivariateNormal", "Normal", "OneHotCategorical",
+    "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "PowerTransform", "RelaxedBernoulli",
+    "RelaxedOneHotCategorical", "SigmoidTransform", "SoftplusTransform", "StudentT",
+    "TanhTransform", "Transform", "TransformedDistribution", "Uniform", "Weibull", "kl_divergence",
+    "register_kl",
 ]  # fmt: skip
 
 _METHODS = ("sample", "rsample", "log_prob", "entropy", "cdf", "icdf")
+_TRANSFORMS = ("__call__", "inv", "log_abs_det_jacobian")
+# Arguments that must be positive, and those that are probabilities.
+_POSITIVE = frozenset(
+    ["scale", "rate", "concentration", "concentration0", "concentration1", "df", "alpha"]
+)
+_PLAIN = (ours.Independent, ours.MixtureSameFamily, ours.TransformedDistribution)
 _VALUES = ("mean", "variance", "stddev", "mode", "covariance_matrix")
 
 
@@ -42,20 +89,47 @@ def _argument(value: Any) -> Any:
     return tensor(float(value)) if isinstance(value, (int, float)) else value
 
 
-def _made(kind: type) -> type:
+def _checked(name: str, value: Any) -> Any:
+    """A number that is an argument of a distribution.
+
+    Raises ValueError for one that no such distribution has.
+    """
+    if isinstance(value, (int, float)):
+        if name in _POSITIVE and not value > 0:
+            raise ValueError(f"{name} must be positive, it is {value}")
+        if name == "probs" and not 0 <= value <= 1:
+            raise ValueError(f"probs must lie between 0 and 1, it is {value}")
+    return _argument(value)
+
+
+def _made(kind: Any) -> type:
     """A distribution of tilegrad's with tensors of `torch`."""
-    make: Any = vars(kind).get("__init__", kind.__init__)  # type: ignore[misc]
+    make: Any = vars(kind).get("__init__", kind.__init__)
+    names = list(inspect.signature(make).parameters)[1:]
 
     def __init__(self: Any, *args: Any, validate_args: Any = None, **options: Any) -> None:
-        named = {name: _argument(value) for name, value in options.items()}
-        if kind is ours.Independent:
-            make(self, *args, **options)
-        else:
-            make(self, *map(_argument, args), **named)
+        given = {**dict(zip(names, args)), **options}
+        if kind not in _PLAIN:
+            check = _argument if validate_args is False else None
+            given = {name: check(value) if check else _checked(name, value)
+                     for name, value in given.items()}  # fmt: skip
+            if "total_count" in given and isinstance(given["total_count"], OurTensor):
+                given["total_count"] = int(given["total_count"].item())
+        make(self, **given)
         self.batch_shape, self.event_shape = Size(self.batch_shape), Size(self.event_shape)
 
+    def __repr__(self: Any) -> str:
+        shown = []
+        for name in names:
+            value = self.__dict__.get(name)
+            if isinstance(value, OurTensor):
+                text = value.item() if value.numel() == 1 else Size(value.shape)
+                shown.append(f"{name}: {text}")
+        return f"{kind.__name__}({', '.join(shown)})" if shown else kind.__repr__(self)
+
     space: dict[str, Any] = {
-        "__init__": __init__, "__doc__": kind.__doc__, "__module__": __name__,
+        "__repr__": __repr__, "__init__": __init__, "__doc__": kind.__doc__, "__module__": __name__,
+        "has_rsample": kind.rsample is not ours.Distribution.rsample,
     }  # fmt: skip
     for name in _METHODS:
         if hasattr(kind, name):
@@ -65,9 +139,17 @@ def _made(kind: type) -> type:
         if isinstance(found, property):
             space[name] = property(_given(found.fget))
     made = type(kind.__name__, (kind,), space)
-    if kind in ours._DIVERGENCES:
-        ours._DIVERGENCES[made] = ours._DIVERGENCES[kind]
+    if kind in DIVERGENCES:
+        DIVERGENCES[made] = DIVERGENCES[kind]
     return made
+
+
+def _transform(kind: type) -> type:
+    """A transform of tilegrad's with tensors of `torch`."""
+    space: dict[str, Any] = {"__doc__": kind.__doc__, "__module__": __name__}
+    for name in _TRANSFORMS:
+        space[name] = _given(getattr(kind, name))
+    return type(kind.__name__, (kind,), space)
 
 
 def _given(function: Any) -> Any:
@@ -86,14 +168,24 @@ def kl_divergence(p: Any, q: Any) -> Tensor:
 
 
 if not TYPE_CHECKING:
-    globals().update(
-        {
-            name: _made(getattr(ours, name))
-            for name in ours.__all__
-            if name not in ("Distribution", "kl_divergence")
-        }
-    )
-    kl = type("kl", (), {"kl_divergence": staticmethod(kl_divergence)})
+    for _name in ours.__all__:
+        _kind = getattr(ours, _name)
+        if isinstance(_kind, type) and _kind is not ours.Distribution:
+            _make = _transform if issubclass(_kind, ours.Transform) else _made
+            globals()[_name] = _make(_kind)
+    register_kl = ours.register_kl
 
     def __getattr__(name: str) -> Any:
         raise AttributeError(absent("torch.distributions", name, __all__), name=name)
+
+
+# PyTorch's files of the same names.
+_FILES = (
+    "bernoulli", "beta", "binomial", "categorical", "cauchy", "chi2", "dirichlet", "distribution",
+    "exponential", "gamma", "geometric", "gumbel", "half_normal", "independent", "inverse_gamma",
+    "kl", "laplace", "log_normal", "mixture_same_family", "multivariate_normal", "normal",
+    "one_hot_categorical", "pareto", "poisson", "relaxed_bernoulli", "relaxed_categorical",
+    "studentT", "transformed_distribution", "transforms", "uniform", "weibull",
+)  # fmt: skip
+also_known(sys.modules[__name__], _FILES, sys.modules[__name__], {})
+also_known(sys.modules[__name__], ("constraints",), constraints, {})

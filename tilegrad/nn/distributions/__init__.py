@@ -1,0 +1,59 @@
+"""Probability distributions: draws, densities, entropies and divergences.
+
+Names, arguments and formulas are those of `torch.distributions`. Parameters are tensors, or
+numbers, which broadcast; the shape of one draw is that of a batch of independent distributions,
+`batch_shape`, and then that of one event, `event_shape`. Nothing is computed until a value is asked
+for, so parameters are not checked: a scale that is not positive gives what its formula gives.
+
+    policy = nn.distributions.Categorical(logits=model(state))
+    action = policy.sample()
+    loss = -(policy.log_prob(action) * advantage).mean()
+"""
+
+from tilegrad.nn.distributions.base import Distribution, Independent
+from tilegrad.nn.distributions.continuous import (
+    Cauchy,
+    Exponential,
+    Gumbel,
+    Laplace,
+    Pareto,
+    Uniform,
+    Weibull,
+)
+from tilegrad.nn.distributions.discrete import (
+    Bernoulli,
+    Binomial,
+    Categorical,
+    Geometric,
+    OneHotCategorical,
+    OneHotCategoricalStraightThrough,
+    Poisson,
+    RelaxedBernoulli,
+    RelaxedOneHotCategorical,
+)
+from tilegrad.nn.distributions.divergences import kl_divergence, register_kl
+from tilegrad.nn.distributions.gamma import Beta, Chi2, Dirichlet, Gamma, InverseGamma, StudentT
+from tilegrad.nn.distributions.mixture import MixtureSameFamily
+from tilegrad.nn.distributions.normal import HalfNormal, LogNormal, MultivariateNormal, Normal
+from tilegrad.nn.distributions.transforms import (
+    AffineTransform,
+    ComposeTransform,
+    ExpTransform,
+    PowerTransform,
+    SigmoidTransform,
+    SoftplusTransform,
+    TanhTransform,
+    Transform,
+    TransformedDistribution,
+)
+
+__all__ = [
+    "AffineTransform", "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Chi2",
+    "ComposeTransform", "Dirichlet", "Distribution", "ExpTransform", "Exponential", "Gamma",
+    "Geometric", "Gumbel", "HalfNormal", "Independent", "InverseGamma", "Laplace", "LogNormal",
+    "MixtureSameFamily", "MultivariateNormal", "Normal", "OneHotCategorical",
+    "OneHotCategoricalStraightThrough", "Pareto", "Poisson", "PowerTransform", "RelaxedBernoulli",
+    "RelaxedOneHotCategorical", "SigmoidTransform", "SoftplusTransform", "StudentT",
+    "TanhTransform", "Transform", "TransformedDistribution", "Uniform", "Weibull", "kl_divergence",
+    "register_kl",
+]  # fmt: skip

@@ -1,0 +1,169 @@
+"""What distributions share: shapes, parameters of one shape, draws, and axes made events."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tilegrad.base.errors import ConfigError
+from tilegrad.tensor.sizes import here, show_shape
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = [
+    "HALF_LOG_TAU", "Distribution", "Independent", "LocationScale", "normal", "one_of", "over_last",
+    "together", "uniform",
+]  # fmt: skip
+
+HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
+
+
+class Distribution:
+    """What distributions share. A subclass gives `rsample`, or `sample` where draws have no
+    gradient, and `log_prob`.
+
+    >>> class Fixed(nn.distributions.Distribution):
+    ...     def rsample(self, sample_shape=()):
+    ...         return Tensor.ones(self._shape(sample_shape))
+    >>> Fixed((3,)).sample((2,)).shape
+    (2, 3)
+    """
+
+    def __init__(self, batch_shape: Sequence[Any], event_shape: Sequence[Any] = ()):
+        self.batch_shape, self.event_shape = tuple(batch_shape), tuple(event_shape)
+
+    mean: Tensor
+    variance: Tensor
+
+    @property
+    def stddev(self) -> Tensor:
+        """The root of the variance."""
+        return self.variance.sqrt()
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draws of shape (*sample_shape, *batch_shape, *event_shape), through which no gradient
+        flows.
+        """
+        return self.rsample(sample_shape).detach()
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draws as by `sample`, with the gradient of the parameters.
+
+        Raises ConfigError where a draw has none.
+        """
+        raise ConfigError(
+            f"{type(self).__name__}.rsample: a draw has no gradient", fix="sample()", line=here()
+        )
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The logarithm of the density, or the probability, of each event in `value`."""
+        raise NotImplementedError
+
+    def entropy(self) -> Tensor:
+        """The mean of -log_prob."""
+        raise NotImplementedError
+
+    def _shape(self, sample_shape: Sequence[int]) -> tuple[Any, ...]:
+        return (*sample_shape, *self.batch_shape, *self.event_shape)
+
+    def __repr__(self) -> str:
+        shapes = f"batch_shape={show_shape(self.batch_shape)}"
+        if self.event_shape:
+            shapes += f", event_shape={show_shape(self.event_shape)}"
+        return f"{type(self).__name__}({shapes})"
+
+
+def together(*given: Any) -> list[Tensor]:
+    """Parameters as tensors of one shape."""
+    tensors = [each for each in given if isinstance(each, Tensor)]
+    made = [
+        each
+        if isinstance(each, Tensor)
+        else tensors[0].full_like(each)
+        if tensors
+        else Tensor(float(each))
+        for each in given
+    ]
+    return list(Tensor.broadcast_tensors(*made))
+
+
+def one_of(name: str, probs: Any, logits: Any) -> None:
+    if (probs is None) == (logits is None):
+        raise ConfigError(
+            f"{name}: {'neither' if probs is None else 'both'} of probs and logits given",
+            fix="pass one of them",
+            line=here(),
+        )
+
+
+def normal(shape: Sequence[Any], like: Tensor) -> Tensor:
+    return Tensor.randn(*shape, dtype=like.dtype, device=like.device)
+
+
+def uniform(shape: Sequence[Any], like: Tensor) -> Tensor:
+    return Tensor.rand(*shape, dtype=like.dtype, device=like.device)
+
+
+def over_last(x: Tensor, count: int) -> Tensor:
+    return x.sum(tuple(range(-count, 0))) if count else x
+
+
+class LocationScale(Distribution):
+    """`loc` plus `scale` times a standard draw."""
+
+    def __init__(self, loc: Any, scale: Any):
+        self.loc, self.scale = together(loc, scale)
+        super().__init__(self.loc.shape)
+
+    @property
+    def mean(self) -> Tensor:  # type: ignore[override]
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return self.loc
+
+    def _standard(self, value: Any) -> Tensor:
+        standard: Tensor = (value - self.loc) / self.scale
+        return standard
+
+
+class Independent(Distribution):
+    """`base`, whose last `reinterpreted_batch_ndims` axes of the batch are one event.
+
+    >>> d = nn.distributions.Independent(nn.distributions.Normal(Tensor.zeros(4, 3), 1.0), 1)
+    >>> d.batch_shape, d.event_shape, d.log_prob(Tensor.zeros(4, 3)).shape
+    ((4,), (3,), (4,))
+    """
+
+    def __init__(self, base: Distribution, reinterpreted_batch_ndims: int):
+        count = reinterpreted_batch_ndims
+        if not 0 <= count <= len(base.batch_shape):
+            raise ConfigError(
+                f"Independent: {count} axes of the batch {show_shape(base.batch_shape)}",
+                line=here(),
+            )
+        self.base, self.count = base, count
+        cut = len(base.batch_shape) - count
+        super().__init__(base.batch_shape[:cut], base.batch_shape[cut:] + base.event_shape)
+
+    @property
+    def mean(self) -> Tensor:  # type: ignore[override]
+        return self.base.mean
+
+    @property
+    def variance(self) -> Tensor:  # type: ignore[override]
+        return self.base.variance
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self.base.sample(sample_shape)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self.base.rsample(sample_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return over_last(self.base.log_prob(value), self.count)
+
+    def entropy(self) -> Tensor:
+        return over_last(self.base.entropy(), self.count)

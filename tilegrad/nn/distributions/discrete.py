@@ -1,0 +1,306 @@
+"""Distributions of truth values, classes and counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tilegrad.base.errors import ShapeError
+from tilegrad.nn.distributions.base import (
+    Distribution,
+    one_of,
+    together,
+    uniform,
+)
+from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = [
+    "Bernoulli", "Binomial", "Categorical", "Geometric", "OneHotCategorical",
+    "OneHotCategoricalStraightThrough", "Poisson", "RelaxedBernoulli", "RelaxedOneHotCategorical",
+]  # fmt: skip
+
+
+class Bernoulli(Distribution):
+    """1 with probability `probs`, or the sigmoid of `logits`, else 0; draws are floats.
+
+    >>> nn.distributions.Bernoulli(probs=0.25).log_prob(Tensor([1.0])).exp().tolist()
+    [0.25]
+    """
+
+    def __init__(self, probs: Any = None, logits: Any = None):
+        one_of("Bernoulli", probs, logits)
+        (given,) = together(logits if probs is None else probs)
+        self.logits = given if probs is None else given.logit(1e-7)
+        self.probs = given.sigmoid() if probs is None else given
+        super().__init__(given.shape)
+
+    @property
+    def mean(self) -> Tensor:  # type: ignore[override]
+        return self.probs
+
+    @property
+    def variance(self) -> Tensor:  # type: ignore[override]
+        return self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        is_one = uniform(self._shape(sample_shape), self.probs) < self.probs
+        return is_one.cast(self.probs.dtype).detach()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        value = value.cast(self.logits.dtype)
+        return value * self.logits.logsigmoid() + (1 - value) * (-self.logits).logsigmoid()
+
+    def entropy(self) -> Tensor:
+        return (
+            -(self.probs * self.logits.logsigmoid())
+            - (1 - self.probs) * (-self.logits).logsigmoid()
+        )
+
+
+class Categorical(Distribution):
+    """The classes 0, 1, ... with probabilities `probs`, or the softmax of `logits`, along the last
+    axis; draws are int32.
+
+    Raises ShapeError for a number, which has no axis of classes.
+
+    >>> d = nn.distributions.Categorical(probs=Tensor([1.0, 3.0]))
+    >>> d.probs.tolist(), d.log_prob(Tensor([1])).exp().tolist()
+    ([0.25, 0.75], [0.75])
+    """
+
+    def __init__(self, probs: Any = None, logits: Any = None):
+        one_of("Categorical", probs, logits)
+        (given,) = together(logits if probs is None else probs)
+        if not given.ndim:
+            raise ShapeError("Categorical: a number has no axis of classes", line=here())
+        shares = given if logits is None else given.softmax(-1)
+        self.probs = shares / shares.sum(-1, keepdim=True) if logits is None else shares
+        self.logits = (
+            self.probs.clip(1e-7, 1 - 1e-7).log() if logits is None else given.log_softmax(-1)
+        )
+        super().__init__(given.shape[:-1])
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest class."""
+        return self.probs.argmax(-1)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        # The largest of logits with noise of Gumbel's distribution.
+        shape = (*sample_shape, *self.logits.shape)
+        noise = -(-uniform(shape, self.logits).log()).log()
+        return (self.logits.detach() + noise).argmax(-1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        places, logits = Tensor.broadcast_tensors(value.unsqueeze(-1), self.logits)
+        return logits.gather(-1, places[..., :1]).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        return -(self.probs * self.logits.maximum(self.logits.dtype.min)).sum(-1)
+
+
+class OneHotCategorical(Distribution):
+    """`Categorical`, whose draws are rows of 0 with a 1 at the class.
+
+    >>> d = nn.distributions.OneHotCategorical(probs=Tensor([1.0, 3.0]))
+    >>> round(d.log_prob(Tensor([0.0, 1.0])).exp().item(), 4)
+    0.75
+    """
+
+    def __init__(self, probs: Any = None, logits: Any = None):
+        self._classes = Categorical(probs, logits)
+        self.probs: Tensor = self._classes.probs
+        self.logits: Tensor = self._classes.logits
+        super().__init__(self._classes.batch_shape, self.probs.shape[-1:])
+
+    @property
+    def mean(self) -> Tensor:  # type: ignore[override]
+        return self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest row."""
+        return self._row(self._classes.mode)
+
+    @property
+    def variance(self) -> Tensor:  # type: ignore[override]
+        return self.probs * (1 - self.probs)
+
+    def _row(self, index: Tensor) -> Tensor:
+        return index.one_hot(self.probs.shape[-1]).cast(self.probs.dtype)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self._row(self._classes.sample(sample_shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self._classes.log_prob(value.argmax(-1))
+
+    def entropy(self) -> Tensor:
+        return self._classes.entropy()
+
+
+class OneHotCategoricalStraightThrough(OneHotCategorical):
+    """`OneHotCategorical`, whose draws have the gradient of the probabilities.
+
+    >>> d = nn.distributions.OneHotCategoricalStraightThrough(probs=Tensor([0.0, 1.0]))
+    >>> d.rsample((2,)).tolist()
+    [[0.0, 1.0], [0.0, 1.0]]
+    """
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self.sample(sample_shape) + (self.probs - self.probs.detach())
+
+
+class Geometric(Distribution):
+    """How often a trial of success probability `probs` fails before it first succeeds.
+
+    >>> nn.distributions.Geometric(0.25).mean.item()
+    3.0
+    """
+
+    def __init__(self, probs: Any = None, logits: Any = None):
+        one_of("Geometric", probs, logits)
+        (given,) = together(logits if probs is None else probs)
+        self.logits = given if probs is None else given.logit(1e-7)
+        self.probs = given.sigmoid() if probs is None else given
+        super().__init__(given.shape)
+
+    @property
+    def mean(self) -> Tensor:  # type: ignore[override]
+        return self.probs.reciprocal() - 1
+
+    @property
+    def variance(self) -> Tensor:  # type: ignore[override]
+        return (self.probs.reciprocal() - 1) / self.probs
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        u = uniform(self._shape(sample_shape), self.probs).clip(2**-25)
+        return (u.log() / (-self.probs).log1p()).floor().detach()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return value * (-self.probs).log1p() + self.probs.log()
+
+    def entropy(self) -> Tensor:
+        p = self.probs
+        return -((1 - p) * (-p).log1p() + p * p.log()) / p
+
+
+class Poisson(Distribution):
+    """The number of events where `rate` are to be expected.
+
+    >>> round(nn.distributions.Poisson(2.0).log_prob(Tensor(0.0)).item(), 4)
+    -2.0
+    """
+
+    def __init__(self, rate: Any):
+        (self.rate,) = together(rate)
+        super().__init__(self.rate.shape)
+
+    @property
+    def mean(self) -> Tensor:  # type: ignore[override]
+        return self.rate
+
+    variance = mean
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self.rate.detach().expand(*self._shape(sample_shape)).contiguous().poisson()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return value.xlogy(self.rate) - self.rate - (value + 1).lgamma()
+
+
+class Binomial(Distribution):
+    """How many of `total_count` trials of success probability `probs` succeed.
+
+    >>> nn.distributions.Binomial(4, 0.25).mean.item()
+    1.0
+    """
+
+    def __init__(self, total_count: int = 1, probs: Any = None, logits: Any = None):
+        self.total_count = total_count
+        self._one = Bernoulli(probs, logits)
+        self.probs: Tensor = self._one.probs
+        self.logits: Tensor = self._one.logits
+        super().__init__(self.probs.shape)
+
+    @property
+    def mean(self) -> Tensor:  # type: ignore[override]
+        return self.total_count * self.probs
+
+    @property
+    def variance(self) -> Tensor:  # type: ignore[override]
+        return self.total_count * self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self._one.sample((self.total_count, *sample_shape)).sum(0)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        n = float(self.total_count)
+        ways = math.lgamma(n + 1) - (value + 1).lgamma() - (n - value + 1).lgamma()
+        return ways + value * self.logits.logsigmoid() + (n - value) * (-self.logits).logsigmoid()
+
+
+def _log(temperature: Any) -> Any:
+    return temperature.log() if isinstance(temperature, Tensor) else math.log(temperature)
+
+
+class RelaxedBernoulli(Distribution):
+    """`Bernoulli`, smoothed: the sigmoid of logits with logistic noise, over a `temperature`; draws
+    have a gradient (Maddison et al., "The Concrete Distribution", 2016).
+
+    >>> d = nn.distributions.RelaxedBernoulli(0.5, probs=0.5)
+    >>> d.rsample((3,)).shape
+    (3,)
+    """
+
+    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None):
+        self.temperature: Any = temperature
+        self._one = Bernoulli(probs, logits)
+        self.probs: Tensor = self._one.probs
+        self.logits: Tensor = self._one.logits
+        super().__init__(self.probs.shape)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        u = uniform(self._shape(sample_shape), self.logits).clip(2**-24, 1 - 2**-24)
+        found: Tensor = ((self.logits + u.log() - (-u).log1p()) / self.temperature).sigmoid()
+        return found
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        t = self.temperature
+        x = value.logit(1e-7)
+        apart = self.logits - t * x
+        jacobian = value.log() + (-value).log1p()
+        found: Tensor = apart + _log(t) - 2 * apart.softplus() - jacobian
+        return found
+
+
+class RelaxedOneHotCategorical(Distribution):
+    """`OneHotCategorical`, smoothed: the softmax of logits with Gumbel's noise, over a
+    `temperature`; draws have a gradient.
+
+    >>> d = nn.distributions.RelaxedOneHotCategorical(0.5, probs=Tensor([0.25, 0.75]))
+    >>> d.rsample((4,)).shape
+    (4, 2)
+    """
+
+    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None):
+        self.temperature: Any = temperature
+        self._classes = Categorical(probs, logits)
+        self.probs: Tensor = self._classes.probs
+        self.logits: Tensor = self._classes.logits
+        super().__init__(self._classes.batch_shape, self.probs.shape[-1:])
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        u = uniform(self._shape(sample_shape), self.logits).clip(2**-24, 1 - 2**-24)
+        found: Tensor = ((self.logits - (-u.log()).log()) / self.temperature).softmax(-1)
+        return found
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        t, size = self.temperature, self.probs.shape[-1]
+        score = self.logits - t * value.log()
+        norm = math.lgamma(size) + (size - 1) * _log(t)
+        share = (score - score.logsumexp(-1, keepdim=True)).sum(-1)
+        found: Tensor = share + norm - value.log().sum(-1)
+        return found

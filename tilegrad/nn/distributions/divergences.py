@@ -1,0 +1,172 @@
+"""Divergences of two distributions of a kind: the mean of log p - log q over draws of p."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tilegrad.base.errors import ConfigError
+from tilegrad.nn.distributions.base import Distribution, Independent, over_last
+from tilegrad.nn.distributions.continuous import Exponential, Laplace, Uniform
+from tilegrad.nn.distributions.discrete import (
+    Bernoulli,
+    Categorical,
+    Geometric,
+    OneHotCategorical,
+    Poisson,
+)
+from tilegrad.nn.distributions.gamma import Beta, Dirichlet, Gamma, log_beta
+from tilegrad.nn.distributions.normal import HalfNormal, LogNormal, MultivariateNormal, Normal
+from tilegrad.tensor.sizes import here
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["DIVERGENCES", "kl_divergence", "register_kl"]
+
+
+def _kl_normal(p: Normal, q: Normal) -> Tensor:
+    ratio = (p.scale / q.scale).square()
+    return 0.5 * (ratio + ((p.loc - q.loc) / q.scale).square() - 1 - ratio.log())
+
+
+def _kl_laplace(p: Laplace, q: Laplace) -> Tensor:
+    apart = (p.loc - q.loc).abs()
+    return (
+        (q.scale / p.scale).log()
+        + apart / q.scale
+        + p.scale / q.scale * (-apart / p.scale).exp()
+        - 1
+    )
+
+
+def _kl_uniform(p: Uniform, q: Uniform) -> Tensor:
+    is_inside = (q.low <= p.low) & (p.high <= q.high)
+    return is_inside.where(((q.high - q.low) / (p.high - p.low)).log(), math.inf)
+
+
+def _kl_exponential(p: Exponential, q: Exponential) -> Tensor:
+    ratio = q.rate / p.rate
+    return ratio - 1 - ratio.log()
+
+
+def _kl_bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
+    positive = p.logits.logsigmoid() - q.logits.logsigmoid()
+    negative = (-p.logits).logsigmoid() - (-q.logits).logsigmoid()
+    return p.probs * positive + (1 - p.probs) * negative
+
+
+def _kl_categorical(p: Categorical, q: Categorical) -> Tensor:
+    return p.probs.eq(0).where(0.0, p.probs * (p.logits - q.logits)).sum(-1)
+
+
+def _kl_multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
+    size = p._size()
+    both = Tensor.broadcast_shapes(p.batch_shape, q.batch_shape)
+    own = q.scale_tril.expand(*both, size, size)
+    factor = own.solve_triangular(p.scale_tril.expand(*both, size, size), upper=False)
+    apart = (q.loc - p.loc).expand(*both, size).unsqueeze(-1)
+    white = own.solve_triangular(apart, upper=False)
+    square = factor.square().sum((-2, -1)) + white.square().sum((-2, -1))
+    return q._half_log_det() - p._half_log_det() + 0.5 * (square - size)
+
+
+def _kl_gamma(p: Gamma, q: Gamma) -> Tensor:
+    a, b = p.concentration, q.concentration
+    ratio = q.rate / p.rate
+    return (a - b) * a.digamma() - a.lgamma() + b.lgamma() - b * ratio.log() + a * (ratio - 1)
+
+
+def _kl_beta(p: Beta, q: Beta) -> Tensor:
+    a, b, c, d = p.concentration1, p.concentration0, q.concentration1, q.concentration0
+    rises = (a - c) * a.digamma() + (b - d) * b.digamma() + (c + d - a - b) * (a + b).digamma()
+    return log_beta(c, d) - log_beta(a, b) + rises
+
+
+def _kl_dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
+    a, b = p.concentration, q.concentration
+    total = a.sum(-1)
+    rises = (a - b) * (a.digamma() - total.digamma().unsqueeze(-1))
+    return total.lgamma() - b.sum(-1).lgamma() + (b.lgamma() - a.lgamma() + rises).sum(-1)
+
+
+def _kl_poisson(p: Poisson, q: Poisson) -> Tensor:
+    return p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate)
+
+
+def _kl_geometric(p: Geometric, q: Geometric) -> Tensor:
+    return -p.entropy() - (-q.probs).log1p() * p.mean - q.probs.log()
+
+
+def _kl_half_normal(p: HalfNormal, q: HalfNormal) -> Tensor:
+    ratio = (p.scale / q.scale).square()
+    return 0.5 * (ratio - 1 - ratio.log())
+
+
+def _kl_one_hot(p: OneHotCategorical, q: OneHotCategorical) -> Tensor:
+    return _kl_categorical(p._classes, q._classes)
+
+
+DIVERGENCES: dict[type[Distribution], Callable[[Any, Any], Tensor]] = {
+    Bernoulli: _kl_bernoulli,
+    Beta: _kl_beta,
+    Categorical: _kl_categorical,
+    Dirichlet: _kl_dirichlet,
+    Exponential: _kl_exponential,
+    Gamma: _kl_gamma,
+    Geometric: _kl_geometric,
+    HalfNormal: _kl_half_normal,
+    Laplace: _kl_laplace,
+    LogNormal: _kl_normal,
+    MultivariateNormal: _kl_multivariate,
+    Normal: _kl_normal,
+    OneHotCategorical: _kl_one_hot,
+    Poisson: _kl_poisson,
+    Uniform: _kl_uniform,
+}
+
+
+def register_kl(
+    type_p: type[Distribution], type_q: type[Distribution]
+) -> Callable[[Callable[[Any, Any], Tensor]], Callable[[Any, Any], Tensor]]:
+    """A decorator: the function gives the divergence of distributions of these two kinds.
+
+    >>> D = nn.distributions
+    >>> @D.register_kl(D.Uniform, D.Exponential)
+    ... def between(p, q):
+    ...     return q.rate * p.mean - q.rate.log() - (p.high - p.low).log()
+    >>> D.kl_divergence(D.Uniform(0.0, 1.0), D.Exponential(1.0)).item()
+    0.5
+    """
+
+    def register(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
+        _REGISTERED[type_p, type_q] = function
+        return function
+
+    return register
+
+
+_REGISTERED: dict[tuple[type[Distribution], type[Distribution]], Callable[[Any, Any], Tensor]] = {}
+
+
+def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
+    """The mean of log p - log q over draws of p, for each distribution of the batch.
+
+    Raises ConfigError for distributions of two kinds.
+
+    >>> Normal = nn.distributions.Normal
+    >>> nn.distributions.kl_divergence(Normal(0.0, 1.0), Normal(1.0, 1.0)).item()
+    0.5
+    """
+    if isinstance(p, Independent) and isinstance(q, Independent) and p.count == q.count:
+        return over_last(kl_divergence(p.base, q.base), p.count)
+    own = _REGISTERED.get((type(p), type(q)))
+    if own is not None:
+        return own(p, q)
+    if type(p) is not type(q) or type(p) not in DIVERGENCES:
+        raise ConfigError(
+            f"kl_divergence: there is no formula for {type(p).__name__} and {type(q).__name__}",
+            known=", ".join(kind.__name__ for kind in DIVERGENCES),
+            fix="average p.log_prob(x) - q.log_prob(x) over x = p.rsample((n,))",
+            line=here(),
+        )
+    return DIVERGENCES[type(p)](p, q)

@@ -1,0 +1,252 @@
+"""Functions that can be undone, and distributions of what they make of draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tilegrad.nn.distributions.base import Distribution, over_last
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = [
+    "AffineTransform", "ComposeTransform", "ExpTransform", "PowerTransform", "SigmoidTransform",
+    "SoftplusTransform", "TanhTransform", "Transform", "TransformedDistribution",
+]  # fmt: skip
+
+
+class Transform:
+    """A function of each number that can be undone. A subclass gives `_call`, `_inverse` and
+    `log_abs_det_jacobian`. With `cache_size=1` the last value is remembered, so that undoing it
+    gives what it was made of, digit by digit.
+
+    >>> t = nn.distributions.ExpTransform()
+    >>> round(t.inv(t(Tensor(2.0))).item(), 4)
+    2.0
+    """
+
+    def __init__(self, cache_size: int = 0):
+        self._cache_size = cache_size
+        self._last: tuple[Any, Any] = (None, None)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = self._call(x)
+        if self._cache_size:
+            self._last = x, y
+        return y
+
+    def inv(self, y: Tensor) -> Tensor:
+        """What `y` was made of."""
+        x, known = self._last
+        return x if known is y and known is not None else self._inverse(y)
+
+    def _call(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """log |dy/dx| at each number."""
+        raise NotImplementedError
+
+
+class AffineTransform(Transform):
+    """loc + scale * x.
+
+    >>> nn.distributions.AffineTransform(1.0, 2.0)(Tensor(3.0)).item()
+    7.0
+    """
+
+    def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0):
+        super().__init__(cache_size)
+        self.loc: Any = loc
+        self.scale: Any = scale
+        self.event_dim = event_dim
+
+    def _call(self, x: Tensor) -> Tensor:
+        made: Tensor = x * self.scale + self.loc
+        return made
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        made: Tensor = (y - self.loc) / self.scale
+        return made
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        scale = self.scale
+        is_tensor = isinstance(scale, Tensor)
+        slope = scale.abs().log() if is_tensor else x.full_like(math.log(abs(scale)))
+        wide = slope.expand(*x.shape) if tuple(slope.shape) != tuple(x.shape) else slope
+        return over_last(wide, self.event_dim)
+
+
+class ExpTransform(Transform):
+    """exp(x).
+
+    >>> nn.distributions.ExpTransform()(Tensor(0.0)).item()
+    1.0
+    """
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.exp()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.log()
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return x
+
+
+class PowerTransform(Transform):
+    """x^exponent, of positive numbers.
+
+    >>> nn.distributions.PowerTransform(2.0)(Tensor(3.0)).item()
+    9.0
+    """
+
+    def __init__(self, exponent: Any, cache_size: int = 0):
+        super().__init__(cache_size)
+        self.exponent = exponent
+
+    def _call(self, x: Tensor) -> Tensor:
+        made: Tensor = x**self.exponent
+        return made
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        made: Tensor = y ** (1 / self.exponent)
+        return made
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        slope: Tensor = (self.exponent * y / x).abs().log()
+        return slope
+
+
+class SigmoidTransform(Transform):
+    """1 / (1 + exp(-x)).
+
+    >>> nn.distributions.SigmoidTransform()(Tensor(0.0)).item()
+    0.5
+    """
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.sigmoid()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.logit(2**-24)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return -(-x).softplus() - x.softplus()
+
+
+class TanhTransform(Transform):
+    """tanh(x).
+
+    >>> nn.distributions.TanhTransform()(Tensor(0.0)).item()
+    0.0
+    """
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.tanh()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.atanh()
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        # log(1 - tanh(x)^2), which keeps its digits where tanh(x) is near 1.
+        return 2 * (math.log(2) - x - (-2 * x).softplus())
+
+
+class SoftplusTransform(Transform):
+    """log(1 + exp(x)).
+
+    >>> t = nn.distributions.SoftplusTransform()
+    >>> round(t(Tensor(0.0)).item(), 4)
+    0.6931
+    """
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.softplus()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y + (-(-y).expm1()).log()
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return -(-x).softplus()
+
+
+class ComposeTransform(Transform):
+    """Several transforms, one after the other.
+
+    >>> exp, double = nn.distributions.ExpTransform(), nn.distributions.AffineTransform(0.0, 2.0)
+    >>> nn.distributions.ComposeTransform([exp, double])(Tensor(0.0)).item()
+    2.0
+    """
+
+    def __init__(self, parts: Sequence[Transform], cache_size: int = 0):
+        super().__init__(cache_size)
+        self.parts = list(parts)
+
+    def _call(self, x: Tensor) -> Tensor:
+        for part in self.parts:
+            x = part(x)
+        return x
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        for part in reversed(self.parts):
+            y = part.inv(y)
+        return y
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        total: Any = 0
+        for part in self.parts:
+            made = part(x)
+            total = total + part.log_abs_det_jacobian(x, made)
+            x = made
+        found: Tensor = total
+        return found
+
+
+class TransformedDistribution(Distribution):
+    """The distribution of what `transforms` make of draws of `base_distribution`.
+
+    >>> base, exp = nn.distributions.Normal(0.0, 1.0), nn.distributions.ExpTransform()
+    >>> d = nn.distributions.TransformedDistribution(base, [exp])
+    >>> round(d.log_prob(Tensor(1.0)).item(), 4)
+    -0.9189
+    """
+
+    def __init__(self, base_distribution: Any, transforms: Any):
+        self.base_dist = base_distribution
+        self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
+        super().__init__(base_distribution.batch_shape, base_distribution.event_shape)
+
+    def _moved(self, x: Tensor) -> Tensor:
+        for transform in self.transforms:
+            x = transform(x)
+        return x
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self._moved(self.base_dist.sample(sample_shape)).detach()
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return self._moved(self.base_dist.rsample(sample_shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        axes = len(self.event_shape)
+        total: Any = 0
+        y = value
+        for transform in reversed(self.transforms):
+            x = transform.inv(y)
+            own = getattr(transform, "event_dim", 0)
+            total = total - over_last(transform.log_abs_det_jacobian(x, y), axes - own)
+            y = x
+        found: Tensor = self.base_dist.log_prob(y) + total
+        return found
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """The probability of at most `value`, where all transforms rise."""
+        y = value
+        for transform in reversed(self.transforms):
+            y = transform.inv(y)
+        found: Tensor = self.base_dist.cdf(y)
+        return found

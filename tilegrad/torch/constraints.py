@@ -1,0 +1,78 @@
+"""`torch.distributions.constraints`: sets of values, each asked by `check`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = [
+    "Constraint", "boolean", "greater_than", "greater_than_eq", "half_open_interval",
+    "integer_interval", "interval", "less_than", "nonnegative", "nonnegative_integer", "positive",
+    "positive_definite", "positive_integer", "real", "real_vector", "simplex", "unit_interval",
+]  # fmt: skip
+
+
+class Constraint:
+    """A set of values."""
+
+    def __init__(self, name: str, check: Callable[[Any], Any], event_dim: int = 0):
+        self._name, self._check, self.event_dim = name, check, event_dim
+
+    def check(self, value: Any) -> Any:
+        """Whether each value, or each event along the last axes, lies in the set."""
+        return self._check(value)
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+def interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """From one bound to another, both within."""
+    name = f"Interval(lower_bound={lower_bound}, upper_bound={upper_bound})"
+    return Constraint(name, lambda x: (x >= lower_bound) & (x <= upper_bound))
+
+
+def half_open_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """From one bound, within, to another, outside."""
+    name = f"HalfOpenInterval(lower_bound={lower_bound}, upper_bound={upper_bound})"
+    return Constraint(name, lambda x: (x >= lower_bound) & (x < upper_bound))
+
+
+def integer_interval(lower_bound: Any, upper_bound: Any) -> Constraint:
+    """Integers from one bound to another, both within."""
+    name = f"IntegerInterval(lower_bound={lower_bound}, upper_bound={upper_bound})"
+    return Constraint(name, lambda x: (x % 1 == 0) & (x >= lower_bound) & (x <= upper_bound))
+
+
+def greater_than(lower_bound: Any) -> Constraint:
+    """Above a bound."""
+    return Constraint(f"GreaterThan(lower_bound={lower_bound})", lambda x: x > lower_bound)
+
+
+def greater_than_eq(lower_bound: Any) -> Constraint:
+    """At least a bound."""
+    return Constraint(f"GreaterThanEq(lower_bound={lower_bound})", lambda x: x >= lower_bound)
+
+
+def less_than(upper_bound: Any) -> Constraint:
+    """Below a bound."""
+    return Constraint(f"LessThan(upper_bound={upper_bound})", lambda x: x < upper_bound)
+
+
+real = Constraint("Real()", lambda x: x == x)
+real_vector = Constraint("IndependentConstraint(Real(), 1)", lambda x: (x == x).all(-1), 1)
+boolean = Constraint("Boolean()", lambda x: (x == 0) | (x == 1))
+positive, nonnegative = greater_than(0.0), greater_than_eq(0.0)
+unit_interval = interval(0.0, 1.0)
+nonnegative_integer = Constraint(
+    "IntegerGreaterThan(lower_bound=0)", lambda x: (x % 1 == 0) & (x >= 0)
+)
+positive_integer = Constraint(
+    "IntegerGreaterThan(lower_bound=1)", lambda x: (x % 1 == 0) & (x >= 1)
+)
+simplex = Constraint("Simplex()", lambda x: (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6), 1)
+positive_definite = Constraint(
+    "PositiveDefinite()",
+    lambda x: (x - x.mT).abs().amax((-2, -1)).le(1e-6) & (x.double().eigvalsh() > 0).all(-1),
+    2,
+)
