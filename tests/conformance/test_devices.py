@@ -15,6 +15,8 @@ from tilegrad.base.errors import CompileError, TilegradError
 # In each run, these steps through the sample: PoCL takes a quarter of a second of a processor
 # for a kernel.
 STEPS = {"CLANG": 40, "CL": 24}
+# Under an emulator of another processor, or an engine.
+ELSEWHERE = {"AARCH64": 96, "AARCH64:SVE": 101, "RISCV": 96, "WASM": 96}
 CHUNKS = 64
 # What is compiled for hardware that is not here, run lane by lane in Python.
 EMULATED = ("EMU:CL", "EMU:CUDA:SM_75", "EMU:HIP", "EMU:METAL")
@@ -57,6 +59,19 @@ def test_sample_through_c(case: Case) -> None:
 @pytest.mark.parametrize("case", SAMPLE[:: STEPS["CL"]], ids=lambda case: case.name)
 def test_sample_on_opencl(case: Case) -> None:
     check_all("CL", [case])
+
+
+@pytest.mark.parametrize("device", [pytest.param(name, marks=needs(name)) for name in ELSEWHERE])
+def test_a_part_of_the_sample_on_other_processors(device: str) -> None:
+    check_all(device, SAMPLE[:: ELSEWHERE[device]])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "device", [pytest.param(name, marks=needs(name)) for name in (*ELSEWHERE, "RISCV:RVV256")]
+)
+def test_sample_on_other_processors(device: str) -> None:
+    check_all(device, SAMPLE)
 
 
 @pytest.mark.parametrize("device", EMULATED)

@@ -13,7 +13,7 @@ from tilegrad.base.config import Context
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DeviceError
 from tilegrad.device.backend import Backend
-from tilegrad.device.cpu import _installed_version
+from tilegrad.device.cpu import installed_version
 from tilegrad.device.host import HostMemory
 from tilegrad.device.null import NullRuntime
 from tilegrad.device.registry import Device, Devices
@@ -182,8 +182,8 @@ def test_what_a_runtime_need_not_offer() -> None:
 
 
 def test_the_compilers_version_is_known_without_loading_what_describes_packages() -> None:
-    assert _installed_version("llvmlite") == version("llvmlite")
-    assert _installed_version("no_such_package") == "none"
+    assert installed_version("llvmlite") == version("llvmlite")
+    assert installed_version("no_such_package") == "none"
     code = "import sys, tilegrad; assert (tilegrad.Tensor([1.0]) + 1).tolist() == [2.0]; "
     code += "print('importlib.metadata' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

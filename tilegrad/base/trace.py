@@ -77,12 +77,13 @@ class Rewrite:
 
 @dataclass
 class PassRecord:
-    """One pass over one graph."""
+    """One pass over one graph. `device` is the one that it was for, where the pass asks for it."""
 
     name: str
     before: Any
     after: Any = None
     steps: list[Rewrite] = field(default_factory=list)
+    device: str = ""
 
 
 trace: contextvars.ContextVar[list[PassRecord] | None] = contextvars.ContextVar(

@@ -63,8 +63,10 @@ def _machine(triple: str, cpu: str, features: str, opt: int) -> _Machine:
     _initialize()
     try:
         found = binding.Target.from_triple(triple)
+        # A module of WebAssembly is never shared: nothing in it needs an address of its own.
+        reloc = "static" if triple.startswith("wasm") else "pic"
         machine = found.create_target_machine(
-            cpu, features, opt=opt, reloc="pic", codemodel="small"
+            cpu, features, opt=opt, reloc=reloc, codemodel="small"
         )
     except RuntimeError as error:
         raise CompileError(f"llvm: {error}", triple=triple, cpu=cpu) from None

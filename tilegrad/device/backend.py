@@ -39,6 +39,7 @@ class Backend:
         spills: source text -> how many vectors its innermost loops move to the stack and back;
             None where that cannot be told.
         hardware: what the device is called by its maker; empty where there is nothing to add.
+        assembly: source text -> the instructions, to read; None where only the binary is known.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Backend:
     compiler: str = ""
     spills: Callable[[str], int] | None = None
     hardware: str = ""
+    assembly: Callable[[str], str] | None = None
     _allocators: list[LRUAllocator] = field(default_factory=list, repr=False)
 
     @property

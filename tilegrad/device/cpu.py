@@ -35,7 +35,14 @@ from tilegrad.runtime.buffer import address_of
 from tilegrad.runtime.protocol import Dims, Runtime
 from tilegrad.target import MatrixUnit, Target, dot_unit
 
-__all__ = ["CpuProgram", "CpuRuntime", "backend", "cpu_target", "processor_flags"]
+__all__ = [
+    "CpuProgram",
+    "CpuRuntime",
+    "backend",
+    "cpu_target",
+    "installed_version",
+    "processor_flags",
+]
 
 _HUGE = 2 << 20
 _ADVISE_HUGE_PAGES = 14
@@ -285,11 +292,16 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
         triple, cpu, features = processor()
         return compile_ir(text, cpu=cpu, features=features, triple=triple)
 
-    def spills(text: str) -> int:
-        from tilegrad.compile.llvm import assembly, inner_spills
+    def listing(text: str) -> str:
+        from tilegrad.compile.llvm import assembly
 
         triple, cpu, features = processor()
-        return inner_spills(assembly(text, cpu=cpu, features=features, triple=triple))
+        return assembly(text, cpu=cpu, features=features, triple=triple)
+
+    def spills(text: str) -> int:
+        from tilegrad.compile.llvm import inner_spills
+
+        return inner_spills(listing(text))
 
     return Backend(
         name,
@@ -299,10 +311,11 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
         runtime or CpuRuntime(),
         compiler=_identity(),
         spills=spills,
+        assembly=listing,
     )
 
 
-def _installed_version(package: str) -> str:
+def installed_version(package: str) -> str:
     """The version of a package by the name of the folder that describes it, "none" without one.
     What the standard library has for it costs as much as a tenth of a warm start to load.
     """
@@ -325,5 +338,5 @@ def _installed_version(package: str) -> str:
 @functools.cache
 def _identity() -> str:
     """What the code depends on beside the target: the processor's extensions and LLVM's version."""
-    llvm = _installed_version("llvmlite")
+    llvm = installed_version("llvmlite")
     return f"llvmlite {llvm} {platform.machine()} {' '.join(sorted(processor_flags()))}"

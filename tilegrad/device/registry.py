@@ -37,6 +37,9 @@ _BUILT_IN = {
     "CUDA": "tilegrad.device.cuda",
     "HIP": "tilegrad.device.hip",
     "METAL": "tilegrad.device.metal",
+    "AARCH64": "tilegrad.device.aarch64",
+    "RISCV": "tilegrad.device.riscv",
+    "WASM": "tilegrad.device.wasm",
 }
 # Other names of kinds.
 _ALIASES = {"OPENCL": "CL", "AMD": "HIP"}

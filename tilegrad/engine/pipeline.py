@@ -274,7 +274,7 @@ def finish_kernel(
     source = backend.render(function, program)
     record = trace.get()
     if record is not None:
-        record.append(PassRecord("render", program, source))
+        record.append(PassRecord("render", program, source, device=backend.name))
     if config.DEBUG >= 5:
         print(listing(program))
     if config.DEBUG >= 4:

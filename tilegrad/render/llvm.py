@@ -26,11 +26,13 @@ _NEAR, _ONCE = 2, 0
 
 class LLVMRenderer:
     """Renders programs for a CPU whose vectors are at most `vector_bytes` long, and whose last
-    cache holds `cache_bytes` (0: not known).
+    cache holds `cache_bytes` (0: not known). `attributes` of the functions say what else LLVM is to
+    know, such as the least length of vectors that have no fixed one.
     """
 
-    def __init__(self, vector_bytes: int = 64, cache_bytes: int = 0):
+    def __init__(self, vector_bytes: int = 64, cache_bytes: int = 0, attributes: str = ""):
         self.vector_bytes, self.cache_bytes = vector_bytes, cache_bytes
+        self.attributes = attributes
 
     def render(self, name: str, program: list[UOp]) -> str:
         """The IR module with one kernel."""
@@ -53,7 +55,8 @@ class LLVMRenderer:
             f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}" "no-builtins"'
         )
         texts += sorted({line for each in functions for line in each.declared.values()})
-        texts.append(f"attributes #0 = {{ nounwind {attributes} }}")
+        more = f" {self.attributes}" if self.attributes else ""
+        texts.append(f"attributes #0 = {{ nounwind {attributes}{more} }}")
         if stores:
             texts.append("!0 = !{i32 1}")
         return "\n".join(texts) + "\n"
@@ -111,7 +114,8 @@ class _Function(Values):
 
     def define_global(self, node: UOp) -> None:
         self.values[node] = f"%data{node.arg}"
-        self.entry.append(f"  %slot{node.arg} = getelementptr ptr, ptr %args, i64 {node.arg}")
+        # Arguments are words of 64 bits, where pointers are shorter too.
+        self.entry.append(f"  %slot{node.arg} = getelementptr i64, ptr %args, i64 {node.arg}")
         self.entry.append(f"  %data{node.arg} = load ptr, ptr %slot{node.arg}")
 
     def define_var(self, node: UOp) -> None:

@@ -4,9 +4,9 @@
     print(kernels[0].after("lower.expand"))
 
 The states in their order: `optimize`, the kernel after its Opts; each pass of `lower.PASSES`, from
-`lower.linearize` on as instructions in a row; `render`, the source of the last; `assembly`, on a
-CPU, what the compiler makes of that. All but the last two are text that parses back, and `replay`
-takes it up. A pass may be named without its stage: `linearize`.
+`lower.linearize` on as instructions in a row; `render`, the source of the last; `assembly`, of a
+device whose compiler is LLVM, what that makes of it. All but the last two are text that parses
+back, and `replay` takes it up. A pass may be named without its stage: `linearize`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Any
 from tilegrad.base.config import Context
 from tilegrad.base.errors import ConfigError, DeviceError
 from tilegrad.base.trace import PassRecord, recording
-from tilegrad.compile.llvm import assembly, host_target
 from tilegrad.device.registry import Device
 from tilegrad.engine.stages import to_program
 from tilegrad.ir.op import Stage
@@ -50,12 +49,14 @@ class TracedKernel:
         name: its name, empty for a kernel that was taken up within lowering.
         unchanged: the passes that left it as it was.
         rendered: its source as the device that runs it rendered it; empty where none did.
+        device: that device.
     """
 
     name: str = ""
     graphs: dict[str, State] = field(default_factory=dict)
     unchanged: set[str] = field(default_factory=set)
     rendered: str = ""
+    device: str = ""
 
     def after(self, state: str) -> str:
         """The text of a state.
@@ -67,10 +68,13 @@ class TracedKernel:
         if state == "render":
             return self.source
         if state == "assembly":
-            if not Device.DEFAULT.startswith("CPU"):
-                raise DeviceError(f"show: {Device.DEFAULT} has no assembly", rule="only CPU has")
-            _, cpu, features = host_target()
-            return assembly(self.source, cpu=cpu, features=features)
+            device = self.device or Device.DEFAULT
+            assembly = Device[device].assembly
+            if assembly is None:
+                raise DeviceError(
+                    f"show: {device} has no assembly", rule="only what LLVM makes has"
+                )
+            return assembly(self.source)
         if state not in self.graphs:
             known = [*self.graphs, *STATES[-2:]]
             raise ConfigError(f"show: there is no state {state!r}", known=", ".join(known))
@@ -126,7 +130,7 @@ def _kernels(record: Sequence[PassRecord]) -> list[TracedKernel]:
             found.append(TracedKernel(kernel_name(each.before)[0], {"optimize": each.before}))
             passed = set()
         if found and each.name == "render":
-            found[-1].rendered = each.after
+            found[-1].rendered, found[-1].device = each.after, each.device
         # Some passes record the rewrites within them under their own name, before themselves.
         if found and each.name in _LOWER and each.after is not None:
             kernel = found[-1]

@@ -1,0 +1,46 @@
+"""Devices whose programs `qemu-user` runs: what AARCH64 and RISCV share."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+
+from tilegrad.base.errors import DeviceError
+from tilegrad.device.backend import Backend
+from tilegrad.device.processors import Processor, described, processor
+from tilegrad.runtime.protocol import Runtime
+
+__all__ = ["emulated"]
+
+
+def emulated(
+    name: str,
+    table: Mapping[str, Processor],
+    emulator: str,
+    machine: int,
+    runtime: Runtime | None,
+) -> Backend:
+    """The back end of the processor that `name` asks for; `runtime` stands for the emulator.
+
+    Raises DeviceError where the program `emulator` is not on the path.
+    """
+    found = processor(name, table)
+    if runtime is not None:
+        return described(name, found, runtime)
+    path = shutil.which(emulator)
+    if path is None:
+        kind = name.split(":")[0]
+        raise DeviceError(
+            f"{kind}: {emulator} is not on the path",
+            remedy="on Debian: apt-get install qemu-user; "
+            f"NULL:{kind} compiles and runs nothing without it",
+        )
+    from tilegrad.runtime.guest import GuestRuntime
+
+    def compile_text(text: str) -> bytes:
+        from tilegrad.compile.llvm import compile_ir
+
+        return compile_ir(text, cpu=found.cpu, features=found.features, triple=found.triple)
+
+    guest = GuestRuntime((path, "-cpu", found.emulator), machine, compile_text)
+    return described(name, found, guest, f"under {emulator}")
