@@ -7,7 +7,7 @@ holds, so that one Opt and one emulator serve `mma`, `simdgroup` and their kin.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DeviceError
@@ -16,6 +16,7 @@ from tilegrad.ir.op import Ops
 __all__ = [
     "MatrixUnit",
     "Target",
+    "amd_target",
     "clang_target",
     "cuda_target",
     "dot_unit",
@@ -180,6 +181,40 @@ def _simdgroup(dtype_in: DType, dtype_out: DType) -> MatrixUnit:
     return MatrixUnit(name, 8, 8, 8, 32, dtype_in, dtype_out, same, same, same)
 
 
+def _mfma(k: int, dtype_in: DType) -> MatrixUnit:
+    """CDNA's `v_mfma_f32_16x16x{k}` on 64 lanes ("AMD Instinct MI200 Instruction Set Architecture",
+    matrix arithmetic). Lane 16*g+i holds row i of a and column i of b, at k/4 neighbours in depth
+    from k/4*g on, and of column i of c the rows 4*g to 4*g+3.
+    """
+    a, b, c = [], [], []
+    held = k // 4
+    for lane in range(64):
+        group, i = divmod(lane, 16)
+        a.append(tuple((i, held * group + step) for step in range(held)))
+        b.append(tuple((held * group + step, i) for step in range(held)))
+        c.append(tuple((4 * group + row, i) for row in range(4)))
+    name = f"mfma.16x16x{k}.{dtype_in.name}"
+    return MatrixUnit(name, 16, 16, k, 64, dtype_in, dtypes.float32, tuple(a), tuple(b), tuple(c))
+
+
+def _wmma(generation: int, dtype_in: DType) -> MatrixUnit:
+    """RDNA's `v_wmma_f32_16x16x16` on 32 lanes ("RDNA3 Instruction Set Architecture" and that of
+    RDNA4). Lane 16*g+i has row i of a and column i of b: up to generation 11 whole, so that both
+    halves of the lanes hold the same, from 12 on 8 neighbours in depth from 8*g on. Of column i of
+    c it holds up to 11 every second row from g on, then the rows 8*g to 8*g+7.
+    """
+    a, b, c = [], [], []
+    is_split = generation >= 12
+    for lane in _WARP:
+        group, i = divmod(lane, 16)
+        depths = [8 * group + step for step in range(8)] if is_split else list(range(16))
+        a.append(tuple((i, depth) for depth in depths))
+        b.append(tuple((depth, i) for depth in depths))
+        c.append(tuple((8 * group + row if is_split else 2 * row + group, i) for row in range(8)))
+    name = f"wmma{generation}.16x16x16.{dtype_in.name}"
+    return MatrixUnit(name, 16, 16, 16, 32, dtype_in, dtypes.float32, tuple(a), tuple(b), tuple(c))
+
+
 def dot_unit(k: int, left: DType, right: DType, dtype_out: DType) -> MatrixUnit:
     """An instruction that adds `k` products to each lane of a vector: `vdpbf16ps` (two of bfloat16
     to a float32), `vpdpbusd` (four of uint8 by int8 to an int32).
@@ -206,6 +241,10 @@ def matrix_unit(
 ) -> MatrixUnit:
     """The unit whose printed form has these fields; its layouts follow from its kind."""
     del m, n, synchronous
+    if name.startswith("mfma"):
+        return _mfma(k, dtype_in)
+    if name.startswith("wmma"):
+        return _wmma(int(name[4:6]), dtype_in)
     if lanes == 1:
         return dot_unit(k, dtype_in, dtype_right or dtype_in, dtype_out)
     if name.startswith("mma"):
@@ -325,4 +364,26 @@ def hip_target(arch: str = "gfx1100") -> Target:
         missing=_NO_FLOOR,
         missing_dtypes=frozenset({dtypes.bfloat16}),
         isa=arch,
+    )
+
+
+def amd_target(arch: str = "gfx1100") -> Target:
+    """An AMD GPU through LLVM: what it has no instruction for is computed, as on a processor.
+
+    Raises DeviceError if there is no such architecture.
+    """
+    found = hip_target(arch)
+    units: tuple[MatrixUnit, ...] = ()
+    if arch in ("gfx90a", "gfx942", "gfx950"):
+        units = (_mfma(16, dtypes.half), _mfma(16, dtypes.bfloat16), _mfma(4, dtypes.float))
+    elif arch.startswith(("gfx11", "gfx12")):
+        generation = int(arch[3:5])
+        units = (_wmma(generation, dtypes.half), _wmma(generation, dtypes.bfloat16))
+    functions = {Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.RECIP, Ops.FMOD}
+    return replace(
+        found,
+        name="AMD",
+        matrix_units=units,
+        missing=found.missing | functions,
+        missing_dtypes=frozenset(),
     )

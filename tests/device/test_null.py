@@ -19,7 +19,9 @@ HEADS = {
     "OPENCL": ("__kernel void", "get_local_id(0)"),
     "METAL": ("kernel void", "lid.x"),
     "HIP": ("__attribute__((global)) void", "__ockl_get_local_id(0)"),
-    "AMD:gfx942": ("__attribute__((global)) void", "__ockl_get_local_id(0)"),
+    "HIP:gfx942": ("__attribute__((global)) void", "__ockl_get_local_id(0)"),
+    "AMD": ("define amdgpu_kernel void", "call i32 @llvm.amdgcn.workitem.id.x()"),
+    "AMD:gfx942": ("define amdgpu_kernel void", "call i32 @llvm.amdgcn.workitem.id.x()"),
     "CLANG": ("void r_", "entry_of_r_"),
 }
 

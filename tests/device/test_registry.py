@@ -46,7 +46,7 @@ def my_device(name: str, runtime: Runtime | None = None) -> Backend:
         ("NULL:CUDA", "NULL:CUDA"),
         ("null:cuda:0", "NULL:CUDA"),
         ("null:OpenCL", "NULL:CL"),
-        ("AMD:1", "HIP:1"),
+        ("amd:1", "AMD:1"),
     ],
 )
 def test_a_device_has_one_spelling(name: str, expected: str) -> None:

@@ -36,13 +36,14 @@ _BUILT_IN = {
     "CL": "tilegrad.device.opencl",
     "CUDA": "tilegrad.device.cuda",
     "HIP": "tilegrad.device.hip",
+    "AMD": "tilegrad.device.amd",
     "METAL": "tilegrad.device.metal",
     "AARCH64": "tilegrad.device.aarch64",
     "RISCV": "tilegrad.device.riscv",
     "WASM": "tilegrad.device.wasm",
 }
 # Other names of kinds.
-_ALIASES = {"OPENCL": "CL", "AMD": "HIP"}
+_ALIASES = {"OPENCL": "CL"}
 # Kinds that take the code generator of another device, whose name follows.
 _LIKE_ANOTHER = frozenset({"NULL", "EMU"})
 # Kinds that are memory only.

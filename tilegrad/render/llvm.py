@@ -8,6 +8,7 @@ which `mem2reg` turns into registers. There are no fast-math flags: floats mean 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tilegrad.base.dtype import DType, Place, Pointer
 from tilegrad.base.errors import CompileError
@@ -16,7 +17,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.render.llvm_values import Values, constant_of, mangled, memory_type, type_of
 from tilegrad.render.stream import ahead, entry, read_once, streamed
 
-__all__ = ["LLVMRenderer"]
+__all__ = ["Function", "LLVMRenderer"]
 
 # Bytes of a line of the caches.
 _LINE = 64
@@ -41,11 +42,11 @@ class LLVMRenderer:
         for node, step in read_once(program, self.cache_bytes).items():
             early.setdefault(node, (step, _ONCE))
         if not stores:
-            function = _Function(name, program, early=early)
+            function = Function(name, program, early=early)
             functions, texts = [function], [function.text("void")]
         else:
-            streaming = _Function(f"{name}_streaming", program, stores, early)
-            plain = _Function(f"{name}_plain", program, early=early)
+            streaming = Function(f"{name}_streaming", program, stores, early)
+            plain = Function(f"{name}_plain", program, early=early)
             functions = [streaming, plain]
             slots = sorted({store.src[0].arg for store in stores})
             texts = [each.text("internal void") for each in functions]
@@ -62,7 +63,7 @@ class LLVMRenderer:
         return "\n".join(texts) + "\n"
 
 
-class _Function(Values):
+class Function(Values):
     """The function of one program, written instruction by instruction.
 
     `streamed` stores go around the caches; an `early` load also asks for what lies so many elements
@@ -103,8 +104,13 @@ class _Function(Values):
 
     # one instruction
 
+    @staticmethod
+    def handlers() -> Mapping[Ops, Callable[[Any, UOp], None]]:
+        """The ops that are no arithmetic, and what writes each."""
+        return _HANDLERS
+
     def emit(self, node: UOp) -> None:
-        handler = _HANDLERS.get(node.op)
+        handler = self.handlers().get(node.op)
         if handler is not None:
             handler(self, node)
         elif node.op.is_alu:
@@ -352,27 +358,27 @@ class _Function(Values):
         self.label(f"join{number}")
 
 
-def _nothing(function: _Function, node: UOp) -> None:
+def _nothing(function: Function, node: UOp) -> None:
     del function, node
 
 
-_HANDLERS: dict[Ops, Callable[[_Function, UOp], None]] = {
-    Ops.DEFINE_GLOBAL: _Function.define_global,
-    Ops.DEFINE_VAR: _Function.define_var,
-    Ops.DEFINE_LOCAL: _Function.define_local,
-    Ops.DEFINE_ACC: _Function.define_acc,
-    Ops.ASSIGN: _Function.assign,
-    Ops.AFTER: _Function.after,
-    Ops.SPECIAL: _Function.special,
-    Ops.RANGE: _Function.range,
-    Ops.END: _Function.end,
-    Ops.LOAD: _Function.load,
-    Ops.STORE: _Function.store,
-    Ops.VECTORIZE: _Function.vectorize,
-    Ops.GEP: _Function.gep,
-    Ops.CAST: _Function.cast,
-    Ops.BITCAST: _Function.bitcast,
-    Ops.WMMA: _Function.dot,
+_HANDLERS: dict[Ops, Callable[[Function, UOp], None]] = {
+    Ops.DEFINE_GLOBAL: Function.define_global,
+    Ops.DEFINE_VAR: Function.define_var,
+    Ops.DEFINE_LOCAL: Function.define_local,
+    Ops.DEFINE_ACC: Function.define_acc,
+    Ops.ASSIGN: Function.assign,
+    Ops.AFTER: Function.after,
+    Ops.SPECIAL: Function.special,
+    Ops.RANGE: Function.range,
+    Ops.END: Function.end,
+    Ops.LOAD: Function.load,
+    Ops.STORE: Function.store,
+    Ops.VECTORIZE: Function.vectorize,
+    Ops.GEP: Function.gep,
+    Ops.CAST: Function.cast,
+    Ops.BITCAST: Function.bitcast,
+    Ops.WMMA: Function.dot,
     Ops.CONST: _nothing,
     Ops.SINK: _nothing,
 }

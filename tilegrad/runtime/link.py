@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from tilegrad.base.errors import DataError, DeviceError
 
-__all__ = ["AARCH64", "RISCV", "Linked", "executable", "link"]
+__all__ = ["AARCH64", "RISCV", "ElfObject", "Linked", "executable", "link"]
 
 AARCH64, RISCV = 183, 243
 """The numbers of the processors in an ELF header."""
@@ -57,14 +57,18 @@ class _Relocation:
 
 
 @dataclass
-class _Object:
-    """One object: its sections that are loaded, its symbols, and where each section was put."""
+class ElfObject:
+    """One object: its sections and their titles, its symbols as (name, info, section, value), of
+    each named one (section, visibility, size), and where each section was put.
+    """
 
     data: bytes
     machine: int
     flags: int = 0
     sections: list[tuple[int, ...]] = field(default_factory=list)
-    symbols: list[tuple[str, int, int, int]] = field(default_factory=list)  # name, info, section
+    titles: list[str] = field(default_factory=list)
+    symbols: list[tuple[str, int, int, int]] = field(default_factory=list)
+    extents: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     places: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -86,12 +90,12 @@ class _Object:
             if section[1] == _SYMTAB:
                 texts = self.sections[section[6]]
                 table = self.slice(texts[4], texts[5])
-                self.symbols = [
-                    (_text(table, name), info, number, value)
-                    for name, info, _, number, value, _ in _SYMBOL.iter_unpack(
-                        self.slice(section[4], section[5])
-                    )
-                ]
+                for name, info, other, number, value, size in _SYMBOL.iter_unpack(
+                    self.slice(section[4], section[5])
+                ):
+                    title = _text(table, name)
+                    self.symbols.append((title, info, number, value))
+                    self.extents[title] = (number, other, size)
 
     def slice(self, start: int, size: int) -> bytes:
         if start + size > len(self.data):
@@ -127,14 +131,14 @@ def link(objects: Sequence[bytes], machine: int, base: int, table: Mapping[str, 
     is nowhere.
     """
     try:
-        return _link([_Object(data, machine) for data in objects], machine, base, table)
+        return _link([ElfObject(data, machine) for data in objects], machine, base, table)
     except (struct.error, IndexError, ValueError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError("the object is damaged", found=error) from None
 
 
-def _link(parts: list[_Object], machine: int, base: int, table: Mapping[str, int]) -> Linked:
+def _link(parts: list[ElfObject], machine: int, base: int, table: Mapping[str, int]) -> Linked:
     end = 0
     for part in parts:
         for number in part.loaded():
@@ -161,7 +165,7 @@ def _link(parts: list[_Object], machine: int, base: int, table: Mapping[str, int
 
 
 def _relocate(
-    part: _Object,
+    part: ElfObject,
     number: int,
     image: bytearray,
     base: int,

@@ -1,0 +1,294 @@
+"""A relocatable object for an AMD GPU becomes the code object that a driver loads.
+
+What a linker would do, for an object of one kernel: sections in memory with addresses, the one
+reference between them (from a kernel's descriptor to its code) filled in, and a table by which the
+loader finds the descriptor. The layout is that of LLVM's "User Guide for AMDGPU Backend", section
+"Code Object": notes, symbols and descriptors are read, code is executed, each on pages of its own.
+
+    address   ELF header, segments, .note, .dynsym, .hash, .dynstr, .rodata | .text | .dynamic
+
+An address is the offset in the file too.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilegrad.base.errors import DataError, DeviceError
+from tilegrad.runtime.link import ElfObject
+
+__all__ = ["AMDGPU", "code_object", "kernel_facts", "metadata"]
+
+AMDGPU = 224
+"""The number of the processor in an ELF header."""
+
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_WORDS = struct.Struct("<QQ")
+_NOTE = struct.Struct("<III")
+_SHARED = 3  # the type of a file that is loaded anywhere
+_PROGBITS, _SYMTAB, _STRTAB, _HASH, _DYNAMIC, _NOTES, _DYNSYM = 1, 2, 3, 5, 6, 7, 11
+_WRITE, _ALLOC, _EXECUTE = 1, 2, 4
+_PAGE = 4096
+_GLOBAL = 1
+_RELATIVE64 = 5
+_METADATA = 32
+
+
+@dataclass
+class _Section:
+    name: str
+    kind: int
+    flags: int
+    data: bytes
+    align: int = 8
+    link: str = ""
+    info: int = 0
+    entry: int = 0
+    address: int = 0
+
+
+def code_object(data: bytes) -> bytes:
+    """The code object of the relocatable object `data`.
+
+    Raises DataError for a damaged object, or one that refers to more than its own code.
+    """
+    try:
+        return _linked(ElfObject(data, AMDGPU))
+    except (struct.error, IndexError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError("the object is damaged", found=error) from None
+
+
+def _linked(part: ElfObject) -> bytes:
+    kept = {part.titles[number]: number for number in part.loaded() if part.sections[number][5]}
+    unknown = set(kept) - {".text", ".rodata", ".note"}
+    if unknown or not {".text", ".rodata", ".note"} <= set(kept):
+        raise DataError("not the object of a kernel", sections=sorted(kept))
+    symbols = [each for each in part.symbols if each[1] >> 4 == _GLOBAL]
+    for name, _, section, _ in symbols:
+        if section not in kept.values():
+            raise DeviceError(f"an object needs the symbol {name!r}, which is nowhere")
+    names = [name for name, _, _, _ in symbols]
+    texts, places = _texts(names)
+    sections = [
+        _Section(".note", _NOTES, _ALLOC, _content(part, kept[".note"]), 4),
+        _Section(
+            ".dynsym", _DYNSYM, _ALLOC, bytes(_SYMBOL.size * (len(names) + 1)), 8, ".dynstr", 1,
+            _SYMBOL.size,
+        ),
+        _Section(".hash", _HASH, _ALLOC, _hash_table(names), 4, ".dynsym", 0, 4),
+        _Section(".dynstr", _STRTAB, _ALLOC, texts, 1),
+        _Section(".rodata", _PROGBITS, _ALLOC, _content(part, kept[".rodata"]), 64),
+        _Section(".text", _PROGBITS, _ALLOC | _EXECUTE, _content(part, kept[".text"]), _PAGE),
+        _Section(
+            ".dynamic", _DYNAMIC, _ALLOC | _WRITE, bytes(6 * _WORDS.size), _PAGE, ".dynstr", 0,
+            _WORDS.size,
+        ),
+    ]  # fmt: skip
+    by_name = {each.name: each for each in sections}
+    at = _HEADER.size + 5 * _SEGMENT.size
+    for section in sections:
+        at += -at % section.align
+        section.address = at
+        at += len(section.data)
+    by_name[".dynsym"].data = _symbol_table(part, symbols, places, sections)
+    by_name[".dynamic"].data = _dynamic(by_name)
+    for title in (".rodata", ".text"):
+        by_name[title].data = _relocated(part, kept, by_name, title)
+    return _file(part, sections)
+
+
+def _content(part: ElfObject, number: int) -> bytes:
+    section = part.sections[number]
+    return part.slice(section[4], section[5])
+
+
+def _texts(names: Sequence[str]) -> tuple[bytes, dict[str, int]]:
+    """A table of texts, and where each begins."""
+    table, places = b"\0", {}
+    for name in names:
+        places[name] = len(table)
+        table += name.encode() + b"\0"
+    return table, places
+
+
+def _hash_table(names: Sequence[str]) -> bytes:
+    """All symbols in one bucket, each leading to the next: there are two."""
+    chain = [0, *(number + 1 for number in range(1, len(names))), 0]
+    words = [1, len(names) + 1, 1 if names else 0, *chain[: len(names) + 1]]
+    return struct.pack(f"<{len(words)}I", *words)
+
+
+def _symbol_table(
+    part: ElfObject,
+    symbols: Sequence[tuple[str, int, int, int]],
+    places: Mapping[str, int],
+    sections: Sequence[_Section],
+) -> bytes:
+    numbers = {section.name: number + 1 for number, section in enumerate(sections)}
+    table = bytes(_SYMBOL.size)
+    for name, info, section, value in symbols:
+        title = part.titles[section]
+        # Sizes and visibility are those of the object.
+        _, other, size = part.extents[name]
+        address = sections[numbers[title] - 1].address + value
+        table += _SYMBOL.pack(places[name], info, other, numbers[title], address, size)
+    return table
+
+
+def _dynamic(by_name: Mapping[str, _Section]) -> bytes:
+    """What a loader reads first: where the tables are."""
+    entries = (
+        (4, by_name[".hash"].address),
+        (5, by_name[".dynstr"].address),
+        (6, by_name[".dynsym"].address),
+        (10, len(by_name[".dynstr"].data)),
+        (11, _SYMBOL.size),
+        (0, 0),
+    )
+    return b"".join(_WORDS.pack(*entry) for entry in entries)
+
+
+def _relocated(
+    part: ElfObject, kept: Mapping[str, int], by_name: Mapping[str, _Section], title: str
+) -> bytes:
+    data = bytearray(by_name[title].data)
+    for each in part.relocations(kept[title]):
+        name, _, section, value = part.symbols[each.symbol]
+        if each.kind != _RELATIVE64 or section not in kept.values():
+            raise DataError(f"relocation {each.kind} is not one of a kernel", symbol=name)
+        target = by_name[part.titles[section]].address + value + each.addend
+        struct.pack_into("<q", data, each.offset, target - by_name[title].address - each.offset)
+    return bytes(data)
+
+
+def _file(part: ElfObject, sections: list[_Section]) -> bytes:
+    """The whole file: what is loaded at offsets that are its addresses, then names and headers."""
+    end = sections[-1].address + len(sections[-1].data)
+    image = bytearray(end)
+    for section in sections:
+        image[section.address : section.address + len(section.data)] = section.data
+    titles, places = _texts([*(section.name for section in sections), ".shstrtab"])
+    names = _Section(".shstrtab", _STRTAB, 0, titles, 1, address=end)
+    numbers = {section.name: number + 1 for number, section in enumerate(sections)}
+    headers = bytes(_SECTION.size)
+    for section in (*sections, names):
+        is_loaded = bool(section.flags & _ALLOC)
+        headers += _SECTION.pack(
+            places[section.name], section.kind, section.flags,
+            section.address if is_loaded else 0, section.address, len(section.data),
+            numbers.get(section.link, 0), section.info, section.align, section.entry,
+        )  # fmt: skip
+    image += titles
+    image += bytes(-len(image) % 8)
+    start = len(image)
+    ident, flags = part.data[:16], part.flags
+    segments = _segments(sections)
+    image[: _HEADER.size] = _HEADER.pack(
+        ident, _SHARED, AMDGPU, 1, 0, _HEADER.size, start, flags, _HEADER.size, _SEGMENT.size,
+        len(segments), _SECTION.size, len(sections) + 2, len(sections) + 1,
+    )  # fmt: skip
+    table = b"".join(segments)
+    image[_HEADER.size : _HEADER.size + len(table)] = table
+    return bytes(image + headers)
+
+
+def _segments(sections: Sequence[_Section]) -> list[bytes]:
+    by_name = {section.name: section for section in sections}
+
+    def segment(kind: int, rights: int, start: int, end: int, align: int) -> bytes:
+        return _SEGMENT.pack(kind, rights, start, start, start, end - start, end - start, align)
+
+    def end(name: str) -> int:
+        return by_name[name].address + len(by_name[name].data)
+
+    note, text, dynamic = (by_name[name].address for name in (".note", ".text", ".dynamic"))
+    return [
+        segment(1, 4, 0, end(".rodata"), _PAGE),
+        segment(1, 5, text, end(".text"), _PAGE),
+        segment(1, 6, dynamic, end(".dynamic"), _PAGE),
+        segment(2, 6, dynamic, end(".dynamic"), 8),
+        segment(4, 4, note, end(".note"), 4),
+    ]
+
+
+# what the notes say
+
+
+def metadata(data: bytes) -> dict[str, object]:
+    """The notes of a code object about its kernels, `amdhsa.kernels` and more.
+
+    Raises DataError where there are none.
+    """
+    header = _HEADER.unpack_from(data)
+    for number in range(header[10]):
+        segment = _SEGMENT.unpack_from(data, header[5] + number * _SEGMENT.size)
+        if segment[0] == 4:
+            at, end = segment[2], segment[2] + segment[5]
+            while at + _NOTE.size <= end:
+                name, size, kind = _NOTE.unpack_from(data, at)
+                start = at + _NOTE.size + name + -name % 4
+                if kind == _METADATA:
+                    found = _Unpacking(data[start : start + size]).value()
+                    assert isinstance(found, dict)
+                    return found
+                at = start + size + -size % 4
+    raise DataError("the code object has no notes about its kernels")
+
+
+def kernel_facts(data: bytes, name: str) -> dict[str, object]:
+    """What the notes say of the kernel `name`: `.private_segment_fixed_size`, `.vgpr_count`, ..."""
+    kernels = metadata(data)["amdhsa.kernels"]
+    assert isinstance(kernels, list)
+    for kernel in kernels:
+        if kernel[".name"] == name:
+            found: dict[str, object] = kernel
+            return found
+    raise DataError(f"the code object has no kernel {name!r}")
+
+
+class _Unpacking:
+    """MessagePack, as far as notes use it."""
+
+    def __init__(self, data: bytes):
+        self.data, self.at = data, 0
+
+    def take(self, count: int) -> bytes:
+        self.at += count
+        if self.at > len(self.data):
+            raise DataError("notes are cut off", bytes=len(self.data))
+        return self.data[self.at - count : self.at]
+
+    def number(self, count: int) -> int:
+        return int.from_bytes(self.take(count), "big")
+
+    def value(self) -> object:
+        kind = self.number(1)
+        if kind < 0x80:
+            return kind
+        if kind < 0x90:
+            return self.map(kind & 15)
+        if kind < 0xA0:
+            return [self.value() for _ in range(kind & 15)]
+        if kind < 0xC0:
+            return self.take(kind & 31).decode()
+        if kind in (0xC2, 0xC3):
+            return kind == 0xC3
+        if kind in (0xCC, 0xCD, 0xCE, 0xCF):
+            return self.number(1 << kind - 0xCC)
+        if kind in (0xD9, 0xDA):
+            return self.take(self.number(1 << kind - 0xD9)).decode()
+        if kind == 0xDC:
+            return [self.value() for _ in range(self.number(2))]
+        if kind == 0xDE:
+            return self.map(self.number(2))
+        raise DataError(f"notes hold a value of kind {kind:#x}")
+
+    def map(self, count: int) -> dict[str, object]:
+        return {str(self.value()): self.value() for _ in range(count)}

@@ -1,0 +1,198 @@
+"""AMD's GPUs through `libamdhip64`, the library of ROCm that every driver comes with.
+
+Only what is used is declared. A handle is an address on the GPU, a program a function of a module.
+Launches go into one stream in their order; a copy waits for those before it.
+
+The arguments of a kernel are one block of eight-byte words (`render.amdgpu`), which the library
+takes as it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from tilegrad.base.errors import DeviceError
+from tilegrad.runtime.buffer import address_of
+from tilegrad.runtime.protocol import Dims, Runtime
+
+__all__ = ["HipProgram", "HipRuntime", "gpu_architectures", "open_library"]
+
+_LIBRARIES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5")
+_TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
+_OUT_OF_MEMORY = 2
+# The list `extra` of a launch: what follows is the block, what follows its size, the end.
+_BLOCK, _BLOCK_BYTES, _END = 1, 2, 3
+_TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
+
+_P, _SIZE, _INT, _WORD = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "hipInit": (_WORD,),
+    "hipGetDeviceCount": (_P,),
+    "hipSetDevice": (_INT,),
+    "hipStreamCreate": (_P,),
+    "hipStreamSynchronize": (_P,),
+    "hipMalloc": (_P, _SIZE),
+    "hipFree": (_P,),
+    "hipMemcpy": (_P, _P, _SIZE, _INT),
+    "hipModuleLoadData": (_P, _P),
+    "hipModuleUnload": (_P,),
+    "hipModuleGetFunction": (_P, _P, ctypes.c_char_p),
+    "hipModuleLaunchKernel": (_P, *(_WORD,) * 7, _P, _P, _P),
+}
+
+
+def open_library() -> Any:
+    """The library with what is used of it declared.
+
+    Raises DeviceError where there is none.
+    """
+    for name in _LIBRARIES:
+        try:
+            library = ctypes.CDLL(name)
+        except OSError:
+            continue
+        for function, arguments in _FUNCTIONS.items():
+            getattr(library, function).argtypes = arguments
+        library.hipGetErrorString.restype = ctypes.c_char_p
+        return library
+    raise DeviceError(
+        "AMD: libamdhip64 cannot be loaded",
+        looked_for=", ".join(_LIBRARIES),
+        remedy="install ROCm's HIP runtime (hip-runtime-amd); "
+        "NULL:AMD compiles and runs nothing without it",
+    )
+
+
+def gpu_architectures(root: str = _TOPOLOGY) -> list[str]:
+    """The architecture of each GPU, as the kernel's driver lists them: version 90010 is gfx90a.
+    Nodes without such a version are processors.
+    """
+    found = []
+    try:
+        nodes = sorted(os.listdir(root), key=int)
+    except OSError:
+        return found
+    for node in nodes:
+        with open(f"{root}/{node}/properties", encoding="ascii") as file:
+            facts = dict(line.split() for line in file if len(line.split()) == 2)
+        version = int(facts.get("gfx_target_version", "0"))
+        if version:
+            major, minor, step = version // 10000, version // 100 % 100, version % 100
+            found.append(f"gfx{major}{minor:x}{step:x}")
+    return found
+
+
+class HipProgram:
+    """A function of a loaded module; the module is unloaded with it."""
+
+    __slots__ = ("__weakref__", "function", "name")
+
+    def __init__(self, name: str, function: Any, unload: Any, module: Any):
+        self.name, self.function = name, function
+        weakref.finalize(self, unload, module).atexit = False
+
+
+class HipRuntime(Runtime):
+    """GPU number `device`, through `library`."""
+
+    def __init__(self, library: Any, device: int = 0):
+        self._library, self._device = library, device
+        self._call("hipInit", 0)
+        count = ctypes.c_int()
+        self._call("hipGetDeviceCount", ctypes.byref(count))
+        if device >= count.value:
+            raise DeviceError(f"AMD: there is no GPU number {device}", found=count.value)
+        self._call("hipSetDevice", device)
+        self._stream = ctypes.c_void_p()
+        self._call("hipStreamCreate", ctypes.byref(self._stream))
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        """Raises MemoryError where there is no room, DeviceError with the library's text else."""
+        code = getattr(self._library, name)(*arguments)
+        if code == _OUT_OF_MEMORY:
+            raise MemoryError(name)
+        if code:
+            text = self._library.hipGetErrorString(code) or b"unknown"
+            raise DeviceError(f"AMD: {name}: {text.decode()}", code=code)
+
+    def allocate(self, nbytes: int) -> int:
+        self._call("hipSetDevice", self._device)
+        address = ctypes.c_void_p()
+        self._call("hipMalloc", ctypes.byref(address), nbytes)
+        if not address.value:
+            raise MemoryError(nbytes)
+        return address.value
+
+    def free(self, handle: int, nbytes: int) -> None:
+        self.synchronize()
+        self._call("hipFree", handle)
+
+    def copy_in(self, handle: int, data: memoryview) -> None:
+        source = data if data.contiguous else memoryview(bytes(data))
+        self.synchronize()
+        self._call("hipMemcpy", handle, address_of(source), source.nbytes, _TO_DEVICE)
+
+    def copy_out(self, data: memoryview, handle: int) -> None:
+        self.synchronize()
+        self._call("hipMemcpy", address_of(data), handle, data.nbytes, _TO_HOST)
+
+    def view(self, handle: int, offset: int, nbytes: int) -> int:
+        return handle + offset
+
+    def transfer(self, target: Any, source: Any, source_runtime: Runtime, nbytes: int) -> bool:
+        if not isinstance(source_runtime, HipRuntime):
+            return False
+        source_runtime.synchronize()
+        self.synchronize()
+        self._call("hipMemcpy", target, source, nbytes, _ON_DEVICE)
+        return True
+
+    def load(self, name: str, binary: bytes) -> HipProgram:
+        self._call("hipSetDevice", self._device)
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        self._call("hipModuleLoadData", ctypes.byref(module), binary)
+        try:
+            self._call("hipModuleGetFunction", ctypes.byref(function), module, name.encode())
+        except DeviceError:
+            self._library.hipModuleUnload(module)
+            raise
+        return HipProgram(name, function, self._library.hipModuleUnload, module)
+
+    def launch(
+        self,
+        program: HipProgram,
+        handles: Sequence[int],
+        variables: Sequence[int],
+        global_size: Dims,
+        local_size: Dims,
+        wait: bool = False,
+    ) -> float | None:
+        words = struct.pack(
+            f"<{len(handles) + len(variables)}q",
+            *(handle - (handle >> 63 << 64) for handle in handles),
+            *variables,
+        )
+        block = ctypes.create_string_buffer(words, len(words))
+        size = ctypes.c_size_t(len(words))
+        extra = (ctypes.c_void_p * 5)(
+            _BLOCK, ctypes.addressof(block), _BLOCK_BYTES, ctypes.addressof(size), _END
+        )
+        began = time.perf_counter()
+        self._call("hipSetDevice", self._device)
+        self._call(
+            "hipModuleLaunchKernel", program.function, *global_size, *local_size, 0, self._stream,
+            None, extra,
+        )  # fmt: skip
+        if not wait:
+            return None
+        self.synchronize()
+        return time.perf_counter() - began
+
+    def synchronize(self) -> None:
+        self._call("hipStreamSynchronize", self._stream)
