@@ -93,10 +93,10 @@ def _linked(part: ElfObject) -> bytes:
     ]  # fmt: skip
     by_name = {each.name: each for each in sections}
     at = _HEADER.size + 5 * _SEGMENT.size
-    for section in sections:
-        at += -at % section.align
-        section.address = at
-        at += len(section.data)
+    for each in sections:
+        at += -at % each.align
+        each.address = at
+        at += len(each.data)
     by_name[".dynsym"].data = _symbol_table(part, symbols, places, sections)
     by_name[".dynamic"].data = _dynamic(by_name)
     for title in (".rodata", ".text"):

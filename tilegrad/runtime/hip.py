@@ -73,7 +73,7 @@ def gpu_architectures(root: str = _TOPOLOGY) -> list[str]:
     """The architecture of each GPU, as the kernel's driver lists them: version 90010 is gfx90a.
     Nodes without such a version are processors.
     """
-    found = []
+    found: list[str] = []
     try:
         nodes = sorted(os.listdir(root), key=int)
     except OSError:
