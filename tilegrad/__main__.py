@@ -35,14 +35,14 @@ def devices() -> str:
         mark = "*" if name == Device.DEFAULT else " "
         if name == "DISK":
             # Not one device: each file is one.
-            rows.append(f"{mark} {name:6s} usable    a file, as in DISK:weights.bin")
+            rows.append(f"{mark} {name:7s} usable    a file, as in DISK:weights.bin")
             continue
         why, remedy = Device.refusal(name)
         if why:
-            rows.append(f"{mark} {name:6s} not here  {why.removeprefix(f'{name}: ')}")
-            rows += [f"{'':19}{remedy}"] if remedy else []
+            rows.append(f"{mark} {name:7s} not here  {why.removeprefix(f'{name}: ')}")
+            rows += [f"{'':20}{remedy}"] if remedy else []
         else:
-            rows.append(f"{mark} {name:6s} usable    {_described(name)}")
+            rows.append(f"{mark} {name:7s} usable    {_described(name)}")
     like = (
         "  NULL and EMU take the code of another device: NULL:CUDA:sm_90 compiles, EMU:CL runs it"
     )

@@ -15,6 +15,10 @@ EVIDENCE = {
     "EMU": "emulator: blocks and lanes in Python, for the target of a GPU",
     "CLANG": "hardware: this processor, through C and its compiler",
     "CL": "real implementation: an OpenCL driver, without a GPU PoCL on this processor",
+    "AARCH64": "emulator of the processor: QEMU, for NEON",
+    "AARCH64:SVE": "emulator of the processor: QEMU, for SVE of 256 bits",
+    "RISCV": "emulator of the processor: QEMU, for vectors of 128 bits",
+    "WASM": "real implementation: the engine of node",
 }
 _TITLE = "## Devices"
 

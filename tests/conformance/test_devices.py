@@ -4,17 +4,23 @@ the sample in each run, in the nightly one all of them.
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+from functools import cache
+
 import pytest
 
 from tests.conformance.case import Case
 from tests.conformance.cases import CASES, SAMPLE
 from tests.device.helpers import needs
 from tilegrad import Context, Device
-from tilegrad.base.errors import CompileError, TilegradError
+from tilegrad.base.errors import CompileError, DeviceError, TilegradError
 
 # In each run, these steps through the sample: PoCL takes a quarter of a second of a processor
 # for a kernel.
 STEPS = {"CLANG": 40, "CL": 24}
+AMD = [f"NULL:AMD:{arch}" for arch in ("gfx90a", "gfx942", "gfx1100", "gfx1201")]
 # Under an emulator of another processor, or an engine.
 ELSEWHERE = {"AARCH64": 96, "AARCH64:SVE": 101, "RISCV": 96, "WASM": 96}
 CHUNKS = 64
@@ -28,6 +34,23 @@ EMULATED_STEP = 13
 LOOSER = {"EMU:METAL": {"erfc-special-float32", "pow-special-float32"}}
 
 
+@cache
+def is_old_emulator() -> bool:
+    """QEMU 7 stops at some vectors of floats that become integers: an assertion of its own,
+    `decode_save_opc`, fails. QEMU 10 runs them all.
+    """
+    path = shutil.which("qemu-riscv64")
+    assert path is not None
+    text = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"version (\d+)", text)
+    return found is not None and int(found[1]) < 8
+
+
+def is_stopped_by_itself(device: str, error: DeviceError) -> bool:
+    ended = re.search("the emulator ended by SIG(SEGV|ABRT)", error.headline)
+    return device.startswith("RISCV") and ended is not None and is_old_emulator()
+
+
 def check_all(device: str, cases: list[Case]) -> None:
     """All of them are tried; raises AssertionError with each that fails, and for one that is known
     to be less exact there and is not.
@@ -38,6 +61,9 @@ def check_all(device: str, cases: list[Case]) -> None:
         for case in cases:
             try:
                 case.check()
+            except DeviceError as error:
+                if not is_stopped_by_itself(device, error):
+                    wrong[case.name] = str(error)
             except CompileError as error:
                 # Metal has no float64, and says so.
                 if not (device == "EMU:METAL" and "no values of float64" in error.headline):
@@ -80,13 +106,13 @@ def test_a_part_of_the_sample_for_targets_that_are_not_here(device: str) -> None
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("device", EMULATED)
+@pytest.mark.parametrize("device", [*EMULATED, "EMU:AMD:GFX942"])
 def test_sample_for_targets_that_are_not_here(device: str) -> None:
     check_all(device, SAMPLE)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("device", ["NULL:CL", "NULL:CUDA", "NULL:HIP", "NULL:METAL"])
+@pytest.mark.parametrize("device", ["NULL:CL", "NULL:CUDA", "NULL:HIP", "NULL:METAL", *AMD])
 def test_sample_has_text_for_hardware_that_is_not_here(device: str) -> None:
     """Nothing runs, so values are zeros: what counts is that no kernel is refused."""
     refused = []

@@ -79,7 +79,7 @@ def test_devices_are_read_as_they_were_written(monkeypatch: pytest.MonkeyPatch) 
         Case("functions", "sin", "tail", dtypes.float32, lambda: None),
     ]
     here = {"EMU": "", "CLANG": "", "CL": "no driver"}
-    monkeypatch.setattr(Device, "refusal", lambda kind: (here[kind], "install one"))
+    monkeypatch.setattr(Device, "refusal", lambda kind: (here.get(kind, "none"), "install"))
     failed: list[str] = []
     found = measure_devices(cases, failed)
     assert asked == ["EMU", "CLANG"]

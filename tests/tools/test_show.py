@@ -167,9 +167,9 @@ def test_devices(capsys: pytest.CaptureFixture[str]) -> None:
     """A row for each kind, under it what to do about one that is not here."""
     out = run(capsys, "devices")
     table = out.partition("\n\n")[0].splitlines()
-    rows = {line[2:8].strip(): line[9:] for line in table if line[2:3].strip()}
+    rows = {line[2:9].strip(): line[10:] for line in table if line[2:3].strip()}
     assert list(rows) == list(Device)
-    assert out.startswith("* CPU    usable    cpu ")
+    assert out.startswith("* CPU     usable    cpu ")
     assert rows["DISK"].startswith("usable") and rows["METAL"].startswith("not here")
     assert "NULL:METAL compiles for it" in out
 
@@ -183,9 +183,9 @@ def test_devices_names_what_to_install(
     monkeypatch.setitem(sys.modules, "pyopencl", None)
     monkeypatch.setenv("PATH", "")
     out = run(capsys, "devices")
-    assert "CLANG  not here  there is no C compiler on the path" in out
+    assert "CLANG   not here  there is no C compiler on the path" in out
     assert "apt-get install gcc" in out
-    assert "CL     not here  pyopencl cannot be imported" in out
+    assert "CL      not here  pyopencl cannot be imported" in out
     assert "pip install 'tilegrad[opencl]'" in out
 
 
