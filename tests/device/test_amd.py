@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import random
 import re
 import shutil
 import struct
@@ -179,6 +180,22 @@ def test_an_object_that_refers_elsewhere_or_is_cut_off_is_refused() -> None:
         code_object(binary)
     with pytest.raises(DataError):
         code_object(binary[:200])
+
+
+def test_a_damaged_object_is_a_clear_error_or_is_linked() -> None:
+    """Damage within code cannot be seen; no other kind of error comes."""
+    text = "define amdgpu_kernel void @kernel() {\n  ret void\n}\n"
+    binary = compile_ir(text, cpu="gfx942", features="", triple="amdgcn-amd-amdhsa")
+    source, refused = random.Random(0), 0
+    for _ in range(300):
+        changed = bytearray(binary[: source.randrange(len(binary) // 2, len(binary) + 1)])
+        for _ in range(source.randrange(1, 4)):
+            changed[source.randrange(len(changed))] = source.randrange(256)
+        try:
+            metadata(code_object(bytes(changed)))
+        except (DataError, DeviceError):
+            refused += 1
+    assert refused > 150
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

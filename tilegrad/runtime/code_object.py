@@ -13,7 +13,7 @@ An address is the offset in the file too.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilegrad.base.errors import DataError, DeviceError
@@ -224,22 +224,32 @@ def _segments(sections: Sequence[_Section]) -> list[bytes]:
 def metadata(data: bytes) -> dict[str, object]:
     """The notes of a code object about its kernels, `amdhsa.kernels` and more.
 
-    Raises DataError where there are none.
+    Raises DataError where there are none, or damaged ones.
     """
+    try:
+        for start, size in _notes(data):
+            found = _Unpacking(data[start : start + size]).value()
+            if isinstance(found, dict):
+                return found
+    except (struct.error, IndexError, UnicodeDecodeError, RecursionError) as error:
+        raise DataError("the code object is damaged", found=error) from None
+    raise DataError("the code object has no notes about its kernels")
+
+
+def _notes(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where each note about kernels begins, and its bytes."""
     header = _HEADER.unpack_from(data)
     for number in range(header[10]):
         segment = _SEGMENT.unpack_from(data, header[5] + number * _SEGMENT.size)
-        if segment[0] == 4:
-            at, end = segment[2], segment[2] + segment[5]
-            while at + _NOTE.size <= end:
-                name, size, kind = _NOTE.unpack_from(data, at)
-                start = at + _NOTE.size + name + -name % 4
-                if kind == _METADATA:
-                    found = _Unpacking(data[start : start + size]).value()
-                    assert isinstance(found, dict)
-                    return found
-                at = start + size + -size % 4
-    raise DataError("the code object has no notes about its kernels")
+        if segment[0] != 4:
+            continue
+        at, end = segment[2], segment[2] + segment[5]
+        while at + _NOTE.size <= end:
+            name, size, kind = _NOTE.unpack_from(data, at)
+            start = at + _NOTE.size + name + -name % 4
+            if kind == _METADATA:
+                yield start, size
+            at = start + size + -size % 4
 
 
 def kernel_facts(data: bytes, name: str) -> dict[str, object]:

@@ -36,6 +36,7 @@ _ABSOLUTE = 0xFFF1
 _LOAD_ALL = 7  # a segment that is read, written and executed
 _IDENT = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
 _PAGE = 4096
+_LARGEST = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -142,9 +143,9 @@ def _link(parts: list[ElfObject], machine: int, base: int, table: Mapping[str, i
     end = 0
     for part in parts:
         for number in part.loaded():
-            align = max(part.sections[number][8], 1)
-            if align > _PAGE:
-                raise DataError("a section cannot be loaded", number=number, align=align)
+            align, size = max(part.sections[number][8], 1), part.sections[number][5]
+            if align > _PAGE or size > _LARGEST:
+                raise DataError("a section cannot be loaded", number=number, align=align, size=size)
             end += -end % align
             part.places[number] = end
             end += part.sections[number][5]
