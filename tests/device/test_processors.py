@@ -13,7 +13,7 @@ import pytest
 
 from tests.device.helpers import needs
 from tests.device.loops import inner_loops, listings
-from tilegrad import Context, Device, Tensor
+from tilegrad import Context, Device, Tensor, jit, no_grad
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DeviceError, OutOfMemoryError
 from tilegrad.tools.show import run_recorded
@@ -156,6 +156,31 @@ def test_sizes_that_are_known_when_it_runs(device: str) -> None:
     length = Variable("length", 1, 12)
     for size in (3, 11):
         assert x[: length.bind(size)].sum().item() == sum(range(size))
+
+
+@pytest.mark.parametrize("device", [pytest.param(name, marks=needs(name)) for name in RUN])
+def test_a_captured_training_step_fits_a_line(device: str) -> None:
+    """Five steps down the gradient of a mean square, beside the same in NumPy."""
+    x, y = numbers(40, 3), numbers(40, 1, seed=1)
+    weights = Tensor(np.zeros((3, 1), np.float32), device=device, requires_grad=True)
+    inputs, wanted = Tensor(x, device=device).realize(), Tensor(y, device=device).realize()
+
+    @jit
+    def step() -> Tensor:
+        weights.grad = None
+        loss = (inputs @ weights - wanted).square().mean()
+        loss.backward()
+        assert weights.grad is not None
+        with no_grad():
+            weights.assign(weights - 0.1 * weights.grad).realize()
+        return loss.realize()
+
+    expected = np.zeros((3, 1))
+    for _ in range(5):
+        rest = x @ expected - y
+        assert step().item() == pytest.approx(float((rest**2).mean()), rel=1e-5)
+        expected -= 0.1 * 2 * x.T @ rest / rest.size
+    np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-4, atol=1e-6)
 
 
 CRASH = """
