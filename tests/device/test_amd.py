@@ -50,6 +50,7 @@ KERNELS: dict[str, Kernel] = {
     "sum": lambda device: empty(device, 1 << 16).sum(),
     "running sum": lambda device: empty(device, 16, 300).cumsum(1),
     "bytes": lambda device: (empty(device, 333, dtype="int32") // 7).cast("int8"),
+    "sines of doubles": lambda device: empty(device, 45, dtype="double").sin(),
     "doubles": lambda device: empty(device, 65, dtype="double").exp(),
 }
 # The matrix unit that each product uses; RDNA has none for float32.
@@ -375,8 +376,8 @@ def test_architectures_are_those_of_the_topology(tmp_path: Path) -> None:
         node = tmp_path / str(number)
         node.mkdir()
         (node / "properties").write_text(f"cpu_cores_count 8\ngfx_target_version {version}\n")
-    assert gpu_architectures(str(tmp_path)) == list(ARCHITECTURES)
-    assert gpu_architectures(str(tmp_path / "none")) == []
+    assert gpu_architectures(str(tmp_path)) == dict(enumerate(ARCHITECTURES, 1))
+    assert gpu_architectures(str(tmp_path / "none")) == {}
 
 
 def test_a_device_that_is_not_here_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
     render    tilegrad.render.amdgpu        LLVM IR for the architecture of the GPU
     compile   tilegrad.compile.llvm         an object, which runtime.code_object makes loadable
     run       tilegrad.runtime.hip          `libamdhip64`, by ctypes
+              tilegrad.runtime.kfd          `AMD:KFD`: the kernel's driver alone, without a library
 
 `NULL:AMD:gfx942` compiles for an architecture that is not here.
 """
@@ -25,7 +26,7 @@ _TRIPLE = "amdgcn-amd-amdhsa"
 
 
 def backend(name: str, runtime: Runtime | None = None) -> Backend:
-    """The device `name`, as AMD or AMD:1; `runtime` stands for the hardware, and then an
+    """The device `name`, as AMD, AMD:1 or AMD:KFD; `runtime` stands for the hardware, and then an
     architecture may follow the colon.
 
     Raises DeviceError where there is no GPU, or not what runs it.
@@ -67,6 +68,8 @@ def _opened(name: str) -> tuple[str, Runtime]:
     from tilegrad.runtime.hip import HipRuntime, gpu_architectures, open_library
 
     rest = name.partition(":")[2]
+    if rest == "KFD":
+        return _opened_by_driver()
     if rest and not rest.isdecimal():
         raise DeviceError(
             f"AMD: {name!r} names an architecture, not a GPU",
@@ -78,7 +81,22 @@ def _opened(name: str) -> tuple[str, Runtime]:
     if number >= len(found):
         raise DeviceError(
             f"AMD: there is no GPU number {number}",
-            found=", ".join(found) or "none",
+            found=", ".join(found.values()) or "none",
             remedy="load the kernel's driver, amdgpu",
         )
-    return found[number], HipRuntime(library, number)
+    return list(found.values())[number], HipRuntime(library, number)
+
+
+def _opened_by_driver() -> tuple[str, Runtime]:
+    """The first GPU, through the kernel's driver."""
+    from tilegrad.runtime.hip import gpu_architectures
+    from tilegrad.runtime.kfd import KfdRuntime, KfdSystem, Node
+
+    found = gpu_architectures()
+    if not found:
+        raise DeviceError(
+            "AMD:KFD: the kernel's driver lists no GPU",
+            remedy="load amdgpu; NULL:AMD compiles and runs nothing without it",
+        )
+    number, arch = next(iter(found.items()))
+    return arch, KfdRuntime(Node.read(number), KfdSystem())

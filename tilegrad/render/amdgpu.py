@@ -171,6 +171,9 @@ class _Kernel(Function):
         while node.op is Ops.AFTER:
             node = node.src[0]
         kind = f"ptr addrspace({self.spaces[node]})"
+        if isinstance(node.dtype, Pointer) and node.dtype.size == 1:
+            # Behind an index that LLVM cannot tell to be 0, the element would not be a register.
+            return kind, self.values[node]
         offset = 0
         if index.op is Ops.ADD and index.src[1].op is Ops.CONST:
             index, offset = index.src[0], index.src[1].arg

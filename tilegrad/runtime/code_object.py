@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tilegrad.base.errors import DataError, DeviceError
 from tilegrad.runtime.link import ElfObject
 
-__all__ = ["AMDGPU", "code_object", "kernel_facts", "metadata"]
+__all__ = ["AMDGPU", "code_object", "kernel_facts", "loaded_symbols", "metadata"]
 
 AMDGPU = 224
 """The number of the processor in an ELF header."""
@@ -302,3 +302,31 @@ class _Unpacking:
 
     def map(self, count: int) -> dict[str, object]:
         return {str(self.value()): self.value() for _ in range(count)}
+
+
+def loaded_symbols(data: bytes) -> tuple[bytes, dict[str, int]]:
+    """What a code object is in memory, and where its symbols are in there. The one that
+    `code_object` makes needs no relocation.
+
+    Raises DataError for a damaged one.
+    """
+    try:
+        header = _HEADER.unpack_from(data)
+        image, tables = bytearray(), {}
+        for number in range(header[10]):
+            segment = _SEGMENT.unpack_from(data, header[5] + number * _SEGMENT.size)
+            start, size = segment[2], segment[5]
+            if segment[0] == 1:
+                image += bytes(max(segment[3] + segment[6] - len(image), 0))
+                image[segment[3] : segment[3] + size] = data[start : start + size]
+            elif segment[0] == 2:
+                tables = dict(_WORDS.iter_unpack(data[start : start + size]))
+        count = struct.unpack_from("<2I", image, tables[4])[1]
+        found = {}
+        for number in range(1, count):
+            name, _, _, _, value, _ = _SYMBOL.unpack_from(image, tables[6] + number * _SYMBOL.size)
+            text = tables[5] + name
+            found[image[text : image.index(0, text)].decode()] = value
+        return bytes(image), found
+    except (struct.error, KeyError, ValueError, IndexError) as error:
+        raise DataError("the code object is damaged", found=error) from None

@@ -69,11 +69,11 @@ def open_library() -> Any:
     )
 
 
-def gpu_architectures(root: str = _TOPOLOGY) -> list[str]:
-    """The architecture of each GPU, as the kernel's driver lists them: version 90010 is gfx90a.
-    Nodes without such a version are processors.
+def gpu_architectures(root: str = _TOPOLOGY) -> dict[int, str]:
+    """The architecture of each GPU by the number of its node, as the kernel's driver lists them:
+    version 90010 is gfx90a. Nodes without such a version are processors.
     """
-    found: list[str] = []
+    found: dict[int, str] = {}
     try:
         nodes = sorted(os.listdir(root), key=int)
     except OSError:
@@ -84,7 +84,7 @@ def gpu_architectures(root: str = _TOPOLOGY) -> list[str]:
         version = int(facts.get("gfx_target_version", "0"))
         if version:
             major, minor, step = version // 10000, version // 100 % 100, version % 100
-            found.append(f"gfx{major}{minor:x}{step:x}")
+            found[int(node)] = f"gfx{major}{minor:x}{step:x}"
     return found
 
 

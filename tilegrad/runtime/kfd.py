@@ -1,0 +1,347 @@
+"""AMD's GPUs without a library: the kernel driver's own interface, `/dev/kfd`.
+
+Memory, address space and a queue come from ioctls (`linux/kfd_ioctl.h`); after that, a launch makes
+no system call. It is a packet of 64 bytes in a ring, and a store to the doorbell, an address of the
+GPU:
+
+    ring      packets of the Architected Queuing Language ("HSA Platform System Architecture
+              Specification" 1.2, section 2.9). The header is written last, as it says that the rest
+              is there
+    signal    a number in memory that the GPU counts down when a packet is done
+    doorbell  is told the number of the last packet
+
+Memory is the GPU's own, visible to the host (a large BAR), so a copy is a copy of bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tilegrad.base.errors import DeviceError
+from tilegrad.runtime.buffer import address_of
+from tilegrad.runtime.code_object import kernel_facts, loaded_symbols
+from tilegrad.runtime.protocol import Dims, Runtime
+
+__all__ = ["REQUESTS", "KfdProgram", "KfdRuntime", "KfdSystem", "Node", "System", "dispatch_packet"]
+
+# Of each ioctl the number, whether the driver writes too, and the structure (linux/kfd_ioctl.h).
+REQUESTS: dict[str, tuple[int, bool, struct.Struct]] = {
+    "CREATE_QUEUE": (0x02, True, struct.Struct("<4Q6I3Q2I")),
+    "DESTROY_QUEUE": (0x03, True, struct.Struct("<2I")),
+    "ACQUIRE_VM": (0x15, False, struct.Struct("<2I")),
+    "ALLOC_MEMORY_OF_GPU": (0x16, True, struct.Struct("<4Q2I")),
+    "FREE_MEMORY_OF_GPU": (0x17, False, struct.Struct("<Q")),
+    "MAP_MEMORY_TO_GPU": (0x18, True, struct.Struct("<2Q2I")),
+    "UNMAP_MEMORY_FROM_GPU": (0x19, True, struct.Struct("<2Q2I")),
+}
+_VRAM, _GTT = 1 << 0, 1 << 1
+_WRITABLE, _EXECUTABLE, _PUBLIC, _NO_SUBSTITUTE = 1 << 31, 1 << 30, 1 << 29, 1 << 28
+_QUEUE_MEMORY, _COHERENT, _UNCACHED = 1 << 27, 1 << 26, 1 << 25
+_OF_GPU = _VRAM | _WRITABLE | _EXECUTABLE | _PUBLIC | _NO_SUBSTITUTE
+_OF_HOST = _GTT | _WRITABLE | _EXECUTABLE | _NO_SUBSTITUTE | _COHERENT | _UNCACHED
+_AQL_QUEUE, _PERCENTAGE, _PRIORITY = 2, 100, 7
+_PAGE = 4096
+_TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
+
+_PACKET = struct.Struct("<2H3HH3I2I3QQ")
+_PACKETS, _ARGUMENT_BYTES = 1024, 1024
+# A dispatch that waits for the packet before it, and whose memory all agents see before and after.
+_HEADER = 2 | 1 << 8 | 2 << 9 | 2 << 11
+_DIMENSIONS = 3
+# Where the queue's record (amd_hsa_queue.h) counts packets written and read; a signal's value.
+_WRITTEN, _READ, _SIGNAL_VALUE = 56, 128, 8
+_SIGNAL = struct.Struct("<2q")
+_USER_SIGNAL = 1
+_PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """What the topology says of a GPU."""
+
+    gpu_id: int
+    render_minor: int
+    saved_bytes: int
+    control_bytes: int
+
+    @staticmethod
+    def read(number: int, root: str = _TOPOLOGY) -> Node:
+        """The GPU of the node `number`.
+
+        Raises DeviceError for a driver that does not say how large the memory for a queue's state
+        is, as those before Linux 6.14.
+        """
+        with open(f"{root}/{number}/properties", encoding="ascii") as file:
+            facts = dict(line.split() for line in file if len(line.split()) == 2)
+        with open(f"{root}/{number}/gpu_id", encoding="ascii") as file:
+            gpu_id = int(file.read())
+        if "cwsr_size" not in facts:
+            raise DeviceError(
+                "AMD: the kernel's driver does not say how large a queue's state is",
+                node=number,
+                remedy="use a newer Linux, or ROCm's libamdhip64",
+            )
+        return Node(
+            gpu_id,
+            int(facts["drm_render_minor"]),
+            int(facts["cwsr_size"]),
+            int(facts["ctl_stack_size"]),
+        )
+
+
+class System(Protocol):
+    """What is asked of the operating system."""
+
+    def open(self, path: str) -> int: ...
+
+    def ioctl(self, file: int, request: int, data: bytearray) -> None: ...
+
+    def reserve(self, nbytes: int) -> int:
+        """Addresses that nothing else takes, without memory."""
+        ...
+
+    def map(self, address: int, nbytes: int, file: int, offset: int) -> int:
+        """Memory of a file at `address`, or anywhere for 0."""
+        ...
+
+    def ring(self, address: int, value: int) -> None:
+        """Store to a doorbell, after everything that was stored before."""
+        ...
+
+
+class KfdSystem:
+    """The one there is, on Linux."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._libc.mmap.restype = ctypes.c_void_p
+        self._libc.mmap.argtypes = (
+            ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_int64,
+        )  # fmt: skip
+
+    def open(self, path: str) -> int:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def ioctl(self, file: int, request: int, data: bytearray) -> None:
+        import fcntl
+
+        fcntl.ioctl(file, request, data, True)
+
+    def _mmap(self, address: int, nbytes: int, rights: int, flags: int, file: int, at: int) -> int:
+        found = self._libc.mmap(address, nbytes, rights, flags, file, at)
+        if found in (None, ctypes.c_void_p(-1).value):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return int(found)
+
+    def reserve(self, nbytes: int) -> int:
+        # Private, without a file, and counted nowhere.
+        return self._mmap(0, nbytes, 0, 0x4022, -1, 0)
+
+    def map(self, address: int, nbytes: int, file: int, offset: int) -> int:
+        return self._mmap(address, nbytes, 3, 0x11 if address else 0x01, file, offset)
+
+    def ring(self, address: int, value: int) -> None:
+        # x86-64 keeps the order of stores; ctypes makes this one at once.
+        ctypes.c_uint64.from_address(address).value = value
+
+
+def dispatch_packet(
+    global_size: Dims, local_size: Dims, shared: int, descriptor: int, arguments: int, signal: int
+) -> bytes:
+    """A kernel dispatch: sizes in lanes, addresses of descriptor, arguments and signal."""
+    sizes = [blocks * lanes for blocks, lanes in zip(global_size, local_size, strict=True)]
+    return _PACKET.pack(
+        _HEADER, _DIMENSIONS, *local_size, 0, *sizes, 0, shared, descriptor, arguments, 0, signal
+    )
+
+
+class KfdProgram:
+    """A kernel in the GPU's memory, which goes back with it."""
+
+    __slots__ = ("__weakref__", "descriptor", "name", "shared")
+
+    def __init__(self, name: str, descriptor: int, shared: int):
+        self.name, self.descriptor, self.shared = name, descriptor, shared
+
+
+class KfdRuntime(Runtime):
+    """A GPU through `system`. A handle is an address, the same for GPU and host."""
+
+    def __init__(self, node: Node, system: System):
+        self._node, self._system = node, system
+        try:
+            self._file = system.open("/dev/kfd")
+            self._render = system.open(f"/dev/dri/renderD{node.render_minor}")
+        except OSError as error:
+            raise DeviceError(
+                f"AMD: {error}", remedy="load amdgpu, and join the groups render and video"
+            ) from None
+        self._blocks: dict[int, tuple[int, int]] = {}  # address -> bytes, the driver's handle
+        self._request("ACQUIRE_VM", self._render, node.gpu_id)
+        self._ring = self._block(_PACKETS * _PACKET.size, _OF_HOST | _QUEUE_MEMORY)
+        self._record = self._block(_PAGE, _OF_HOST)
+        self._signal = self._block(_PAGE, _OF_HOST)
+        self._arguments = self._block(_PACKETS * _ARGUMENT_BYTES, _OF_HOST)
+        ctypes.memset(self._record, 0, _PAGE)
+        ctypes.memmove(self._signal, _SIGNAL.pack(_USER_SIGNAL, 0), _SIGNAL.size)
+        # A packet of type 1 is none: the GPU stops there.
+        ctypes.memmove(self._ring, bytes([1, *bytes(63)]) * _PACKETS, _PACKETS * _PACKET.size)
+        self._doorbell = self._make_queue()
+        self._count = 0
+
+    def _request(self, name: str, *values: int) -> tuple[int, ...]:
+        """An ioctl; what the driver made of its structure.
+
+        Raises MemoryError where there is no room, DeviceError for another refusal.
+        """
+        number, both, layout = REQUESTS[name]
+        data = bytearray(layout.pack(*values))
+        request = (3 if both else 1) << 30 | layout.size << 16 | ord("K") << 8 | number
+        try:
+            self._system.ioctl(self._file, request, data)
+        except OSError as error:
+            if name == "ALLOC_MEMORY_OF_GPU":
+                raise MemoryError(name) from None
+            raise DeviceError(f"AMD: {name}: {error}", gpu=self._node.gpu_id) from None
+        return layout.unpack(data)
+
+    def _block(self, nbytes: int, flags: int) -> int:
+        """Memory that GPU and host reach at one address."""
+        size = nbytes + -nbytes % _PAGE
+        address = self._system.reserve(size)
+        gpu = self._node.gpu_id
+        _, _, handle, offset, _, _ = self._request(
+            "ALLOC_MEMORY_OF_GPU", address, size, 0, 0, gpu, flags
+        )
+        self._system.map(address, size, self._render, offset)
+        devices = (ctypes.c_uint32 * 1)(gpu)
+        self._request("MAP_MEMORY_TO_GPU", handle, ctypes.addressof(devices), 1, 0)
+        self._blocks[address] = (size, handle)
+        return address
+
+    def _give_back(self, address: int) -> None:
+        _, handle = self._blocks.pop(address)
+        devices = (ctypes.c_uint32 * 1)(self._node.gpu_id)
+        self._request("UNMAP_MEMORY_FROM_GPU", handle, ctypes.addressof(devices), 1, 0)
+        self._request("FREE_MEMORY_OF_GPU", handle)
+
+    def _make_queue(self) -> int:
+        """The address of the doorbell."""
+        node = self._node
+        end_of_pipe = self._block(_PAGE, _OF_GPU)
+        saved = self._block(node.saved_bytes, _OF_HOST)
+        found = self._request(
+            "CREATE_QUEUE", self._ring, self._record + _WRITTEN, self._record + _READ, 0,
+            _PACKETS * _PACKET.size, node.gpu_id, _AQL_QUEUE, _PERCENTAGE, _PRIORITY, 0,
+            end_of_pipe, _PAGE, saved, node.saved_bytes, node.control_bytes,
+        )  # fmt: skip
+        offset = found[3]
+        page = self._system.map(0, 2 * _PAGE, self._file, offset & -2 * _PAGE)
+        return page + (offset & (2 * _PAGE - 1))
+
+    # memory
+
+    def allocate(self, nbytes: int) -> int:
+        return self._block(nbytes, _OF_GPU)
+
+    def free(self, handle: int, nbytes: int) -> None:
+        self.synchronize()
+        self._give_back(handle)
+
+    def copy_in(self, handle: int, data: memoryview) -> None:
+        source = data if data.contiguous else memoryview(bytes(data))
+        self.synchronize()
+        ctypes.memmove(handle, address_of(source), source.nbytes)
+
+    def copy_out(self, data: memoryview, handle: int) -> None:
+        self.synchronize()
+        ctypes.memmove(address_of(data), handle, data.nbytes)
+
+    def view(self, handle: int, offset: int, nbytes: int) -> int:
+        return handle + offset
+
+    # programs
+
+    def load(self, name: str, binary: bytes) -> KfdProgram:
+        image, symbols = loaded_symbols(binary)
+        facts = kernel_facts(binary, name)
+        if facts[".private_segment_fixed_size"]:
+            raise DeviceError(
+                f"{name}: its lanes need scratch memory, which the queue has none of",
+                nbytes=facts[".private_segment_fixed_size"],
+                remedy="use the device AMD, which launches by libamdhip64",
+            )
+        base = self.allocate(len(image))
+        ctypes.memmove(base, image, len(image))
+        shared = facts[".group_segment_fixed_size"]
+        assert isinstance(shared, int)
+        program = KfdProgram(name, base + symbols[f"{name}.kd"], shared)
+        weakref.finalize(program, self.free, base, len(image)).atexit = False
+        return program
+
+    def launch(
+        self,
+        program: KfdProgram,
+        handles: Sequence[int],
+        variables: Sequence[int],
+        global_size: Dims,
+        local_size: Dims,
+        wait: bool = False,
+    ) -> float | None:
+        words = struct.pack(f"<{len(handles)}Q{len(variables)}q", *handles, *variables)
+        if len(words) > _ARGUMENT_BYTES:
+            raise DeviceError(
+                f"{program.name}: {len(words) // 8} arguments", most=_ARGUMENT_BYTES // 8
+            )
+        if self._count and self._count % _PACKETS == 0:
+            # Every slot of the ring, and of the arguments, was used once.
+            self.synchronize()
+        began = time.perf_counter()
+        slot = self._count % _PACKETS
+        arguments = self._arguments + slot * _ARGUMENT_BYTES
+        ctypes.memmove(arguments, words, len(words))
+        value = ctypes.c_int64.from_address(self._signal + _SIGNAL_VALUE)
+        if not self._pending():
+            value.value, self._base = 0, self._count
+        packet = dispatch_packet(
+            global_size, local_size, program.shared, program.descriptor, arguments, self._signal
+        )
+        place = self._ring + slot * _PACKET.size
+        ctypes.memmove(place + 4, packet[4:], _PACKET.size - 4)
+        ctypes.memmove(place, packet[:4], 4)
+        self._count += 1
+        written = ctypes.c_uint64.from_address(self._record + _WRITTEN)
+        written.value = self._count
+        self._system.ring(self._doorbell, self._count - 1)
+        if not wait:
+            return None
+        self.synchronize()
+        return time.perf_counter() - began
+
+    _base = 0
+
+    def _pending(self) -> int:
+        """Packets that are not done. The GPU takes one from the signal for each that is."""
+        done = -ctypes.c_int64.from_address(self._signal + _SIGNAL_VALUE).value
+        return self._count - self._base - done
+
+    def synchronize(self) -> None:
+        """Raises DeviceError where the GPU makes no progress for a minute."""
+        pending, since = self._pending(), time.monotonic()
+        while pending:
+            now = self._pending()
+            if now != pending:
+                pending, since = now, time.monotonic()
+            elif time.monotonic() - since > _PATIENCE:
+                raise DeviceError(
+                    f"AMD: a kernel has not ended for {_PATIENCE:.0f} s", packets=pending
+                )
+            else:
+                time.sleep(1e-5)
