@@ -80,8 +80,23 @@ def built(arch: str, kernel: str) -> list[tuple[str, str, bytes]]:
     return found
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+# In each run; the others in the nightly one.
+OFTEN = {
+    "gfx90a": {"product of halves"},
+    "gfx942": {"product", "product of halves", "softmax", "running sum", "sines of doubles"},
+    "gfx1100": {"elementwise", "product", "softmax", "sum", "bytes"},
+    "gfx1201": {"product of halves"},
+}
+
+
+@pytest.mark.parametrize(
+    ("arch", "kernel"),
+    [
+        pytest.param(arch, kernel, marks=() if kernel in OFTEN[arch] else pytest.mark.nightly)
+        for arch in ARCHITECTURES
+        for kernel in KERNELS
+    ],
+)
 def test_no_lane_uses_scratch_memory_and_products_run_on_matrix_units(
     arch: str, kernel: str
 ) -> None:

@@ -73,7 +73,7 @@ def check(step: int) -> None:
 
 
 def test_a_part_of_the_conformance_sample() -> None:
-    check(67)
+    check(101)
 
 
 @pytest.mark.nightly
