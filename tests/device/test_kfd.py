@@ -90,6 +90,7 @@ def test_requests_are_byte_for_byte_those_of_the_kernels_header(tmp_path: Path) 
         assert REQUESTS[name][2].pack(*values).hex() == data
 
 
+@pytest.mark.row("P.7")
 def test_a_dispatch_packet_is_byte_for_byte_that_of_the_specification() -> None:
     """HSA Platform System Architecture 1.2, table of the kernel dispatch packet. The header: type
     2, barrier, acquire and release for the whole system; then three dimensions.
@@ -230,6 +231,7 @@ needs_x86 = pytest.mark.skipif(
 
 
 @needs_x86
+@pytest.mark.row("P.7")
 def test_what_packets_launch_has_the_values_of_numpy(gpu: Gpu) -> None:
     x = np.random.RandomState(0).randn(5, 90).astype(np.float32)
     t = Tensor(x, device="FAKEKFD").realize()
