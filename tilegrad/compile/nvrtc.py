@@ -1,0 +1,122 @@
+"""CUDA C++ -> cubin, by NVIDIA's run-time compiler, which needs no GPU and no driver.
+
+The library is that of the wheel `nvidia-cuda-nvrtc`, whose headers for half precision come with
+`nvidia-cuda-runtime`, or that of an installed toolkit. Nothing is loaded before it is asked for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+import importlib.util
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilegrad.base.errors import CompileError, DeviceError
+
+__all__ = ["Cubin", "compile_cuda", "find_tool", "why_not"]
+
+_REMEDY = "pip install nvidia-cuda-nvrtc nvidia-cuda-runtime"
+_SUCCESS = 0
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """Machine code for one architecture, and what the compiler said of it."""
+
+    binary: bytes
+    log: str
+
+
+def _roots() -> Iterator[Path]:
+    """Folders that may hold `lib`, `include` and `bin`: of wheels, then of a toolkit."""
+    spec = importlib.util.find_spec("nvidia")
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        yield from sorted(filter(Path.is_dir, Path(place).iterdir()), reverse=True)
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if value := os.environ.get(variable):
+            yield Path(value)
+    yield Path("/usr/local/cuda")
+
+
+@functools.cache
+def _library() -> Any:
+    names = ("libnvrtc.so.[0-9]*", "libnvrtc.so", "nvrtc64_*_0.dll")
+    folders = [root / part for root in _roots() for part in ("lib", "lib64", "bin", "bin/x86_64")]
+    found = [str(file) for folder in folders for name in names for file in folder.glob(name)]
+    found += [name] if (name := ctypes.util.find_library("nvrtc")) else []
+    for path in found:
+        try:
+            return ctypes.CDLL(path)
+        except OSError:
+            continue
+    raise DeviceError("nvrtc: NVIDIA's run-time compiler is not here", remedy=_REMEDY)
+
+
+@functools.cache
+def _includes() -> tuple[str, ...]:
+    folders = [root / "include" for root in _roots()]
+    return tuple(f"-I{folder}" for folder in folders if (folder / "cuda_fp16.h").is_file())
+
+
+def find_tool(name: str) -> str | None:
+    """The path of a program of the toolkit, such as `nvdisasm`, if there is one."""
+    for root in _roots():
+        path = root / "bin" / name
+        if path.is_file() and os.access(path, os.X_OK):
+            return str(path)
+    return None
+
+
+def why_not() -> str:
+    """Why nothing can be compiled here; empty if it can."""
+    try:
+        _library()
+    except DeviceError as error:
+        return f"{error.headline}; {_REMEDY}"
+    return "" if _includes() else f"nvrtc: there is no cuda_fp16.h; {_REMEDY}"
+
+
+def compile_cuda(source: str, arch: str, flags: Sequence[str] = ()) -> Cubin:
+    """Compile `source` for `arch`, such as "sm_90a".
+
+    Raises CompileError with what the compiler says, DeviceError where there is no compiler.
+    """
+    library = _library()
+    program = ctypes.c_void_p()
+    _check(
+        library.nvrtcCreateProgram(
+            ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None
+        )
+    )
+    try:
+        options = [f"--gpu-architecture={arch}", "--std=c++17", *_includes(), *flags]
+        texts = [option.encode() for option in options]
+        status = library.nvrtcCompileProgram(
+            program, len(texts), (ctypes.c_char_p * len(texts))(*texts)
+        )
+        log = _read(program, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
+        if status != _SUCCESS:
+            raise CompileError(f"nvrtc: the text for {arch} does not compile", message=log)
+        return Cubin(_read(program, "CUBIN"), log)
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _read(program: ctypes.c_void_p, what: str) -> bytes:
+    library, size = _library(), ctypes.c_size_t()
+    _check(library[f"nvrtcGet{what}Size"](program, ctypes.byref(size)))
+    data = ctypes.create_string_buffer(size.value)
+    _check(library[f"nvrtcGet{what}"](program, data))
+    return data.raw
+
+
+def _check(status: int) -> None:
+    if status != _SUCCESS:
+        text = _library().nvrtcGetErrorString
+        text.restype = ctypes.c_char_p
+        raise CompileError(f"nvrtc: {text(status).decode()}", status=status)
