@@ -81,6 +81,9 @@ class Config:
     )
     NO_COLOR: int = _switch(0, "any value: no ANSI colours (https://no-color.org)", high=1)
     DEVICE: str = _switch("CPU", "the default device")
+    DEVICES: str = _switch(
+        "", "files of devices that are not tilegrad's own, with `:` between them (on Windows `;`)"
+    )
     CACHE: str = _switch("", "the cache folder; empty: the user's cache folder")
     CACHE_MEGABYTES: int = _switch(
         1024,
@@ -128,6 +131,7 @@ _PREFIX = "TILEGRAD_"
 _PREFIXED = frozenset(
     {
         "DEVICE",
+        "DEVICES",
         "CACHE",
         "CACHE_MEGABYTES",
         "KEEP_KERNELS",

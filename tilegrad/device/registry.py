@@ -4,7 +4,7 @@ A name is a kind, and for all but the first of its kind a number. `NULL` and `EM
 another device behind the colon, with its architecture: `NULL:CUDA:sm_90`. Opening a device imports
 its file, so that nobody pays for hardware they do not use; it happens once per name and process,
 and `DEBUG=1` shows it. A kind outside this package joins with `Device.register("MYDEV", factory)`,
-where `factory(name)` gives a `Backend`.
+where `factory(name)` gives a `Backend`, or is found by `device.outside`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tilegrad.base.config import config
 from tilegrad.base.errors import DeviceError, TilegradError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend
+from tilegrad.device.outside import listed_files, outside
 from tilegrad.runtime.protocol import Runtime
 
 __all__ = ["Device", "Devices"]
@@ -117,10 +118,10 @@ class Devices:
                 del self._open[opened]
 
     def __contains__(self, kind: str) -> bool:
-        return kind in _BUILT_IN or kind in self._factories
+        return kind in _BUILT_IN or kind in self._factories or kind in outside()
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*_BUILT_IN, *self._factories])
+        return iter(dict.fromkeys([*_BUILT_IN, *self._factories, *outside()]))
 
     def __getitem__(self, name: str) -> Backend:
         """The device called `name`, opened on first use.
@@ -210,9 +211,17 @@ class Devices:
         if kind in self._factories:
             return self._factories[kind]
         if kind in _BUILT_IN:
+            if config.DEVICES and kind in listed_files():
+                raise DeviceError(
+                    f"device: {kind} is known already, and a file of TILEGRAD_DEVICES has its name",
+                    files=config.DEVICES,
+                )
             module: Any = importlib.import_module(_BUILT_IN[kind])
             factory: Factory = module.backend
             return factory
+        if kind in (found := outside()):
+            self._factories[kind] = found[kind]()
+            return self._factories[kind]
         raise self._unknown(name, list(self))
 
     @property
@@ -244,7 +253,9 @@ class Devices:
         has it.
         """
         if self._asked_by is None:
-            kinds = [kind for kind in self if kind not in _MEMORY]
+            # To look through what is installed would take longer than an addition.
+            known = dict.fromkeys([*_BUILT_IN, *self._factories, *listed_files()])
+            kinds = [kind for kind in known if kind not in _MEMORY]
             encoded = isinstance(next(iter(_ENVIRONMENT), ""), bytes)
             self._asked_by = [(kind, os.fsencode(kind) if encoded else kind) for kind in kinds]
         return self._asked_by

@@ -94,7 +94,21 @@ def decompose(ast: UOp, target: Target) -> UOp:
     ast = graph_rewrite(ast, _functions(target, ast), name="lower.decompose")
     if not target.has_mask:
         ast = graph_rewrite(ast, MASKS, name="lower.decompose.masks")
-    return graph_rewrite(ast, FORMS + FOLDING + IDENTITIES, name="lower.decompose.forms")
+    ast = graph_rewrite(ast, FORMS + FOLDING + IDENTITIES, name="lower.decompose.forms")
+    _refuse_missing(ast, target)
+    return ast
+
+
+def _refuse_missing(ast: UOp, target: Target) -> None:
+    """Raise CompileError for an op that `target` lacks and that no rule has made of others."""
+    for node in ast.toposort():
+        if node.op in target.missing:
+            raise CompileError(
+                f"{target.name}: there is no {node.op.name}, and nothing replaces it",
+                dtype=node.dtype.scalar,
+                remedy="take it out of Target.missing and render it, or give "
+                "lower/decompose.py a rule that makes it of other ops",
+            )
 
 
 def _emulated() -> list[DType]:
