@@ -27,8 +27,10 @@ from tilegrad.render.cstyle import (
     OpenCLRenderer,
 )
 
-# Their compilers have no option that says what a signed overflow gives.
-RENDERERS = {"cuda": CUDARenderer("sm_80"), "opencl": OpenCLRenderer(), "metal": MetalRenderer()}
+RENDERERS = {
+    "cuda": CUDARenderer("sm_80"), "opencl": OpenCLRenderer(), "metal": MetalRenderer(),
+    "hip": HIPRenderer(), "clang": ClangRenderer(),
+}  # fmt: skip
 INTEGERS = (*dtypes.signed, *dtypes.unsigned)
 OPERATIONS: dict[str, tuple[Callable[..., UOp], Callable[..., int] | None]] = {
     "add": (lambda a, b: a + b, lambda a, b: a + b),
@@ -150,8 +152,50 @@ def test_indices_stay_plain(language: str) -> None:
     assert "u" not in re.sub(r"return|unsigned long|ulong", "", text.splitlines()[-1])
 
 
-@pytest.mark.parametrize("renderer", [ClangRenderer(), HIPRenderer()], ids=["clang", "hip"])
-def test_an_option_that_defines_overflow_leaves_the_text_plain(renderer: CStyleRenderer) -> None:
-    a, b = (load(data(number, dtypes.int32), const(0)) for number in (1, 2))
-    assert "-fwrapv" in renderer.flags
-    assert text_of(a * b, renderer) == "\nreturn (val0*val1);"
+@pytest.mark.parametrize("language", RENDERERS)
+def test_no_option_of_a_compiler_is_relied_on(language: str) -> None:
+    assert not {"-fwrapv", "-ftrapv"} & set(RENDERERS[language].flags)
+
+
+@pytest.mark.parametrize("dtype", dtypes.signed, ids=lambda dtype: dtype.name)
+def test_vectors_of_c_wrap_around_too(dtype: DType, tmp_path: Path) -> None:
+    """gcc may assume of lanes, too, that they do not overflow: here the casts are looked at."""
+    wide = dtype.vec(4)
+    a, b = (load(data(number, dtype), const(0), lanes=4) for number in (1, 2))
+    unsigned = {1: "uchar4", 2: "ushort4", 4: "uint4", 8: "ulong4"}[dtype.itemsize]
+    functions, calls, names = [], [], ("add", "sub", "mul", "neg")
+    for name in names:
+        value = OPERATIONS[name][0](a, b)
+        assert value.dtype is wide
+        out = data(0, dtype)
+        text = ClangRenderer().render(name, [out, value, out.store(const(0), value)])
+        assert text.count(f"({unsigned})") >= 1, text
+        functions.append(text.replace("#include <stdbool.h>", ""))
+        calls.append(f"{name}(out, in[0]{'' if name == 'neg' else ', in[1]'});")
+        calls.append(f'printf("{name} %lld %lld %lld\\n",(long long)x[i],(long long)x[j],'
+                     "(long long)out[3]);")  # fmt: skip
+    # Each text defines the vector types that it needs.
+    seen: dict[str, None] = dict.fromkeys("\n".join(functions).splitlines())
+    lines = [line for line in seen if line.startswith(("typedef", "#define"))]
+    bodies = "\n".join(
+        line for line in "\n".join(functions).splitlines()
+        if not line.startswith(("typedef", "#define"))
+    )  # fmt: skip
+    numbers = edges(dtype)
+    source = "\n".join([
+        "#include <stdio.h>", *lines, bodies, "int main(void) {",
+        f"{kind_of(dtype)} x[] = {{{', '.join(literal(n, dtype) for n in numbers)}}};",
+        f"{kind_of(dtype)} in[2][4], out[4];",
+        f"for (int i=0;i<{len(numbers)};i++) for (int j=0;j<{len(numbers)};j++) {{",
+        "for (int l=0;l<4;l++) { in[0][l] = x[i]; in[1][l] = x[j]; }", *calls, "} return 0; }",
+    ])  # fmt: skip
+    program = tmp_path / "vectors"
+    gcc("-w", "-O2", "-fno-wrapv", "-o", str(program), source=source)
+    printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    for line in printed.splitlines():
+        name, *values = line.split()
+        left, right, result = map(int, values)
+        exact = OPERATIONS[name][1]
+        assert exact is not None
+        assert result == wrapped(exact(left, right), dtype), line
+    assert len(printed.splitlines()) == len(names) * len(numbers) ** 2

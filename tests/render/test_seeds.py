@@ -142,12 +142,13 @@ def test_the_graph_api_folds_before_rendering() -> None:
 
 @pytest.mark.row("F1.2")
 def test_dot_of_two() -> None:
+    """Sums that may overflow are unsigned ones, where C defines the result."""
     assert body(ClangRenderer().render("r_2", programs.dot_2())) == [
         "int acc0 = 0;",
         "for (int ridx0 = 0; ridx0 < 2; ridx0++) {",
         "int val0 = *(data1+ridx0);",
         "int val1 = *(data2+ridx0);",
-        "acc0 = (acc0+(val0*val1));",
+        "acc0 = (int)((unsigned int)acc0+((unsigned int)val0*(unsigned int)val1));",
         "}",
         "*(data0+0) = acc0;",
     ]

@@ -45,6 +45,9 @@ _FUNCTIONS[Ops.MULACC, dtypes.float16] = "(half)(__builtin_fma({0},{1},{2}))"
 _FUNCTIONS[Ops.MULACC, dtypes.float32] = "__builtin_fmaf({0},{1},{2})"
 _FUNCTIONS[Ops.MULACC, dtypes.float64] = "__builtin_fma({0},{1},{2})"
 
+# Two short integers meet in int, where their product may not fit.
+_UNSIGNED = {2: dtypes.uint32, 4: dtypes.uint32, 8: dtypes.uint64}
+_WRAPPED = "*{{pointer}} = ({own})(({wide})*{{pointer}}{sign}({wide}){{value}});"
 _FLOAT_MAX = "*{pointer} = ((({value}>*{pointer})|({value}!={value}))?{value}:*{pointer});"
 _ALIGNED = "__attribute__((aligned(64))) "
 
@@ -75,6 +78,14 @@ _DIALECT = Dialect(
         Ops.XOR: "*{pointer} = (*{pointer}^{value});",
         Ops.MAX: "*{pointer} = ({value}>*{pointer}?{value}:*{pointer});",
         **{(Ops.MAX, dtype): _FLOAT_MAX for dtype in dtypes.floats},
+        **{
+            (op, dtype): _WRAPPED.format(
+                own=C_TYPES[dtype], wide=C_TYPES[_UNSIGNED[dtype.itemsize]], sign=sign
+            )
+            for op, sign in ((Ops.ADD, "+"), (Ops.MUL, "*"))
+            for dtype in (*dtypes.signed, *dtypes.unsigned)
+            if dtype.itemsize in _UNSIGNED
+        },
     },
     define_whole=(
         "static inline {type} {stem}_of_{source}({source} x) {{ "
@@ -82,7 +93,6 @@ _DIALECT = Dialect(
     ),
     has_vector_arithmetic=True,
     keeps_excess=True,
-    wraps_integers=True,
 )
 _MASKS = {1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
 
@@ -174,7 +184,6 @@ class ClangRenderer(CStyleRenderer):
     rules = _RULES + C_RULES
     flags: ClassVar[tuple[str, ...]] = (
         "-ffp-contract=off",
-        "-fwrapv",
         "-fno-strict-aliasing",
         "-fno-math-errno",
     )

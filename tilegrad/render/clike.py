@@ -7,8 +7,8 @@ line, `float alu0 = (val0+val1);`, or is kept as text until its only use. Text i
 the finished text of the sources, so a long program needs no deep recursion.
 
 The text means what the program says only under the options that a renderer lists as `flags`: no
-contraction of products and sums, no assumption from types about what pointers alias. Languages
-without an option for signed integers that wrap around have unsigned ones in their text.
+contraction of products and sums, no assumption from types about what pointers alias. Signed
+integers that may overflow are computed in the unsigned type, where that is defined.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Dialect:
         shields_short_floats: whether half and bfloat16 convert implicitly to so many types that a
             cast to another than float must go through float.
         keeps_excess: whether half arithmetic may be done, and kept, in float.
-        wraps_integers: whether an option of the compiler says that signed integers wrap around.
+        wraps_integers: whether the language says that signed integers wrap around.
     """
 
     kernel: str

@@ -80,7 +80,6 @@ _DIALECT = Dialect(
         '__builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");'
     ),
     functions=_functions(),
-    wraps_integers=True,
     define_whole=(
         "static inline __attribute__((device)) {type} {stem}_of_{source}({source} x) {{ "
         "return x!=x ? 0 : x>={above} ? {high} : x<={below} ? {low} : ({type})x; }}"
@@ -112,7 +111,7 @@ class HIPRenderer(CStyleRenderer):
 
     dialect = _DIALECT
     rules = _RULES + C_RULES
-    flags: ClassVar[tuple[str, ...]] = ("-fwrapv", "-fno-strict-aliasing")
+    flags: ClassVar[tuple[str, ...]] = ("-fno-strict-aliasing",)
 
     def __init__(self, arch: str = "gfx1100"):
         super().__init__(hip_target(arch))

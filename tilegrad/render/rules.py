@@ -95,7 +95,9 @@ def wrap_around(u: UOp, ctx: Rendering) -> str | None:
         before   a*b+c
         after    (int)((unsigned int)a*(unsigned int)b+(unsigned int)c)
     """
-    if u.dtype.lanes > 1 or ctx.dialect.wraps_integers or (dtype := _wrapping_type(u)) is None:
+    if ctx.dialect.wraps_integers or (dtype := _wrapping_type(u)) is None:
+        return None
+    if u.dtype.lanes > 1 and not ctx.dialect.has_vector_arithmetic:
         return None
     texts = [_unsigned(source, dtype, ctx) for source in u.src]
     if u.op is Ops.SHL:
@@ -110,12 +112,14 @@ def _wrapping_type(u: UOp) -> DType | None:
     """The unsigned type in which to compute `u`; None where C's own type holds the result."""
     if not u.dtype.is_int:
         return None
-    # What is narrower than int becomes int before anything is done with it.
-    own = dtypes.int32 if u.dtype.itemsize < 4 else u.dtype
+    # What is narrower than int becomes int before anything is done with it, but not in a vector.
+    own = dtypes.int32 if u.dtype.itemsize < 4 and u.dtype.lanes == 1 else u.dtype.scalar
     low, high = _exact_bounds(u)
     is_shift_of_negative = u.op is Ops.SHL and u.src[0].vmin < 0
     is_inside = own.min <= low and high <= own.max and not is_shift_of_negative
-    return None if own.kind == "uint" or is_inside else _UNSIGNED[own.itemsize]
+    if own.kind == "uint" or is_inside:
+        return None
+    return _UNSIGNED[own.itemsize].vec(u.dtype.lanes)
 
 
 def _exact_bounds(u: UOp) -> tuple[int, int]:
