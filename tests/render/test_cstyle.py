@@ -249,6 +249,18 @@ def test_bitcast_reads_the_same_bits(renderer: CStyleRenderer, lines: list[str])
     assert body(renderer.render(programs.bitcast()))[-len(lines) :] == lines
 
 
+@pytest.mark.parametrize(
+    ("renderer", "cast"), [(METAL, "as_type<half>"), (OPENCL, "as_half")], ids=["metal", "opencl"]
+)
+def test_short_bits_are_reinterpreted_in_their_own_size(
+    renderer: CStyleRenderer, cast: str
+) -> None:
+    """C computes in int what is narrower, and four bytes are no half."""
+    bits = load(data(1, dtypes.uint16), const(0)) & 0x7FFF
+    text = expression(bits.bitcast(HALF), renderer)
+    assert text == f"{cast}((ushort)(val0&(ushort)(32767u)))"
+
+
 def test_max_lets_nan_win() -> None:
     a, b = (load(data(1), const(number)) for number in range(2))
     assert expression(a.maximum(b) + 0.0) == "(alu0+0.0f)"

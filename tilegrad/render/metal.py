@@ -15,7 +15,7 @@ from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
 from tilegrad.render.names import SHORT_TYPES
-from tilegrad.render.rules import C_RULES
+from tilegrad.render.rules import C_RULES, in_own_type
 from tilegrad.target import MatrixUnit, metal_target
 
 __all__ = ["MetalRenderer"]
@@ -74,7 +74,7 @@ _DIALECT = Dialect(
 def reinterpret(u: UOp, ctx: Rendering) -> str | None:
     if dtypes.bool in (u.dtype.scalar, u.src[0].dtype.scalar):
         return None
-    return f"as_type<{ctx.type(u.dtype)}>({ctx.text(u.src[0])})"
+    return f"as_type<{ctx.type(u.dtype)}>({in_own_type(u.src[0], ctx)})"
 
 
 def matrix_multiply(u: UOp, ctx: Rendering) -> str:

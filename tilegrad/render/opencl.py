@@ -11,7 +11,7 @@ from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
 from tilegrad.render.names import SHORT_TYPES
-from tilegrad.render.rules import C_RULES
+from tilegrad.render.rules import C_RULES, in_own_type
 from tilegrad.target import Target, opencl_target
 
 __all__ = ["OpenCLRenderer"]
@@ -73,7 +73,7 @@ _DIALECT = Dialect(
 def reinterpret(u: UOp, ctx: Rendering) -> str | None:
     if dtypes.bool in (u.dtype.scalar, u.src[0].dtype.scalar):
         return None
-    return f"as_{ctx.type(u.dtype)}({ctx.text(u.src[0])})"
+    return f"as_{ctx.type(u.dtype)}({in_own_type(u.src[0], ctx)})"
 
 
 def add_float(u: UOp, ctx: Rendering) -> None:

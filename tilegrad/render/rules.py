@@ -18,7 +18,7 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.render.clike import OPERATORS, Rendering, lane, strip_parentheses
 from tilegrad.render.inline import real, value_of
 
-__all__ = ["C_RULES"]
+__all__ = ["C_RULES", "in_own_type"]
 
 _CHAINS = frozenset({Ops.ADD, Ops.MUL, Ops.XOR})
 # C computes in int what is narrower than int, so these may leave their dtype.
@@ -237,6 +237,19 @@ def bitcast(u: UOp, ctx: Rendering) -> str:
     if dtypes.bool in (u.dtype, u.src[0].dtype):
         return f"({ctx.type(u.dtype)})({ctx.text(u.src[0])})"
     return f"*(({ctx.type(u.dtype)}*)&{ctx.variable(u.src[0])})"
+
+
+def in_own_type(value: UOp, ctx: Rendering) -> str:
+    """The text of `value` where its size counts: what is narrower than int is computed in int.
+
+    before   as_type<half>((val0&(ushort)(32767u)))
+    after    as_type<half>((ushort)(val0&(ushort)(32767u)))
+    """
+    text, dtype = ctx.text(value), value.dtype
+    is_named = text.isidentifier() or dtype.lanes > 1 or value_of(value).op is Ops.CONST
+    if is_named or not dtype.is_int or dtype.itemsize >= 4:
+        return text
+    return _cast_to(dtype, text, ctx)
 
 
 def vectorize(u: UOp, ctx: Rendering) -> str:
