@@ -7,6 +7,7 @@
     python -m tilegrad show FILE --after lower.expand one state of each, or of --kernel N; --every
     python -m tilegrad replay FILE --from optimize    go on from a graph that a failure saved
     python -m tilegrad layout 2x3:1,2 3x2             where the elements of views lie in memory
+    python -m tilegrad gpu-report FILE --arch sm_80   its kernels on a GPU, counted without one
     python -m tilegrad fuzz --minutes 5               random programs beside NumPy
     python -m tilegrad layout --index "ridx0*2" 4     where an index expression puts them
 
@@ -173,6 +174,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fuzzed.add_argument("--seed", type=int, help="of the first program; by default the time's")
     fuzzed.add_argument("--folder", type=Path, default=Path("fuzz"))
     fuzzed.add_argument("--modes", help="some modes, by name, with commas; by default all")
+    counted = commands.add_parser("gpu-report")
+    counted.add_argument("file")
+    counted.add_argument("arguments", nargs="*")
+    counted.add_argument("--arch", action="append", help="by default sm_80; may be repeated")
+    counted.add_argument("--blocks", type=int, default=1, help="how many to run; 0: all")
     laid = commands.add_parser("layout")
     laid.add_argument("views", nargs="+", metavar="SHAPE[:STRIDES][+OFFSET]")
     laid.add_argument("--index", metavar="EXPRESSION")
@@ -189,6 +195,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(cache(options.clear))
         elif options.command == "show":
             print(show(options))
+        elif options.command == "gpu-report":
+            from tilegrad.tools.gpu_report import report
+
+            if not Path(options.file).is_file():
+                raise DataError("gpu-report: there is no such file", file=options.file)
+            archs = options.arch or ["sm_80"]
+            print(report(options.file, options.arguments, archs, options.blocks))
         elif options.command == "fuzz":
             from tilegrad.tools.fuzz.loop import fuzz
             from tilegrad.tools.fuzz.modes import MODES

@@ -29,7 +29,7 @@ from tilegrad.runtime.arithmetic import (
 from tilegrad.runtime.protocol import Dims
 from tilegrad.target import MatrixUnit
 
-__all__ = ["Memory", "SimtProgram", "TrackedMemory", "multiply"]
+__all__ = ["Launch", "Memory", "SimtProgram", "TrackedMemory", "multiply"]
 
 
 # Stamps of elements that nobody has touched, and of those that lanes of several blocks have read.
@@ -196,6 +196,9 @@ class TrackedMemory(Memory):
 
 _DONE = object()
 
+Watch = Callable[["Launch", Memory], Any]
+"""What a program sees in the place of a memory, of a launch and that memory."""
+
 
 class SimtProgram:
     """A loaded program. It may be launched from several threads at once."""
@@ -244,16 +247,18 @@ class SimtProgram:
         values: Sequence[int],
         global_size: Dims,
         local_size: Dims,
+        watch: Watch | None = None,
     ) -> None:
-        """Run every lane of every block.
+        """Run every lane of every block. `watch` may put something of its own before each memory,
+        which sees the accesses.
 
         Raises IndexBoundsError for an access outside a memory, InternalError for a race, for
         lanes that wait at different barriers, and for anything else that a program may not do.
         """
-        _Launch(self, memories, values, global_size, local_size).run()
+        Launch(self, memories, values, global_size, local_size, watch).run()
 
 
-class _Launch:
+class Launch:
     """One launch: the memories, the block that runs, and how far each of its lanes is."""
 
     def __init__(
@@ -263,6 +268,7 @@ class _Launch:
         values: Sequence[int],
         global_size: Dims,
         local_size: Dims,
+        watch: Watch | None = None,
     ):
         self.program = program
         self.global_size, self.local_size = _three(global_size), _three(local_size)
@@ -278,7 +284,10 @@ class _Launch:
         self.tracked = list(self.shared)
         self.has_lengths = bool(values)
         opened = [self._open(memories, *row) for row in program.buffers]
-        self.body = self.names["bind"](*opened, *self.shared, *self._values(values))
+        bound: list[Any] = [*opened, *self.shared]
+        if watch is not None:
+            bound = [watch(self, memory) for memory in bound]
+        self.body = self.names["bind"](*bound, *self._values(values))
 
     def _open(
         self,

@@ -1,0 +1,316 @@
+"""What can be counted of a GPU kernel without a GPU: `python -m tilegrad gpu-report FILE`.
+
+The emulator runs some blocks of a kernel and watches its memory. A *request* is what one warp asks
+of memory with one instruction. Global memory answers in sectors of 32 bytes, shared memory through
+32 banks of 4 bytes, which take one word each at a time (CUDA C++ Programming Guide, sections on
+device memory accesses and shared memory). Where NVIDIA's compiler is installed, it says what it
+made of the text: registers, spills, and the instructions of the innermost loop.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tilegrad.base.config import Context
+from tilegrad.base.dtype import Place, Pointer
+from tilegrad.base.errors import ConfigError
+from tilegrad.compile import nvrtc
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.render.cuda import CUDARenderer
+from tilegrad.render.names import function_name
+from tilegrad.render.python import render_python
+from tilegrad.runtime.protocol import launch_dims, variable_names
+from tilegrad.runtime.simt import Launch, Memory, SimtProgram
+from tilegrad.target import cuda_target
+from tilegrad.tools.show import run_recorded
+
+__all__ = ["Compiled", "Counts", "compiled", "count", "instructions", "report"]
+
+WARP, SECTOR, BANKS, WORD = 32, 32, 32, 4
+# Iterations of one lane's innermost loops: more would take Python minutes.
+_MOST_ITERATIONS = 200_000
+
+
+@dataclass
+class Counts:
+    """What the watched blocks did.
+
+    Attributes:
+        blocks: how many were run, of how many that the launch has.
+        requests, sectors: of global memory, and what they moved.
+        used_bytes: of those sectors, the bytes that a lane asked for.
+        touched_bytes: distinct bytes of global memory, which no kernel can do without.
+        shared_requests, conflicts: of shared memory, and the times that banks made a warp wait.
+        instructions: per lane, by kind, where loops have constant extents.
+    """
+
+    blocks: tuple[int, int]
+    requests: int = 0
+    sectors: int = 0
+    used_bytes: int = 0
+    touched_bytes: int = 0
+    shared_requests: int = 0
+    conflicts: int = 0
+    instructions: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def moved_bytes(self) -> int:
+        return self.sectors * SECTOR
+
+    @property
+    def sector_use(self) -> float:
+        """The share of what moved that a lane asked for."""
+        return self.used_bytes / self.moved_bytes if self.sectors else 1.0
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What NVIDIA's compiler made: registers of a lane, bytes spilled, and the instructions of the
+    innermost loop by name (all of them, where there is no loop).
+    """
+
+    registers: int
+    spilled_bytes: int
+    loop: Mapping[str, int]
+
+
+class _Watcher:
+    """Requests of every warp: accesses of one instruction in one of its visits."""
+
+    def __init__(self, sizes: Mapping[str, int]):
+        """`sizes` are the bytes of an element, by the memory's name."""
+        self.sizes = sizes
+        self.visits: Counter[tuple[Any, ...]] = Counter()
+        self.requests: dict[tuple[Any, ...], list[tuple[int, int, int]]] = defaultdict(list)
+
+    def watch(self, launch: Launch, memory: Memory) -> Any:
+        return _Watched(self, launch, memory, self.sizes[memory.name])
+
+    def note(self, launch: Launch, memory: str, index: int, size: int, nbytes: int) -> None:
+        line = sys._getframe(2).f_lineno
+        place = (memory, line, launch.block, launch.lane)
+        visit = self.visits[place] = self.visits[place] + 1
+        request = (memory, line, launch.block, launch.lane // WARP, visit)
+        self.requests[request].append((launch.lane, index * size, nbytes))
+
+
+class _Watched:
+    """A memory whose accesses are noted."""
+
+    def __init__(self, watcher: _Watcher, launch: Launch, memory: Memory, size: int):
+        self.watcher, self.launch, self.memory, self.size = watcher, launch, memory, size
+
+    def read(self, index: int) -> Any:
+        self.watcher.note(self.launch, self.memory.name, index, self.size, self.size)
+        return self.memory.read(index)
+
+    def read_vector(self, index: int, count: int) -> Any:
+        self.watcher.note(self.launch, self.memory.name, index, self.size, count * self.size)
+        return self.memory.read_vector(index, count)
+
+    def write(self, index: int, value: Any) -> None:
+        self.watcher.note(self.launch, self.memory.name, index, self.size, self.size)
+        self.memory.write(index, value)
+
+    def write_vector(self, index: int, values: Sequence[Any]) -> None:
+        self.watcher.note(self.launch, self.memory.name, index, self.size, len(values) * self.size)
+        self.memory.write_vector(index, values)
+
+    def combine(self, index: int, change: Any) -> None:
+        self.watcher.note(self.launch, self.memory.name, index, self.size, self.size)
+        self.memory.combine(index, change)
+
+
+def count(program: Sequence[UOp], blocks: int = 0) -> Counts:
+    """Run the first `blocks` blocks of a program on zeros, all for 0, and count.
+
+    Raises ConfigError for a program whose sizes are known at its launch only, or whose loops are
+    too long to be run here.
+    """
+    if variable_names(program):
+        raise ConfigError("gpu-report: sizes that only a launch knows cannot be counted")
+    kinds = instructions(program)
+    if sum(kinds.values()) > _MOST_ITERATIONS:
+        raise ConfigError(
+            f"gpu-report: {sum(kinds.values())} instructions a lane are too many to be run here",
+            limit=_MOST_ITERATIONS,
+            remedy="a smaller size along the reduction has the same accesses",
+        )
+    dims = launch_dims(program)
+    x, y, z = dims.global_size
+    grid = (x, y, z) if not blocks or blocks >= x * y * z else (min(blocks, x), 1, 1)
+    found = Counts((grid[0] * grid[1] * grid[2], x * y * z), instructions=kinds)
+    memories, sizes = _memories(program)
+    watcher = _Watcher(sizes)
+    emulated = SimtProgram("kernel", render_python("kernel", program))
+    emulated.run(memories, [], grid, dims.local_size, watcher.watch)
+    _add_up(watcher, found)
+    return found
+
+
+def _memories(program: Sequence[UOp]) -> tuple[list[memoryview], dict[str, int]]:
+    """Zeros for each slot, and the bytes of an element of each memory, by its name."""
+    sizes: dict[str, int] = {}
+    found: dict[int, memoryview] = {}
+    for node in program:
+        pointer = node.dtype
+        if not isinstance(pointer, Pointer):
+            continue
+        if node.op is Ops.DEFINE_GLOBAL:
+            found[node.arg] = memoryview(bytearray(pointer.size * pointer.base.nbytes))
+            sizes[f"data{node.arg}"] = pointer.base.itemsize
+        elif node.op is Ops.DEFINE_LOCAL and pointer.place is Place.SHARED:
+            sizes[f"shared{node.arg}"] = pointer.base.itemsize
+    slots = range(max(found, default=-1) + 1)
+    return [found.get(slot, memoryview(b"")) for slot in slots], sizes
+
+
+def _add_up(watcher: _Watcher, found: Counts) -> None:
+    touched: dict[str, set[int]] = defaultdict(set)
+    for (memory, *_), accesses in watcher.requests.items():
+        if memory.startswith("shared"):
+            found.shared_requests += 1
+            found.conflicts += conflicts(accesses)
+            continue
+        asked = {at for _, start, nbytes in accesses for at in range(start, start + nbytes)}
+        found.requests += 1
+        found.sectors += len({at // SECTOR for at in asked})
+        found.used_bytes += len(asked)
+        touched[memory] |= asked
+    found.touched_bytes = sum(map(len, touched.values()))
+
+
+def conflicts(accesses: Sequence[tuple[int, int, int]]) -> int:
+    """How often the banks make a warp wait: by lane, where its bytes begin, and how many they are.
+    Lanes that ask for 8 bytes are served by halves of a warp, for 16 by quarters; lanes that ask
+    for the same word are served together.
+    """
+    widest = max(nbytes for _, _, nbytes in accesses)
+    together = WARP // max(widest // WORD, 1)
+    parts: dict[int, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for lane, start, nbytes in accesses:
+        for word in range(start // WORD, (start + nbytes - 1) // WORD + 1):
+            parts[lane % WARP // together][word % BANKS].add(word)
+    return sum(max(map(len, banks.values())) - 1 for banks in parts.values())
+
+
+def instructions(program: Sequence[UOp]) -> dict[str, int]:
+    """How many instructions of each kind a lane executes."""
+    found: Counter[str] = Counter()
+    times = [1]
+    for node in program:
+        if node.op is Ops.RANGE:
+            times.append(times[-1] * (node.vmax + 1))
+        elif node.op is Ops.END:
+            del times[-sum(source.op is Ops.RANGE for source in node.src) :]
+        elif kind := _kind(node):
+            lanes = 1 if node.op in (Ops.LOAD, Ops.STORE, Ops.WMMA) else node.dtype.lanes
+            found[kind] += times[-1] * lanes
+    return dict(found)
+
+
+def _kind(node: UOp) -> str:
+    if node.op in (Ops.LOAD, Ops.STORE):
+        target = node.src[0]
+        while target.op is Ops.AFTER:
+            target = target.src[0]
+        assert isinstance(target.dtype, Pointer)
+        return f"{node.op.name.lower()} {target.dtype.place.name.lower()}"
+    if node.op is Ops.WMMA:
+        return "matrix"
+    if node.op is Ops.BARRIER:
+        return "barrier"
+    if node.op is Ops.MULACC and node.dtype.is_float:
+        return "multiply-add"
+    if node.op.is_alu or node.op is Ops.CAST:
+        return "float" if node.src[-1].dtype.is_float else "integer"
+    return ""
+
+
+def compiled(source: str, arch: str) -> Compiled:
+    """What NVIDIA's compiler makes of a text for `arch`."""
+    cubin = nvrtc.compile_cuda(source, arch, (*CUDARenderer.flags, "--ptxas-options=-v"))
+    registers = re.search(r"Used (\d+) registers", cubin.log)
+    spilled = re.findall(r"(\d+) bytes spill", cubin.log)
+    tool = nvrtc.find_tool("nvdisasm")
+    loop: Mapping[str, int] = {}
+    if tool is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "kernel.cubin"
+            path.write_bytes(cubin.binary)
+            done = subprocess.run([tool, "-c", path], capture_output=True, text=True, check=False)
+        loop = _innermost(done.stdout)
+    return Compiled(int(registers[1]) if registers else 0, sum(map(int, spilled)), loop)
+
+
+def _innermost(listing: str) -> dict[str, int]:
+    """The instructions between the nearest label and a branch back to it: of the longest such
+    loop that holds no other.
+    """
+    labels: dict[str, int] = {}
+    names: list[str] = []
+    loops: list[tuple[int, int]] = []
+    for line in listing.splitlines():
+        if label := re.match(r"\s*(\.L_x_\d+):", line):
+            labels[label[1]] = len(names)
+        elif found := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)", line):
+            names.append(found[1])
+            target = re.search(r"\.L_x_\d+", line) if found[1].startswith("BRA") else None
+            # A branch to itself is what stands behind the end.
+            if target and labels.get(target[0], len(names)) < len(names) - 1:
+                loops.append((labels[target[0]], len(names)))
+    inner = [
+        (start, end)
+        for start, end in loops
+        if not any(start <= other[0] and other[1] < end for other in loops)
+    ]
+    start, end = max(inner, key=lambda loop: loop[1] - loop[0], default=(0, len(names)))
+    return dict(Counter(names[start:end]).most_common())
+
+
+def report(file: str, arguments: Sequence[str], archs: Sequence[str], blocks: int) -> str:
+    """The counts of the kernels that a script compiles, for each architecture."""
+    parts = []
+    for arch in archs:
+        cuda_target(arch)
+        with Context(DEVICE=f"NULL:CUDA:{arch}"):
+            kernels = run_recorded(file, arguments)
+        for number, kernel in enumerate(kernels):
+            parts.append(f"{arch}  kernel {number}: {kernel.name}")
+            try:
+                parts += [f"  {line}" for line in _lines(count(kernel.program, blocks))]
+            except ConfigError as error:
+                parts.append(f"  not counted: {error.headline}")
+            if why := nvrtc.why_not():
+                parts.append(f"  not compiled: {why}")
+                continue
+            name = function_name(kernel.name)
+            made = compiled(CUDARenderer(arch).render(name, kernel.program), arch)
+            mix = ", ".join(f"{count} {name}" for name, count in list(made.loop.items())[:8])
+            parts.append(f"  registers {made.registers}, spilled bytes {made.spilled_bytes}")
+            parts.append(f"  innermost loop: {mix}")
+    return "\n".join(parts)
+
+
+def _lines(found: Counts) -> list[str]:
+    kinds = ", ".join(f"{number} {kind}" for kind, number in found.instructions.items())
+    per_request = found.sectors / found.requests if found.requests else 0.0
+    moved = found.moved_bytes / found.touched_bytes if found.touched_bytes else 0.0
+    return [
+        f"blocks run {found.blocks[0]} of {found.blocks[1]}",
+        f"global memory: {found.requests} requests, {per_request:.1f} sectors each, "
+        f"{100 * found.sector_use:.0f}% of their bytes used",
+        f"global bytes: {found.moved_bytes} moved, {moved:.2f} of the {found.touched_bytes} "
+        "that are touched",
+        f"shared memory: {found.shared_requests} requests, {found.conflicts} bank conflicts",
+        f"instructions a lane: {kinds}",
+    ]
