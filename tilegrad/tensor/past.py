@@ -28,12 +28,19 @@ class _Past:
 
     def __init__(self, memory: UOp, nodes: Collection[UOp]):
         self.memory = weakref.ref(memory)
-        self.nodes = {id(node): weakref.ref(node) for node in nodes}
-        self.links = [past for node in nodes if (past := _pasts.get(node)) is not None]
+        self.nodes = dict(zip(map(id, nodes), map(weakref.ref, nodes), strict=True))
+        # Memory alone has a past: to ask for that of each node would be a call each.
+        self.links: list[_Past] = []
+        for node in nodes:
+            if node.op is Ops.BUFFER and (past := _pasts.get(node)) is not None:
+                self.links.append(past)
 
     def shorten(self) -> None:
         """Take over what the pasts of dead memory hold, and forget what is dead."""
-        alive = [link for link in self.links if link.memory() is not None]
+        alive: list[_Past] = []
+        for link in self.links:
+            if link.memory() is not None:
+                alive.append(link)
         if len(alive) == len(self.links):
             return
         for link in self.links:
@@ -58,7 +65,7 @@ def note(computed: Mapping[UOp, UOp]) -> None:
     if not todo:
         return
     order = _order(todo)
-    named: dict[UOp, list[UOp]] = {root: [] for root in todo}
+    named: dict[UOp, dict[UOp, None]] = {root: {} for root in todo}
     needed_by: dict[UOp, frozenset[UOp]] = {}
     for node in reversed(order):
         roots = needed_by.pop(node, _NONE)
@@ -67,9 +74,13 @@ def note(computed: Mapping[UOp, UOp]) -> None:
         is_asked_for = node.holders is not None or node.stored is not None or node.op is Ops.BUFFER
         is_float = node.dtype.is_float
         if roots and is_float and (base is not None or is_asked_for):
-            names = [each for each in (node, _memory_of(node), base) if each is not None]
+            names = {node: None}
+            if node.stored is not None:
+                names[_base(node.stored)] = None
+            if base is not None:
+                names[base] = None
             for root in roots:
-                named[root] += names
+                named[root].update(names)
         if base is not None:
             roots = frozenset((node,))
         if not roots or node.op in NO_DERIVATIVE or not (is_float or node.op is Ops.LOOP):
@@ -143,14 +154,11 @@ def _order(roots: Iterable[UOp]) -> dict[UOp, None]:
                 seen[node] = None
                 continue
             stack += (node, None)
-            stack += [source for source in node.src if source not in seen]
+            for source in node.src:
+                if source not in seen:
+                    stack.append(source)
     counters.visits += len(seen)
     return seen
-
-
-def _memory_of(node: UOp) -> UOp | None:
-    """The BUFFER that holds the value of `node`, if there is one."""
-    return None if node.stored is None else _base(node.stored)
 
 
 def _base(node: UOp) -> UOp:
