@@ -33,7 +33,13 @@ class Known:
             return None
         record = current_recording()
         if record is None or record.known is None:
-            return _unless_written(node, found)
+            # As `_unless_written`, without its frame.
+            if node.op in _WRITTEN:
+                return found
+            base = found
+            while base.op.is_movement:
+                base = base.src[0]
+            return None if base.op is Ops.BUFFER and is_overwritten(base) else found
         own = _unless_written(node, record.known.get(node))
         if own is not None:
             return own

@@ -17,6 +17,7 @@ from typing import Any
 from tilegrad.base.config import config, current_config
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.forks import held_at_fork
+from tilegrad.base.trace import counters
 from tilegrad.engine import report
 from tilegrad.engine.compare import Expected
 from tilegrad.engine.forms import Form, form_of
@@ -54,13 +55,16 @@ def base_of(node: UOp) -> UOp:
 
 def realized(node: UOp) -> UOp | None:
     """[Movement of] the BUFFER that holds the value of `node`, if it was computed."""
-    found = _known.get(node)
-    if found is not None:
-        return found
-    base = base_of(node)
+    if node.stored is not None:
+        found = _known.get(node)
+        if found is not None:
+            return found
+    base = node
+    while base.op.is_movement:
+        base = base.src[0]
     if base.op is Ops.BUFFER:
         return node
-    known = _known.get(base)
+    known = None if base.stored is None else _known.get(base)
     return None if known is None else node.substitute({base: known})
 
 
@@ -116,8 +120,20 @@ def realize(
 
 def computed_below(node: UOp) -> dict[UOp, UOp]:
     """What was computed below `node`, with the memory that holds it."""
-    below = toposort([node], stop=_known.__contains__)
-    return {part: _known[part] for part in below if part in _known}
+    found: dict[UOp, UOp] = {}
+    seen: set[UOp] = set()
+    stack = [node]
+    while stack:
+        part = stack.pop()
+        if part in seen:
+            continue
+        seen.add(part)
+        if part.stored is not None and (memory := _known.get(part)) is not None:
+            found[part] = memory
+        else:
+            stack += part.src
+    counters.visits += len(seen)
+    return found
 
 
 def leaves_below(root: UOp) -> list[UOp]:

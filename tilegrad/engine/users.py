@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable
 
 from tilegrad.base.trace import counters
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp
 
 __all__ = ["above", "index", "stands_on"]
 
@@ -24,24 +24,42 @@ def index(root: UOp) -> None:
     """Let all that `root` needs know its users."""
     if root.users is not None:
         return
-    for node in toposort([root], stop=_is_indexed):
-        if node.users is not None:
-            continue
-        node.users = []
-        reference = weakref.ref(node)
-        for source in set(node.src):
-            _add(source, reference)
-        if node.stored is not None:
-            stands_on(node, node.stored)
+    root.users = []
+    # It grows as its sources are met.
+    found = [root]
+    try:
+        for node in found:
+            reference = weakref.ref(node)
+            for source in node.src:
+                users = source.users
+                if users is None:
+                    source.users = [reference]
+                    found.append(source)
+                elif not users or users[-1] is not reference:
+                    users.append(reference)
+                    # At powers of two, so that the dead never outnumber the living by much.
+                    if len(users) >= _FEW and not len(users) & (len(users) - 1):
+                        users[:] = _living(users)
+            if node.stored is not None:
+                stands_on(node, node.stored)
+    except BaseException:
+        # Interrupted: what is indexed has all that it needs indexed, so none of these is.
+        for node in found:
+            node.users = None
+        raise
+    counters.visits += len(found)
 
 
 def stands_on(node: UOp, memory: UOp) -> None:
     """Note that the indexed `node` has its value in `memory`, [movement of] a BUFFER."""
     while memory.op.is_movement:
         memory = memory.src[0]
-    if memory.users is None:
-        memory.users = []
-    _add(memory, weakref.ref(node))
+    users = memory.users
+    if users is None:
+        users = memory.users = []
+    users.append(weakref.ref(node))
+    if len(users) >= _FEW and not len(users) & (len(users) - 1):
+        users[:] = _living(users)
 
 
 def above(nodes: Iterable[UOp], stop: Callable[[UOp], bool]) -> list[UOp]:
@@ -59,14 +77,5 @@ def above(nodes: Iterable[UOp], stop: Callable[[UOp], bool]) -> list[UOp]:
     return list(found)
 
 
-def _is_indexed(node: UOp) -> bool:
-    return node.users is not None
-
-
-def _add(node: UOp, user: weakref.ref[UOp]) -> None:
-    users = node.users
-    assert users is not None, "sources are indexed before their users"
-    users.append(user)
-    # At powers of two, so that the dead never outnumber the living by much.
-    if len(users) >= _FEW and not len(users) & (len(users) - 1):
-        users[:] = [each for each in users if each() is not None]
+def _living(users: Iterable[weakref.ref[UOp]]) -> list[weakref.ref[UOp]]:
+    return [each for each in users if each() is not None]

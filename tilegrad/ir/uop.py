@@ -559,12 +559,14 @@ def _below(root: UOp, done: Mapping[UOp, Any]) -> Iterator[UOp]:
         if node in done:
             stack.pop()
             continue
-        missing = [source for source in node.src if source not in done]
-        if missing:
-            stack.extend(missing)
-            continue
-        stack.pop()
-        yield node
+        waits = False
+        for source in node.src:
+            if source not in done:
+                stack.append(source)
+                waits = True
+        if not waits:
+            stack.pop()
+            yield node
 
 
 def _shape_of(node: UOp) -> tuple[Any, ...]:

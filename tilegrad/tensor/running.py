@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Collection, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from tilegrad.base.config import config
@@ -72,6 +73,7 @@ _generation: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
 _MOST_GENERATIONS = 4
 # A run keeps no more bytes than these of what nobody asked for.
 _MOST_KEPT = 1 << 29
+_stored = attrgetter("stored")
 
 
 def put_off(version: UOp, variables: Variables) -> None:
@@ -101,7 +103,7 @@ def _run_in_order(roots: list[UOp], variables: Variables, but: Collection[Any]) 
         if not is_stored(tensor.uop) and not tensor.uop.is_constant
     ]
     if waiting and keeps():
-        below = toposort(roots, stop=lambda node: node.stored is not None)
+        below = toposort(roots, stop=_stored)
         first = [each for each in waiting if each.uop in below]
         wanted = [stored_below(tensor.uop, tensor.device) for tensor in first]
         for tensor, root, stored in zip(first, wanted, _run(wanted, {}, first) if first else ()):
@@ -233,9 +235,18 @@ class _Others(engine.Others):
         """
         numbers = request.numbers
         outside: dict[UOp, None] = {}
-        # What is made of constants alone is never kept, and graphs that have nothing else in common
-        # share it.
-        stack = [node for node in request.nodes if node.users and not node.is_constant]
+        found: set[UOp] = set()
+        stack: list[UOp] = []
+        nodes = request.nodes
+        roots = {*map(nodes.__getitem__, request.roots)}
+        for node in nodes:
+            # What is made of constants alone is never kept, and graphs that have nothing else in
+            # common share it.
+            if node.users and node._is_constant is not True and not node.is_constant:
+                stack.append(node)
+            if node.holders is not None and node.op not in _NEVER_KEPT and node not in roots:
+                if self._holds(node):
+                    found.add(node)
         while stack:
             for reference in stack.pop().users or ():
                 user = reference()
@@ -244,15 +255,7 @@ class _Others(engine.Others):
                 if engine.realized(user) is None:
                     outside[user] = None
                     stack.append(user)
-        roots = {request.nodes[number] for number in request.roots}
-        found = {
-            node
-            for node in request.nodes
-            if (holder := node.holders) is not None
-            if (holder.__class__ is list or holder() is not None) and node.op not in _NEVER_KEPT
-            if node not in roots and self._holds(node)
-        }
-        stack = [node for node in outside if self._holds(node)]
+        stack = [node for node in outside if node.holders is not None and self._holds(node)]
         seen = set(stack)
         while stack:
             for source in stack.pop().src:
@@ -265,6 +268,15 @@ class _Others(engine.Others):
 
     def _holds(self, node: UOp) -> bool:
         """Whether a tensor alive is `node`, of the values of variables that the run has."""
+        holders = node.holders
+        if holders.__class__ is not list:
+            # One at most, as a rule.
+            tensor = None if holders is None else holders()
+            return (
+                tensor is not None
+                and tensor._node is node
+                and (not tensor._symbols or _agree(tensor._symbols, self.values))
+            )
         for tensor in holders_of(node):
             if not tensor._symbols or _agree(tensor._symbols, self.values):
                 return True
