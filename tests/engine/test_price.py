@@ -208,3 +208,33 @@ def test_eight_eager_loops_at_once() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_a_gradient_does_not_look_below_parameters_that_wait_for_their_update() -> None:
+    x = Tensor(numbers(6, 8)).realize()
+    w = Tensor(numbers(8, 4, seed=1), requires_grad=True)
+    step = [0]
+
+    def backward() -> None:
+        loss = ((x @ w).tanh() ** 2).mean()
+        loss.backward()
+        # A number that is another one at each step, below the parameter of the next.
+        w.assign(w - (0.01 + 0.001 * step[0]) * w.grad.detach())
+        w.grad = None
+        step[0] += 1
+
+    assert calls_of(backward) <= 450
+
+
+def test_the_past_of_what_a_loop_reads_costs_few_calls() -> None:
+    a = Tensor(numbers(8, 8)).realize()
+    state = [Tensor(numbers(8, seed=1))]
+
+    def step() -> None:
+        v = a @ state[0]
+        norm = (v * v).sum().sqrt()
+        state[0] = v / norm
+        norm.item()
+
+    # 720 where each node was asked for its past.
+    assert calls_of(step) <= 480

@@ -332,3 +332,22 @@ def test_values_of_a_pair_know_the_tensor_that_they_are_of() -> None:
         values = x.max(1)
         close(values.values, a.max(1))
         assert values.indices.tolist() == a.argmax(1).tolist()
+
+
+def test_gradients_go_on_through_a_target_to_another_one_below_it() -> None:
+    for seed in range(5):
+        x = Tensor(numbers(3, 4, seed=seed)).realize()
+        middle = (x * 3).contiguous()
+        with Context(TEMPLATES=2):
+            to_x, to_middle = (middle * middle + x).sum().gradient(x, middle)
+        close(to_x, 18 * numbers(3, 4, seed=seed) + 1)
+        close(to_middle, 6 * numbers(3, 4, seed=seed))
+
+
+def test_gradients_of_targets_that_hide_other_graphs_are_those_of_each() -> None:
+    for seed in range(5):
+        x = Tensor(numbers(3, 4, seed=seed)).realize()
+        hidden = (x * (seed + 3)).detach().contiguous()
+        with Context(TEMPLATES=2):
+            (found,) = (hidden * hidden * x).sum().gradient(hidden)
+        close(found, 2 * (seed + 3) * numbers(3, 4, seed=seed) ** 2)

@@ -10,7 +10,7 @@ shows at the user's line that made the forward one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence, Set
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
 
 from tilegrad.base.errors import DTypeError, InternalError, ShapeError
 from tilegrad.grad.loops import LOOPS, loop_gradients
@@ -29,6 +29,12 @@ Computed = Mapping[UOp, UOp]
 Outputs = Mapping[UOp, tuple[Region, int]]
 
 
+_NOTHING: Set[UOp] = frozenset()
+_EDGES = frozenset({Ops.BUFFER, Ops.CONTIGUOUS, Ops.COPY, Ops.ASSIGN})
+# So far it is looked for a target below another one.
+_MOST_BELOW = 256
+
+
 def gradients(
     loss: UOp,
     seed: UOp,
@@ -44,12 +50,38 @@ def gradients(
     another shape: gradients go on to it.
     """
     if not has_regions() and not has_watchers():
-        order = toposort([loss])
-        if not computed or not any(node.op is Ops.BUFFER and node in computed for node in order):
+        edge = _edge(targets, computed)
+        reached = toposort([loss], stop=edge.__contains__ if edge else None)
+        if not computed or not _reads_computed(reached, computed):
             return from_template(
-                order, seed, targets, lambda: pullback([loss], [seed], targets, computed)
+                reached, edge, seed, targets, lambda: pullback([loss], [seed], targets, computed)
             )
     return pullback([loss], [seed], targets, computed)
+
+
+def _reads_computed(order: Iterable[UOp], computed: Computed) -> bool:
+    """Whether some of `order` is memory whose graph is known."""
+    return any(True for node in order if node.op is Ops.BUFFER and node in computed)
+
+
+def _edge(targets: Sequence[UOp], computed: Computed | None) -> Set[UOp]:
+    """The targets below which nothing counts for the gradients: no rule looks through them, and
+    none of the others is below. So a parameter that waits for its update hides earlier steps.
+    """
+    edge = {node for node in targets if node.op in _EDGES and not node.is_constant}
+    stack = [source for node in edge for source in node.src]
+    seen: set[UOp] = set()
+    while stack:
+        node = stack.pop()
+        if node in seen or (node.op in NO_DERIVATIVE and node.op is not Ops.BUFFER):
+            continue
+        seen.add(node)
+        if node in targets or (computed and node.op is Ops.BUFFER and node in computed):
+            return _NOTHING
+        if len(seen) > _MOST_BELOW:
+            return _NOTHING
+        stack += node.src
+    return edge
 
 
 def pullback(
@@ -244,9 +276,7 @@ def below(
     if regions is None and has_regions():
         regions = {node: known for node in order if (known := region_of(node)) is not None}
     inside: Outputs = regions or {}
-    is_computed = bool(computed) and any(
-        node.op is Ops.BUFFER and node in computed for node in order
-    )
+    is_computed = bool(computed) and _reads_computed(order, computed)
     if not is_computed and inside.keys().isdisjoint(order):
         return order
     return toposort_over(several, lambda node: _sources(node, computed, inside))

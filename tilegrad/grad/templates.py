@@ -9,11 +9,12 @@ rule is asked. A training loop that is not captured spends a fifth of its time t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from tilegrad.base.config import current_config
 from tilegrad.base.errors import InternalError
+from tilegrad.grad.rules import device_of
 from tilegrad.ir.op import Ops
 from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp
@@ -36,13 +37,17 @@ _met: dict[tuple[Any, ...], None] = {}
 
 
 def from_template(
-    order: Iterable[UOp], seed: UOp, targets: Sequence[UOp], differentiate: Callable[[], Found]
+    order: Iterable[UOp],
+    edge: Collection[UOp],
+    seed: UOp,
+    targets: Sequence[UOp],
+    differentiate: Callable[[], Found],
 ) -> Found:
     """What `differentiate` gives: the gradients of the last node of `order`, a graph with sources
-    first, with respect to each of `targets`.
+    first that ends at the nodes `edge`, with respect to each of `targets`.
     """
     mode = current_config().TEMPLATES
-    form = _form(order, seed, targets) if mode else None
+    form = _form(order, edge, seed, targets) if mode else None
     if form is None:
         return differentiate()
     key, nodes = form
@@ -73,7 +78,7 @@ def from_template(
 
 
 def _form(
-    order: Iterable[UOp], seed: UOp, targets: Sequence[UOp]
+    order: Iterable[UOp], edge: Collection[UOp], seed: UOp, targets: Sequence[UOp]
 ) -> tuple[tuple[Any, ...], list[UOp]] | None:
     """The form of a gradient, and the nodes of its graph by number; None if there is more to it."""
     if seed.op is not Ops.CONST:
@@ -91,6 +96,9 @@ def _form(
             key.append((node.dtype, node.arg.size, node.arg.device))
         elif op is Ops.RAND:
             key.append((node.arg.device, node.arg.shape))
+        elif node in edge:
+            # A rule may ask on which device it is.
+            key.append((op.serial, node.dtype, node.shape, device_of(node)))
         elif op in _SINGULAR:
             return None
         else:

@@ -108,11 +108,11 @@ def lost(roots: Iterable[UOp], graphs: Mapping[UOp, UOp], names: Iterable[UOp]) 
     seen = set(stack)
     while stack:
         node = stack.pop()
-        graph = graphs.get(node) if node.op is Ops.BUFFER else None
-        if graph is not None:
-            sources: tuple[UOp, ...] = (graph,)
+        is_memory = node.op is Ops.BUFFER
+        if is_memory and node in graphs:
+            sources: tuple[UOp, ...] = (graphs[node],)
         else:
-            past = _pasts.get(node) if node.op is Ops.BUFFER else None
+            past = _pasts.get(node) if is_memory else None
             if past is not None and _has(past, wanted):
                 return node
             is_over = node.op in NO_DERIVATIVE or not (node.dtype.is_float or node.op is Ops.LOOP)
