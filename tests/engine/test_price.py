@@ -238,3 +238,33 @@ def test_the_past_of_what_a_loop_reads_costs_few_calls() -> None:
 
     # 720 where each node was asked for its past.
     assert calls_of(step) <= 480
+
+
+def test_arrays_of_the_host_are_copied_by_the_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = Tensor(numbers(6, 5)).realize()
+    found = runs(monkeypatch)
+    for seed in range(6):
+        a = numbers(4, 6, seed=seed)
+        moved = GlobalCounters.global_mem
+        close(
+            ((Tensor(a) @ w).exp() + Tensor(a[:, :5])).sum(0),
+            (np.exp(a.astype(np.float64) @ numbers(6, 5)) + a[:, :5]).sum(0),
+            1e-4,
+        )
+        assert GlobalCounters.global_mem - moved >= a.nbytes + a[:, :5].nbytes
+    assert len(found) == 6
+
+
+def test_a_plan_for_a_range_of_sizes_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = Tensor(numbers(6, 5)).realize()
+    found = runs(monkeypatch)
+    for length in range(1, 14):
+        a = numbers(length, 6, seed=length)
+        x = Tensor(a).realize()
+        close((x @ w).softmax(0).sum(1), _shares(a @ numbers(6, 5)).sum(1), 1e-4)
+    assert len(found) >= 13
+
+
+def _shares(a: np.ndarray) -> np.ndarray:
+    weights = np.exp(a - a.max(0))
+    return weights / weights.sum(0)

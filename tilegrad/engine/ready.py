@@ -1,8 +1,9 @@
 """Plans made ready: where all steps are kernels of one device that takes several launches in one
-call, a run takes memory, gathers addresses, and makes that call.
+call, a run takes memory, copies what comes from the host, gathers addresses, and makes that call.
 
-Nothing is decided here that `engine.run` does not decide: who wants to see each step (a capture,
-`DEBUG=2`, `CHECK=2`, a timer) has it go through them one by one.
+Memory and costs of a plan for a range of sizes are worked out for each run. Nothing is decided here
+that `engine.run` does not decide: who wants to see each step (a capture, `DEBUG=2`, `CHECK=2`, a
+timer) has it go through them one by one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import TilegradError
@@ -18,8 +19,9 @@ from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
 from tilegrad.engine import report
 from tilegrad.engine.pipeline import CompiledKernel
-from tilegrad.engine.plan import Plan, Step
-from tilegrad.runtime.buffer import Buffer
+from tilegrad.engine.plan import Memory, Plan, Step
+from tilegrad.ir.lengths import Terms, value_of
+from tilegrad.runtime.buffer import Buffer, several
 
 __all__ = ["NoRoomError", "Ready", "made_ready"]
 
@@ -38,96 +40,225 @@ class NoRoomError(Exception):
         self.place, self.error = place, error
 
 
+class _Costs(NamedTuple):
+    """The operations and bytes of a plan: numbers, and terms that a launch gives values."""
+
+    ops: int
+    mem: int
+    of_lengths: tuple[tuple[Terms, Terms], ...]
+
+    def at(self, variables: Mapping[str, int]) -> tuple[int, int]:
+        ops, mem = self.ops, self.mem
+        for more_ops, more_mem in self.of_lengths:
+            ops += value_of(more_ops, variables)
+            mem += value_of(more_mem, variables)
+        return ops, mem
+
+
 class Ready:
     """A plan on one device. `backend` is what the device was then."""
 
     __slots__ = (
-        "_block", "_call", "_count", "_inputs", "_mem", "_names", "_offsets", "_ops", "_outputs",
-        "_own", "_pick", "backend",
+        "_block", "_calls", "_copies", "_costs", "_count", "_inputs", "_launches", "_names",
+        "_offsets", "_outputs", "_own", "_own_rows", "_pick", "_shared", "_sized", "_words",
+        "backend",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, backend: Backend, load: Load) -> None:
         self.backend = backend
-        kernels = [step.kernel for step in plan.steps if step.kernel is not None]
+        steps = [step for step in plan.steps if step.kernel is not None]
+        kernels = [step.kernel for step in steps if step.kernel is not None]
         self._count = len(kernels)
-        self._ops, self._mem = sum(each.ops for each in kernels), sum(each.mem for each in kernels)
+        self._costs = _Costs(
+            sum(each.ops for each in kernels if each.costs is None),
+            sum(each.mem for each in kernels if each.costs is None),
+            tuple([(each.costs[0], each.costs[1]) for each in kernels if each.costs is not None]),
+        )
         # All numbers that launches take: addresses by number of the buffer, then variables.
-        self._names = tuple(dict.fromkeys(name for step in plan.steps for name in step.names))
+        self._names = tuple(dict.fromkeys(name for step in steps for name in step.names))
         places = {name: place for place, name in enumerate(self._names, len(plan.buffers))}
         picks: list[int] = []
-        launches = []
-        for step, kernel in zip(plan.steps, kernels, strict=True):
+        self._launches: list[tuple[Any, int, Any]] = []
+        for step, kernel in zip(steps, kernels, strict=True):
             picks += step.buffers
             picks += [places[name] for name in step.names]
             count = len(step.buffers) + len(step.names)
-            launches.append((load(step.device, kernel), count, kernel.global_size))
+            self._launches.append((load(step.device, kernel), count, kernel.global_size))
         self._pick = itemgetter(*picks, 0, 0)
-        is_small = self._ops <= _SMALL_OPS and self._mem <= _SMALL_BYTES
-        self._call = backend.runtime.sequence([*launches], is_small)
+        # By whether the work is small.
+        self._calls: dict[bool, Any] = {}
+        numbered = [*enumerate(plan.buffers)]
+        # Copies come first. What they read is no kernel's.
+        self._copies = [
+            (step.buffers[0], plan.buffers[step.buffers[1]].source or 0, _nbytes(plan, step))
+            for step in plan.steps
+            if step.kernel is None
+        ]
+        read = {step.buffers[1] for step in plan.steps if step.kernel is None}
         self._inputs = [
             (place, memory.source)
-            for place, memory in enumerate(plan.buffers)
-            if memory.source is not None
+            for place, memory in numbered
+            if memory.source is not None and place not in read
         ]
-        self._own = [
-            (place, memory.size, memory.dtype)
-            for place, memory in enumerate(plan.buffers)
-            if memory.source is None and memory.offset is None
+        own = [
+            (place, memory)
+            for place, memory in numbered
+            if memory.source is None and memory.offset is None and memory.slot is None
+        ]
+        # By place, what is of a fixed size, and what a launch says the size of.
+        self._own = [place for place, memory in own if memory.terms is None]
+        self._own_rows = [(memory.size, memory.dtype) for _, memory in own if memory.terms is None]
+        self._sized = [
+            (place, memory.terms, memory.dtype) for place, memory in own if memory.terms is not None
+        ]
+        slots: dict[int, list[tuple[int, Memory]]] = {}
+        for place, memory in numbered:
+            if memory.slot is not None:
+                slots.setdefault(memory.slot, []).append((place, memory))
+        self._shared = [
+            (
+                [place for place, _ in members],
+                [(memory.terms or (), memory.dtype.nbytes) for _, memory in members],
+            )
+            for members in slots.values()
         ]
         self._offsets = [
-            (place, memory.offset)
-            for place, memory in enumerate(plan.buffers)
-            if memory.offset is not None
+            (place, memory.offset) for place, memory in numbered if memory.offset is not None
         ]
         self._block = sum(plan.blocks.values())
-        self._outputs = plan.outputs
+        if self._block:
+            self._own_rows.append((self._block, dtypes.uint8))
+        # What is not of this run is an input that it wrote to, or gives back.
+        self._outputs = [(place, plan.buffers[place].source) for place in plan.outputs]
+        self._words = len(plan.buffers)
+
+    def call(self, is_small: bool) -> Any:
+        """All launches as one call; None if the device has no such."""
+        found = self._calls.get(is_small)
+        if found is None:
+            found = self.backend.runtime.sequence([*self._launches], is_small)
+            self._calls[is_small] = found
+        return found
 
     def run(self, inputs: Sequence[Buffer], variables: Mapping[str, int]) -> list[Buffer]:
         """As `run_plan`. All memory is taken first: where there is too little, nothing runs.
 
         Raises NoRoomError for that.
         """
-        allocator = self.backend.allocator
-        table: dict[int, Buffer] = {place: inputs[source] for place, source in self._inputs}
-        for place, size, dtype in self._own:
-            table[place] = Buffer(allocator, size, dtype)
-        words = [0] * (len(table) + len(self._offsets))
-        place = self._offsets[0][0] if self._offsets else 0
+        words: list[Any] = [0] * self._words
+        place = start = 0
         try:
-            block = Buffer(allocator, self._block, dtypes.uint8) if self._offsets else None
-            start = block.handle if block is not None else 0
+            made = self._taken()
+            for place, source in self._inputs:
+                buffer = inputs[source]
+                handle = buffer._handle
+                words[place] = buffer.handle if handle is None else handle
+            table: dict[int, Buffer] = dict(zip(self._own, made))
             for place, buffer in table.items():
                 handle = buffer._handle
                 words[place] = buffer.handle if handle is None else handle
+            if self._block:
+                place = self._offsets[0][0] if self._offsets else 0
+                start = made[-1].handle
+            if self._sized or self._shared:
+                self._take_sized(table, words, variables)
         except TilegradError as error:
             raise NoRoomError(place, error) from None
         for place, offset in self._offsets:
             words[place] = start + offset
         if self._names:
             words += [variables[name] for name in self._names]
-        call = self._call
-        assert call is not None
+        for place, source, nbytes in self._copies:
+            self._copy(words[place], inputs[source], nbytes)
+        ops, mem = self._costs[:2]
+        if self._costs.of_lengths:
+            ops, mem = self._costs.at(variables)
+        call = self.call(ops <= _SMALL_OPS and mem <= _SMALL_BYTES)
         began = time.perf_counter()
         call(self._pick(words)[:-2])
-        report.count(self._ops, self._mem, time.perf_counter() - began, self._count)
-        return [table[place] for place in self._outputs]
+        report.count(ops, mem, time.perf_counter() - began, self._count)
+        return [
+            table[place] if source is None else inputs[source] for place, source in self._outputs
+        ]
+
+    def _taken(self) -> list[Buffer]:
+        """Memory of fixed sizes; where there is not enough, it is taken as it is asked for."""
+        allocator, rows = self.backend.allocator, self._own_rows
+        found = several(allocator, rows)
+        if found is None:
+            found = [Buffer(allocator, size, dtype) for size, dtype in rows]
+        return found
+
+    def _take_sized(
+        self, table: dict[int, Buffer], words: list[Any], variables: Mapping[str, int]
+    ) -> None:
+        """Memory of the sizes that the launch says; what takes turns has one address."""
+        allocator = self.backend.allocator
+        for place, terms, dtype in self._sized:
+            buffer = table[place] = Buffer(allocator, value_of(terms, variables), dtype)
+            words[place] = buffer.handle
+        for number, (places, members) in enumerate(self._shared):
+            most = max([value_of(terms, variables) * nbytes for terms, nbytes in members])
+            # Under a number that is no buffer's: it lives as long as the table.
+            shared = table[-1 - number] = Buffer(allocator, most, dtypes.uint8)
+            for place in places:
+                words[place] = shared.handle
+
+    def _copy(self, target: Any, source: Buffer, nbytes: int) -> None:
+        """Copy what the host gives."""
+        runtime = self.backend.runtime
+        start = time.perf_counter()
+        if not runtime.transfer(target, source.handle, source.allocator.runtime, nbytes):
+            view = source.host_view()
+            runtime.copy_in(target, view if view is not None else source.copy_out())
+        report.count(0, nbytes, time.perf_counter() - start, kernels=0)
+
+
+def _nbytes(plan: Plan, step: Step) -> int:
+    memory = plan.buffers[step.buffers[0]]
+    return memory.size * memory.dtype.nbytes
 
 
 def made_ready(plan: Plan, load: Load) -> Ready | None:
-    """The plan ready to run in one call, if its device has that and each step is a kernel there."""
+    """The plan ready to run in one call, if its device has that and each step is a kernel there,
+    or a copy to it that may come before all kernels.
+    """
     steps: tuple[Step, ...] = plan.steps
-    if not steps or any(
-        step.kernel is None or step.is_custom or step.turns or step.device != steps[0].device
-        for step in steps
-    ):
+    device = next((step.device for step in steps if step.kernel is not None), None)
+    if device is None or any(step.is_custom or step.turns for step in steps):
         return None
-    if any(memory.terms is not None for memory in plan.buffers) or any(
-        step.kernel is not None and step.kernel.costs is not None for step in steps
-    ):
-        # Of sizes that the launch says, memory and costs are worked out for each run.
+    if not _copies_come_first(plan):
         return None
-    devices = {memory.device for memory in plan.buffers} | {*plan.blocks}
-    if devices != {steps[0].device}:
+    # What copies read is on other devices.
+    read = {step.buffers[1] for step in steps if step.kernel is None}
+    devices = {memory.device for place, memory in enumerate(plan.buffers) if place not in read}
+    if {*devices, *plan.blocks, *[step.device for step in steps]} != {device}:
         return None
-    found = Ready(plan, Device[steps[0].device], load)
-    return found if found._call is not None else None
+    slots = {place for place, memory in enumerate(plan.buffers) if memory.slot is not None}
+    if not slots.isdisjoint(plan.outputs):
+        return None
+    found = Ready(plan, Device[device], load)
+    return found if found.call(True) is not None else None
+
+
+def _copies_come_first(plan: Plan) -> bool:
+    """Whether each copy reads an input that nothing else names, and fills memory that no earlier
+    kernel uses.
+    """
+    used: set[int] = set()
+    is_block_used = False
+    named = [place for step in plan.steps for place in step.buffers]
+    for step in plan.steps:
+        if step.kernel is not None:
+            used.update(step.buffers)
+            memory = [plan.buffers[place] for place in step.buffers]
+            is_block_used = is_block_used or any(
+                each.offset is not None or each.slot is not None for each in memory
+            )
+            continue
+        target, source = (plan.buffers[place] for place in step.buffers)
+        if source.source is None or named.count(step.buffers[1]) > 1 or target.terms is not None:
+            return False
+        if step.buffers[0] in used or (is_block_used and target.offset is not None):
+            return False
+    return True

@@ -71,12 +71,14 @@ def _edge(targets: Sequence[UOp], computed: Computed | None) -> Set[UOp]:
     edge = {node for node in targets if node.op in _EDGES and not node.is_constant}
     stack = [source for node in edge for source in node.src]
     seen: set[UOp] = set()
+    # Asked once: it is a table of its own kind.
+    graphs = computed or {}
     while stack:
         node = stack.pop()
         if node in seen or (node.op in NO_DERIVATIVE and node.op is not Ops.BUFFER):
             continue
         seen.add(node)
-        if node in targets or (computed and node.op is Ops.BUFFER and node in computed):
+        if node in targets or (node.op is Ops.BUFFER and node in graphs):
             return _NOTHING
         if len(seen) > _MOST_BELOW:
             return _NOTHING

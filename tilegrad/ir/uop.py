@@ -230,8 +230,9 @@ class UOp:
         if not mapping:
             return self
         done: dict[UOp, UOp] = dict(mapping)
+        now = done.__getitem__
         for node in _below(self, done):
-            src = tuple([done[source] for source in node.src])
+            src = tuple(map(now, node.src))
             if src == node.src:
                 done[node] = node
                 continue

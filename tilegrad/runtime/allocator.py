@@ -16,6 +16,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.config import config
@@ -76,6 +77,30 @@ class LRUAllocator:
         if size >= _LARGE:
             reaper.look_after(self)
         return handle
+
+    def allocate_all(self, sizes: Sequence[int]) -> list[Any] | None:
+        """As `allocate` of each of `sizes`, at once; None where the device has no room for all."""
+        found: list[tuple[int, Any]] = []
+        with self._lock:
+            if self._returned or self.kept_bytes > self.runtime.keep_bytes:
+                self._sort_in()
+            for nbytes in sizes:
+                size = size_class(nbytes)
+                serials = self._by_class.get(size)
+                if serials:
+                    self.kept_bytes -= size
+                    handle = self._kept.pop(serials.pop())[1]
+                else:
+                    try:
+                        handle = self._fresh(size, nbytes)
+                    except OutOfMemoryError:
+                        self._returned.extend(found)
+                        return None
+                self.used_bytes += size
+                found.append((size, handle))
+        if sizes and max(sizes) >= _LARGE:
+            reaper.look_after(self)
+        return [handle for _, handle in found]
 
     def release(self, handle: Any, nbytes: int) -> None:
         """Take back what `allocate(nbytes)` gave. Safe at any moment, inside a garbage collection

@@ -19,6 +19,7 @@ import ctypes
 import mmap
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tilegrad.base.dtype import DType
@@ -27,7 +28,7 @@ from tilegrad.base.forks import held_at_fork
 from tilegrad.base.trace import GlobalCounters
 from tilegrad.runtime.allocator import LRUAllocator, size_class
 
-__all__ = ["Buffer", "LRUAllocator", "address_of", "size_class"]
+__all__ = ["Buffer", "LRUAllocator", "address_of", "several", "size_class"]
 
 _account_lock = held_at_fork(threading.RLock(), 75)
 
@@ -352,6 +353,30 @@ class Buffer:
         return f"<Buffer {self.device} {self.size} {self.dtype!r}{place}>"
 
 
+def several(allocator: LRUAllocator, rows: Sequence[tuple[int, DType]]) -> list[Buffer] | None:
+    """Buffers of so many elements, with their memory, which is taken at once; None where there is
+    not enough for all of them.
+    """
+    sizes = [size * dtype.nbytes for size, dtype in rows]
+    handles = allocator.allocate_all(sizes)
+    if handles is None:
+        return None
+    found: list[Buffer] = []
+    total = 0
+    for (size, dtype), handle, nbytes in zip(rows, handles, sizes, strict=True):
+        buffer = Buffer(allocator, size, dtype)
+        buffer._handle = handle
+        # As `_returned_with`, without its frame.
+        back = buffer._finalizer = _Return(buffer, _give_back)
+        back.allocator, back.handle, back.nbytes = allocator, handle, nbytes
+        _returns[id(back)] = back
+        total += nbytes
+        found.append(buffer)
+    with _account_lock:
+        GlobalCounters.mem_used += total
+    return found
+
+
 class _Return(weakref.ref[Any]):
     """Gives memory back with its holder: a weak reference, as `weakref.finalize` takes several
     times as long to make. It does nothing at the end of the process.
@@ -374,6 +399,7 @@ class _Return(weakref.ref[Any]):
             self.allocator.release(self.handle, self.nbytes)
 
 
+_give_back = _Return.give_back
 # A reference that is gone calls nobody.
 _returns: dict[int, _Return] = {}
 
