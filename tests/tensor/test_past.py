@@ -128,3 +128,36 @@ def test_gradients_through_time_are_exact_though_each_state_is_read() -> None:
     assert w.grad is not None and u.grad is not None
     close(w.grad, gw, 2e-3)
     close(u.grad, gu, 2e-3)
+
+
+@pytest.mark.parametrize("steps", range(1, 8))
+def test_a_chain_of_values_kept_by_one_run_leads_to_the_oldest(steps: int) -> None:
+    first, weights = Tensor(numbers(4, 4)).realize(), Tensor(numbers(4, 4, seed=1)).realize()
+    state = first
+    for _ in range(steps):
+        a = state @ weights
+        b = a.softmax(1) @ weights
+        read = b.exp().sum()
+        read.item()
+        state = b
+        del a
+    try:
+        (found,) = read.gradient(first)
+    except TilegradError:
+        return
+    # Not refused: then it is all of it, not nothing, and not zeros.
+    assert found is not None and np.abs(found.numpy()).max() > 0
+
+
+def test_what_is_two_kept_values_away_is_refused() -> None:
+    first, weights = Tensor(numbers(4, 4)).realize(), Tensor(numbers(4, 4, seed=1)).realize()
+    state = first
+    for _ in range(9):
+        a = state @ weights
+        b = a.softmax(1) @ weights
+        read = b.exp().sum()
+        read.item()
+        state = b
+        del a
+    with pytest.raises(TilegradError, match="graph was given back"):
+        read.gradient(first)

@@ -62,7 +62,7 @@ def stands_on(node: UOp, memory: UOp) -> None:
         users[:] = _living(users)
 
 
-def above(nodes: Iterable[UOp], stop: Callable[[UOp], bool]) -> list[UOp]:
+def above(nodes: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) -> list[UOp]:
     """`nodes` and all indexed nodes that need them; what needs a `stop` node is not followed up."""
     found = dict.fromkeys(nodes)
     stack = list(found)
@@ -71,7 +71,7 @@ def above(nodes: Iterable[UOp], stop: Callable[[UOp], bool]) -> list[UOp]:
             user = reference()
             if user is not None and user not in found:
                 found[user] = None
-                if not stop(user):
+                if stop is None or not stop(user):
                     stack.append(user)
     counters.visits += len(found)
     return list(found)

@@ -25,8 +25,8 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.show import show
 
 __all__ = [
-    "UOp", "Variable", "alive", "element_of", "interned", "node_count", "prod", "remade", "sint",
-    "toposort", "toposort_over",
+    "UOp", "Variable", "alive", "element_of", "interned", "node_count", "over_memory", "prod",
+    "remade", "sint", "toposort", "toposort_over",
 ]  # fmt: skip
 
 Key = tuple[Any, ...]
@@ -651,6 +651,27 @@ def remade(key: Key, op: Ops, shape: tuple[Any, ...]) -> UOp:
     del reference
     time.sleep(0)
     return UOp(op, node.dtype, node.src, node.arg)
+
+
+def over_memory(root: UOp, memory: Mapping[UOp, UOp]) -> UOp:
+    """`root.substitute(memory)`, where each value is [movement of] a BUFFER that holds its key."""
+    for node, stored in memory.items():
+        if stored.shape != node.shape or stored.dtype is not node.dtype:
+            return root.substitute(memory)
+    done = dict(memory)
+    now = done.__getitem__
+    for node in _below(root, done):
+        src = tuple(map(now, node.src))
+        if src == node.src:
+            done[node] = node
+            continue
+        # Over memory of the same shape it has the same shape, and is no constant.
+        key = node.op.serial, node.dtype, src, node.arg, node.arg.__class__
+        made = done[node] = remade(key, node.op, node.shape)
+        if node.origin and not made.origin:
+            made.origin = node.origin
+    counters.visits += len(done)
+    return done[root]
 
 
 def alive(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any) -> UOp | None:

@@ -11,14 +11,14 @@ states has a link a step.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from tilegrad.base.trace import counters
 from tilegrad.grad.rules import NO_DERIVATIVE
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["lost", "note"]
+__all__ = ["lost", "note", "remember"]
 
 
 class _Past:
@@ -26,14 +26,15 @@ class _Past:
 
     __slots__ = ("links", "memory", "nodes")
 
-    def __init__(self, memory: UOp, nodes: Collection[UOp]):
+    def __init__(self, memory: UOp, nodes: Collection[UOp], links: Iterable[_Past]):
         self.memory = weakref.ref(memory)
         self.nodes = dict(zip(map(id, nodes), map(weakref.ref, nodes), strict=True))
-        # Memory alone has a past: to ask for that of each node would be a call each.
-        self.links: list[_Past] = []
+        self.links = [*links]
+        # Memory alone has a past of its own: to ask for that of each node would be a call each.
         for node in nodes:
             if node.op is Ops.BUFFER and (past := _pasts.get(node)) is not None:
-                self.links.append(past)
+                if past not in self.links:
+                    self.links.append(past)
 
     def shorten(self) -> None:
         """Take over what the pasts of dead memory hold, and forget what is dead."""
@@ -55,17 +56,41 @@ class _Past:
 _NONE: frozenset[UOp] = frozenset()
 # By memory, the BUFFER.
 _pasts: weakref.WeakKeyDictionary[UOp, _Past] = weakref.WeakKeyDictionary()
+# By value, of those that runs keep: the past that its memory will have.
+_of_values: weakref.WeakKeyDictionary[UOp, _Past] = weakref.WeakKeyDictionary()
 
 
 def note(computed: Mapping[UOp, UOp]) -> None:
     """Note what values were computed from: by value, the BUFFER that holds it from now on. What one
     of them was computed from by way of another is in the other's past.
     """
-    todo = {root: base for root, base in computed.items() if root.dtype.is_float}
+    todo: dict[UOp, UOp] = {}
+    for root, base in computed.items():
+        known = _of_values.get(root)
+        if known is not None and known.memory() is base:
+            _pasts.setdefault(base, known)
+        elif root.dtype.is_float and base not in _pasts:
+            todo[root] = base
+    for root, past in _made(todo):
+        _pasts[todo[root]] = past
+
+
+def remember(kept: Mapping[UOp, UOp]) -> None:
+    """Find the pasts of values that a run kept, though their graphs are still there: so that no
+    later run has to walk down to what is older.
+    """
+    todo = {node: base for node, base in kept.items() if node.dtype.is_float}
+    for node, past in _made(todo):
+        _of_values[node] = past
+
+
+def _made(todo: Mapping[UOp, UOp]) -> Iterator[tuple[UOp, _Past]]:
+    """The pasts of values, sources first, each as its caller has taken the one before."""
     if not todo:
         return
-    order = _order(todo)
+    order, known = _order(todo)
     named: dict[UOp, dict[UOp, None]] = {root: {} for root in todo}
+    links: dict[UOp, list[_Past]] = {root: [] for root in todo}
     needed_by: dict[UOp, frozenset[UOp]] = {}
     for node in reversed(order):
         roots = needed_by.pop(node, _NONE)
@@ -83,18 +108,25 @@ def note(computed: Mapping[UOp, UOp]) -> None:
                 named[root].update(names)
         if base is not None:
             roots = frozenset((node,))
+        elif node in known:
+            for root in roots:
+                links[root].append(known[node])
+            continue
         if not roots or node.op in NO_DERIVATIVE or not (is_float or node.op is Ops.LOOP):
             continue
         # Nothing remains of what an assignment overwrites.
         for source in node.src[1:] if node.op is Ops.ASSIGN else node.src:
-            known = needed_by.get(source, roots)
-            needed_by[source] = roots if known is roots else known | roots
+            already = needed_by.get(source, roots)
+            needed_by[source] = roots if already is roots else already | roots
     # Sources first, so that a past finds those that it links to.
+    made: dict[UOp, _Past] = {}
     for root in order:
-        if (found := named.get(root)) and todo[root] not in _pasts:
-            past = _pasts[todo[root]] = _Past(todo[root], found)
+        if found := named.get(root):
+            links[root] += [made[node] for node in found if node in made]
+            past = made[root] = _Past(todo[root], found, links[root])
             for link in past.links:
                 link.shorten()
+            yield root, past
 
 
 def lost(roots: Iterable[UOp], graphs: Mapping[UOp, UOp], names: Iterable[UOp]) -> UOp | None:
@@ -139,9 +171,12 @@ def _has(past: _Past, wanted: Collection[int]) -> bool:
     return False
 
 
-def _order(roots: Iterable[UOp]) -> dict[UOp, None]:
-    """The nodes that gradients of `roots` go through, sources first, and those where they end."""
+def _order(roots: Collection[UOp]) -> tuple[dict[UOp, None], dict[UOp, _Past]]:
+    """The nodes that gradients of `roots` go through, sources first, and those where they end; and
+    the pasts of values where the walk ends as these are known.
+    """
     seen: dict[UOp, None] = {}
+    known: dict[UOp, _Past] = {}
     # A node waits here for its sources, under None.
     stack: list[UOp | None] = [*roots]
     while stack:
@@ -153,12 +188,18 @@ def _order(roots: Iterable[UOp]) -> dict[UOp, None]:
             if is_over or not node.src:
                 seen[node] = None
                 continue
+            if node.stored is not None and node not in roots:
+                past = _of_values.get(node)
+                if past is not None:
+                    known[node] = past
+                    seen[node] = None
+                    continue
             stack += (node, None)
             for source in node.src:
                 if source not in seen:
                     stack.append(source)
     counters.visits += len(seen)
-    return seen
+    return seen, known
 
 
 def _base(node: UOp) -> UOp:

@@ -17,7 +17,7 @@ from tilegrad.engine.request import Request
 from tilegrad.engine.run import current_recording
 from tilegrad.engine.users import above
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp, over_memory, toposort
 from tilegrad.tensor import past
 from tilegrad.tensor.aliases import hold, same_storage
 from tilegrad.tensor.graphs import forgotten, graphs
@@ -133,6 +133,8 @@ def _run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> l
     others = _Others(values)
     results = engine.realize(roots, values, others)
     excluded = {id(tensor) for tensor in but}
+    if others.kept and not all(tensor._requires_grad for tensor in but):
+        others.remember_pasts()
     others.look_again(excluded)
     others.stand_on_passing(roots)
     others.stand_on_memory(roots, excluded)
@@ -214,7 +216,9 @@ class _Others(engine.Others):
             if node not in needed:
                 continue
             root = below_views(node)
-            if root in kept or root.op in _NEVER_KEPT or root.is_constant or is_stored(root):
+            if root.op in _NEVER_KEPT:
+                continue
+            if root in kept or root.is_constant or is_stored(root):
                 continue
             if root in wanted or is_cheap(root, kept) or is_unpacked(root):
                 continue
@@ -327,6 +331,15 @@ class _Others(engine.Others):
                     if _agree(tensor._variables, self.values):
                         become_memory(tensor, node, stored)
 
+    def remember_pasts(self) -> None:
+        """After the run: find what the kept values were computed from, while that is near."""
+        found: dict[UOp, UOp] = {}
+        for node in self.kept:
+            stored = engine.realized(node)
+            if stored is not None and not any(each._requires_grad for each in holders_of(node)):
+                found[node] = base_of(stored)
+        past.remember(found)
+
     def stand_on_memory(self, roots: Iterable[UOp], excluded: Collection[int]) -> None:
         """After the run: of what it kept, tensors have the memory instead of the graph below. But
         for the first few runs that follow one another they keep their graphs, so that a gradient
@@ -336,13 +349,18 @@ class _Others(engine.Others):
             return
         values = [*self.kept, *[root for root in roots if root.op not in _NEVER_KEPT]]
         memory = {value: kept for value in values if (kept := engine.realized(value))}
-        last = max([_generation.get(node, 0) for node in self.request_numbers], default=0)
+        last = 0
+        for node in self.request_numbers:
+            # Nothing else was kept, and to ask for each costs a call.
+            if node.stored is not None:
+                last = max(last, _generation.get(node, 0))
         if last + 1 < _MOST_GENERATIONS:
             _generation.update(dict.fromkeys(memory, last + 1))
             return
         found = {id(tensor): tensor for tensor in young()}
-        for node in above(memory, lambda node: False):
-            found |= {id(tensor): tensor for tensor in holders_of(node)}
+        for node in above(memory):
+            if node.holders is not None:
+                found |= {id(tensor): tensor for tensor in holders_of(node)}
         whole: list[tuple[Any, UOp]] = []
         above_memory: list[tuple[Any, dict[UOp, UOp]]] = []
         lost: dict[UOp, UOp] = {}
@@ -368,7 +386,7 @@ class _Others(engine.Others):
             become_memory(tensor, root, memory[root])
         for tensor, computed in above_memory:
             tensor._previous = (*tensor._earlier_references(), weakref.ref(tensor.uop))
-            hold(tensor, tensor.uop.substitute(computed), is_computed=False)
+            hold(tensor, over_memory(tensor.uop, computed), is_computed=False)
 
     def look_again(self, excluded: Collection[int]) -> None:
         """After the run: who looked at memory that was overwritten looks at the copy of what it
@@ -386,7 +404,8 @@ class _Others(engine.Others):
         versions = [self.request.nodes[number] for number in self.request.versions]
         found = {id(tensor): tensor for tensor in young()}
         for node in above(versions, lambda node: not _is_view_op(node)):
-            found |= {id(tensor): tensor for tensor in holders_of(node)}
+            if node.holders is not None:
+                found |= {id(tensor): tensor for tensor in holders_of(node)}
         for number, tensor in found.items():
             if tensor.uop.op is not Ops.BUFFER and number not in excluded:
                 follow(tensor)
