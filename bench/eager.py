@@ -55,6 +55,18 @@ class Tilegrad:
     def cross_entropy(self, logits: Any, labels: Any) -> Any:
         return logits.cross_entropy(labels)
 
+    def adam(self, params: Sequence[Any], rate: float) -> Any:
+        from tilegrad import nn
+
+        return nn.optim.Adam(params, lr=rate)
+
+    def set_rate(self, optimizer: Any, rate: float) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+
+    def rows(self, table: Any, numbers: Any) -> Any:
+        return table[numbers]
+
     def conv2d(self, x: Any, weight: Any) -> Any:
         return x.conv2d(weight, padding=1)
 
@@ -88,6 +100,16 @@ class PyTorch:
 
     def cross_entropy(self, logits: Any, labels: Any) -> Any:
         return self.torch.nn.functional.cross_entropy(logits, labels.long())
+
+    def adam(self, params: Sequence[Any], rate: float) -> Any:
+        return self.torch.optim.Adam(params, lr=rate)
+
+    def set_rate(self, optimizer: Any, rate: float) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+
+    def rows(self, table: Any, numbers: Any) -> Any:
+        return table[numbers.long()]
 
     def conv2d(self, x: Any, weight: Any) -> Any:
         return self.torch.nn.functional.conv2d(x, weight, padding=1)
@@ -305,6 +327,222 @@ def block(lib: Any, steps: int) -> Iterator[Log]:
         x = x + (normed(x) @ up).relu() @ down
         x = normed(x)
         yield [x.abs().mean().item(), x.max().item()]
+
+
+@program("adam")
+def adam(lib: Any, steps: int) -> Iterator[Log]:
+    """A classifier under Adam, whose learning rate falls from step to step."""
+    shapes = ((64, 128), (128,), (128, 10), (10,))
+    params = [
+        lib.tensor(_normal(40 + n, *shape, scale=0.1), grad=True) for n, shape in enumerate(shapes)
+    ]
+    w1, b1, w2, b2 = params
+    optimizer = lib.adam(params, 0.01)
+    labels = lib.tensor(np.arange(32, dtype=np.int32) % 10)
+    for step in range(steps):
+        lib.set_rate(optimizer, 0.01 * 0.98**step)
+        x = lib.tensor(_normal(step, 32, 64))
+        loss = lib.cross_entropy((x @ w1 + b1).relu() @ w2 + b2, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield [loss.item()]
+
+
+@program("short-batch")
+def short_batch(lib: Any, steps: int) -> Iterator[Log]:
+    """Epochs of four batches, the last one short; the gradient by hand."""
+    data, goal = _normal(50, 110, 24), _normal(51, 110, 4)
+    w = lib.tensor(np.zeros((24, 4), np.float32))
+    for step in range(steps):
+        begin = step % 4 * 32
+        x, y = lib.tensor(data[begin : begin + 32]), lib.tensor(goal[begin : begin + 32])
+        error = x @ w - y
+        w = w - (0.1 / len(x)) * (x.T @ error)
+        yield [(error * error).mean().item()]
+
+
+@program("sentences")
+def sentences(lib: Any, steps: int) -> Iterator[Log]:
+    """Sentences of every length: an embedding, attention over the words, a gradient."""
+    random = np.random.default_rng(52)
+    table = lib.tensor(_normal(53, 200, 24, scale=0.5), grad=True)
+    head = lib.tensor(_normal(54, 24, 5, scale=0.3), grad=True)
+    for step in range(steps):
+        words = lib.tensor(random.integers(0, 200, int(random.integers(3, 40))).astype(np.int32))
+        x = lib.rows(table, words)
+        mixed = ((x @ x.T) * 0.2).softmax(-1) @ x
+        logits = (mixed.mean(0) @ head).reshape(1, 5)
+        loss = lib.cross_entropy(logits, lib.tensor(np.array([step % 5], np.int32)))
+        loss.backward()
+        for each in (table, head):
+            lib.update(each, each - 0.1 * each.grad)
+            each.grad = None
+        yield [loss.item()]
+
+
+@program("recurrent")
+def recurrent(lib: Any, steps: int) -> Iterator[Log]:
+    """A recurrent network through ten words, and back."""
+    wx, wh = (
+        lib.tensor(_normal(55, 8, 32, scale=0.3), grad=True),
+        lib.tensor(_normal(56, 32, 32, scale=0.15), grad=True),
+    )
+    wo = lib.tensor(_normal(57, 32, 1, scale=0.3), grad=True)
+    for step in range(steps):
+        x = lib.tensor(_normal(step, 10, 4, 8))
+        h = lib.tensor(np.zeros((4, 32), np.float32))
+        for time_step in range(10):
+            h = (x[time_step] @ wx + h @ wh).tanh()
+        loss = ((h @ wo - x.sum(0).sum(1, keepdim=True) * 0.1) ** 2).mean()
+        loss.backward()
+        for each in (wx, wh, wo):
+            lib.update(each, each - 0.02 * each.grad)
+            each.grad = None
+        yield [loss.item()]
+
+
+@program("heat")
+def heat(lib: Any, steps: int) -> Iterator[Log]:
+    """Heat that spreads over a plate, whose inside is written in place."""
+    u = lib.tensor(_normal(58, 64, 64))
+    for _ in range(steps):
+        flow = u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:] - 4 * u[1:-1, 1:-1]
+        u[1:-1, 1:-1] = u[1:-1, 1:-1] + 0.2 * flow
+        yield [u.abs().max().item(), u.sum().item()]
+
+
+@program("life")
+def life(lib: Any, steps: int) -> Iterator[Log]:
+    """The game of life on a torus."""
+    cells = lib.tensor((_normal(59, 48, 48) > 0.4).astype(np.int32))
+    for _ in range(steps):
+        near = -cells
+        for dy in (-1, 0, 1):
+            for dx in (-1, 0, 1):
+                near = near + cells.roll((dy, dx), (0, 1))
+        cells = lib.where((near == 3) | ((near == 2) & (cells == 1)), cells * 0 + 1, cells * 0)
+        yield [float(cells.sum().item())]
+
+
+@program("cache")
+def cache(lib: Any, steps: int) -> Iterator[Log]:
+    """A decoder that writes keys and values at the next place of memory for all of them."""
+    wq, wk, wv = (lib.tensor(_normal(60 + n, 32, 32, scale=0.2)) for n in range(3))
+    keys, values = (lib.tensor(np.zeros((128, 32), np.float32)) for _ in range(2))
+    places = lib.tensor(np.arange(128, dtype=np.int32))
+    x = lib.tensor(_normal(63, 1, 32))
+    for step in range(steps):
+        keys[step % 128] = (x @ wk)[0]
+        values[step % 128] = (x @ wv)[0]
+        scores = ((x @ wq) @ keys.T) * 0.18
+        scores = lib.where(places <= step, scores, scores * 0 - 1e9)
+        x = (scores.softmax(-1) @ values + x).tanh()
+        yield [x.sum().item()]
+
+
+@program("metropolis")
+def metropolis(lib: Any, steps: int) -> Iterator[Log]:
+    """A random walk that asks Python whether a move is taken."""
+    random = np.random.default_rng(64)
+    matrix = _normal(65, 16, 16, scale=0.3)
+    precision = lib.tensor(matrix @ matrix.T + np.eye(16, dtype=np.float32))
+    state = lib.tensor(np.zeros(16, np.float32))
+    energy = 0.0
+    for _ in range(steps):
+        move = state + lib.tensor((random.normal(size=16) * 0.4).astype(np.float32))
+        new = 0.5 * float((move @ precision @ move).item())
+        if random.random() < math.exp(min(energy - new, 0.0)):
+            state, energy = move, new
+        yield [energy]
+
+
+@program("average")
+def average(lib: Any, steps: int) -> Iterator[Log]:
+    """A linear model with weight decay by a schedule, and the moving average of its weights."""
+    w = lib.tensor(_normal(66, 20, 3, scale=0.5), grad=True)
+    mean = lib.tensor(np.zeros((20, 3), np.float32))
+    for step in range(steps):
+        x, y = lib.tensor(_normal(step, 16, 20)), lib.tensor(_normal(step + 500, 16, 3))
+        loss = ((x @ w - y) ** 2).mean()
+        loss.backward()
+        rate = 0.05 * (1 + math.cos(math.pi * step / steps))
+        lib.update(w, (w - rate * w.grad).detach() * (1 - 0.1 * rate))
+        w.grad = None
+        mean = 0.9 * mean + 0.1 * w.detach()
+        yield [loss.item(), mean.abs().sum().item()]
+
+
+@program("norm-net")
+def norm_net(lib: Any, steps: int) -> Iterator[Log]:
+    """A convolutional network with normalised batches, trained."""
+    w1 = lib.tensor(_normal(67, 8, 3, 3, 3, scale=0.2), grad=True)
+    w2 = lib.tensor(_normal(68, 8 * 64, 10, scale=0.05), grad=True)
+    scale = lib.tensor(np.ones((1, 8, 1, 1), np.float32), grad=True)
+    labels = lib.tensor(np.arange(8, dtype=np.int32))
+    for step in range(steps):
+        x = lib.conv2d(lib.tensor(_normal(step, 8, 3, 16, 16)), w1)
+        centred = x - x.mean((0, 2, 3), keepdim=True)
+        spread = (centred * centred).mean((0, 2, 3), keepdim=True)
+        x = lib.max_pool((centred / (spread + 1e-5).sqrt() * scale).relu())
+        loss = lib.cross_entropy(x.reshape(8, -1) @ w2, labels)
+        loss.backward()
+        for each in (w1, w2, scale):
+            lib.update(each, each - 0.05 * each.grad)
+            each.grad = None
+        yield [loss.item()]
+
+
+@program("rivals")
+def rivals(lib: Any, steps: int) -> Iterator[Log]:
+    """Two networks that are trained against each other, each by an optimizer of its own."""
+    make = [lib.tensor(_normal(70, 4, 16, scale=0.5), grad=True)]
+    make.append(lib.tensor(_normal(71, 16, 2, scale=0.5), grad=True))
+    judge = [lib.tensor(_normal(72, 2, 16, scale=0.5), grad=True)]
+    judge.append(lib.tensor(_normal(73, 16, 1, scale=0.5), grad=True))
+    makes, judges = lib.adam(make, 0.002), lib.adam(judge, 0.002)
+
+    def judged(x: Any) -> Any:
+        return ((x @ judge[0]).tanh() @ judge[1]).sigmoid()
+
+    for step in range(steps):
+        real = lib.tensor(_normal(step, 32, 2) + np.float32(1.5))
+        fake = (lib.tensor(_normal(step + 900, 32, 4)) @ make[0]).relu() @ make[1]
+        doubt = -(judged(real).log().mean() + (1 - judged(fake.detach())).log().mean())
+        judges.zero_grad()
+        doubt.backward()
+        judges.step()
+        wish = -judged(fake).log().mean()
+        makes.zero_grad()
+        wish.backward()
+        makes.step()
+        yield [doubt.item(), wish.item()]
+
+
+@program("windows")
+def windows(lib: Any, steps: int) -> Iterator[Log]:
+    """A window that moves along a series, and a forecast that is corrected."""
+    series = lib.tensor(np.sin(np.arange(400, dtype=np.float32) * 0.1) + _normal(74, 400) * 0.1)
+    w = lib.tensor(np.zeros(32, np.float32))
+    for step in range(steps):
+        seen, comes = series[step : step + 32], series[step + 32]
+        error = (seen * w).sum() - comes
+        w = w - 0.01 * error * seen
+        yield [error.item()]
+
+
+@program("newton")
+def newton(lib: Any, steps: int) -> Iterator[Log]:
+    """Newton's method for many roots, again and again until Python sees that it is there."""
+    random = np.random.default_rng(75)
+    for _ in range(steps):
+        a = lib.tensor(random.uniform(1, 9, 50).astype(np.float32))
+        x = a * 0.5 + 0.5
+        for _ in range(12):
+            x = 0.5 * (x + a / x)
+            if (x * x - a).abs().max().item() < 1e-3:
+                break
+        yield [x.sum().item()]
 
 
 def run_program(name: str, steps: int) -> dict[str, float]:

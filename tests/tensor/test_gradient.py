@@ -8,6 +8,7 @@ import pytest
 from tests.tensor.helpers import close, numbers
 from tilegrad import Tensor, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError, TilegradError
+from tilegrad.base.trace import counters
 
 
 def test_backward_fills_grad_of_leaves_and_adds_up() -> None:
@@ -169,3 +170,41 @@ def test_a_way_that_was_lost_is_an_error_and_not_a_missing_part() -> None:
         (x * a).sum().backward()
     (x.detach() * a).sum().backward()
     assert a.grad is not None and a.grad.tolist() == [3, 5, 7]
+
+
+def test_a_loop_that_holds_a_value_of_the_step_before_does_not_grow() -> None:
+    w = Tensor(numbers(6, 6, seed=1) * 0.3, requires_grad=True)
+    weights = numbers(6, 6, seed=1) * 0.3
+    visits, read = [], []
+    for step in range(24):
+        x = numbers(3, 6, seed=step)
+        before = counters.visits
+        # `hidden` lives until the next step has made another one.
+        hidden = (Tensor(x) @ w).tanh()
+        loss = ((hidden - 0.5) ** 2).mean()
+        loss.backward()
+        w.assign(w - 0.1 * w.grad)
+        w.grad = None
+        read.append(loss.item())
+        visits.append(counters.visits - before)
+        value = np.tanh(x @ weights)
+        assert abs(read[-1] - ((value - 0.5) ** 2).mean()) < 1e-4
+        weights = weights - 0.1 * x.T @ ((1 - value * value) * 2 * (value - 0.5) / 18)
+    # The graphs of four steps are kept at most.
+    assert max(visits[16:]) <= max(visits[8:16])
+    assert hidden.shape == (3, 6)
+
+
+def test_a_kept_graph_leads_to_a_parameter_that_was_updated_before_it() -> None:
+    w = Tensor(numbers(4, 4, seed=1), requires_grad=True)
+    w.assign(w * 0.5 + 1)
+    w.realize()
+    hidden = Tensor(numbers(2, 4)) @ w
+    hidden.realize()
+    (found,) = (hidden * 3).sum().gradient(w)
+    close(found, np.repeat(3 * numbers(2, 4).sum(0)[:, None], 4, 1))
+    for _ in range(6):
+        (hidden * 2).sum().item()
+    (found,) = (hidden * hidden).sum().gradient(w)
+    now = numbers(4, 4, seed=1) * 0.5 + 1
+    close(found, numbers(2, 4).T @ (2 * (numbers(2, 4) @ now)), 1e-4)

@@ -30,6 +30,7 @@ from tilegrad.tensor.aliases import (
     show,
 )
 from tilegrad.tensor.core import Core, check_devices, compute, describe, live
+from tilegrad.tensor.graphs import ends
 from tilegrad.tensor.index import has_tensor
 from tilegrad.tensor.realized import owners
 from tilegrad.tensor.sizes import Variables, here, is_one, merge, same_shape, show_shape
@@ -300,6 +301,8 @@ class Assignment(Algebra):
             _note(each)
             show(each, seen, root)
             each._previous, each._is_shared = (), False
+            if each._requires_grad and each._is_leaf:
+                ends.add(each.uop)
         if len(write.aliases) > 1:
             running.put_off(root, write.variables)
         else:

@@ -11,9 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, over_memory
 
-__all__ = ["forgotten", "graphs"]
+__all__ = ["ends", "forgotten", "graphs"]
+
+_WRITES = frozenset({Ops.CONTIGUOUS, Ops.ASSIGN})
+# Values that were assigned to leaves that require a gradient: none flows on from them.
+ends: weakref.WeakSet[UOp] = weakref.WeakSet()
 
 
 class _Graphs(Mapping[UOp, UOp]):
@@ -23,6 +27,7 @@ class _Graphs(Mapping[UOp, UOp]):
         self._parts: weakref.WeakKeyDictionary[UOp, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 
     def __setitem__(self, leaf: UOp, graph: UOp) -> None:
+        graph = _without_what_no_gradient_reaches(graph)
         self._parts[leaf] = (graph.op, graph.dtype, graph.src, graph.arg, graph.origin)
 
     def __getitem__(self, leaf: UOp) -> UOp:
@@ -40,6 +45,24 @@ class _Graphs(Mapping[UOp, UOp]):
 
     def __len__(self) -> int:
         return len(self._parts)
+
+
+def _without_what_no_gradient_reaches(graph: UOp) -> UOp:
+    """`graph` over the memory of parameters that were updated by hand: what these were computed
+    from holds all earlier steps. Who asks for their gradients knows them by their memory too.
+    """
+    memory: dict[UOp, UOp] = {}
+    stack, seen = [graph], {graph}
+    while stack:
+        for source in stack.pop().src:
+            if source in seen:
+                continue
+            seen.add(source)
+            if source.stored is not None and source.op in _WRITES and source in ends:
+                memory[source] = source.stored
+            else:
+                stack.append(source)
+    return over_memory(graph, memory) if memory else graph
 
 
 graphs = _Graphs()

@@ -20,7 +20,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, over_memory, toposort
 from tilegrad.tensor import past
 from tilegrad.tensor.aliases import hold, same_storage
-from tilegrad.tensor.graphs import forgotten, graphs
+from tilegrad.tensor.graphs import ends, forgotten, graphs
 from tilegrad.tensor.living import grown_up, holders_of, live, with_gradient, with_variables, young
 from tilegrad.tensor.memory import (
     WRITTEN,
@@ -387,6 +387,8 @@ class _Others(engine.Others):
         for tensor, computed in above_memory:
             tensor._previous = (*tensor._earlier_references(), weakref.ref(tensor.uop))
             hold(tensor, over_memory(tensor.uop, computed), is_computed=False)
+            if tensor._requires_grad:
+                ends.add(tensor.uop)
 
     def look_again(self, excluded: Collection[int]) -> None:
         """After the run: who looked at memory that was overwritten looks at the copy of what it

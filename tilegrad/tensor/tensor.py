@@ -67,7 +67,15 @@ def _names(tensor: Core) -> list[UOp]:
     earlier = tensor._earlier()
     # What reaches the memory goes on to the graph it was computed by.
     graph = graphs.get(base_of(tensor.uop))
-    return earlier if graph is not None and graph in earlier else [tensor.uop, *earlier]
+    found = earlier if graph is not None and graph in earlier else [tensor.uop, *earlier]
+    for node in [*found]:
+        # In graphs that are kept beside memory, it stands for what it holds.
+        if node.stored is not None and node.stored not in found and node.op in _WRITES:
+            found.append(node.stored)
+    return found
+
+
+_WRITES = (Ops.CONTIGUOUS, Ops.ASSIGN)
 
 
 class _Kind(type):
