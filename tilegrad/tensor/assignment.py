@@ -225,7 +225,7 @@ class Assignment(Algebra):
 
         Raises DTypeError for a view of a leaf that requires a gradient.
         """
-        if not any(each._requires_grad and each._is_leaf and each is not self for each in aliases):
+        if not any(each._requires_grad and each._is_leaf for each in aliases):
             return other.uop
         if self._requires_grad and not self._is_leaf:
             raise DTypeError(
