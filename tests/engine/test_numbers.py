@@ -153,3 +153,61 @@ def test_numbers_that_part_after_they_were_variables_are_right() -> None:
     for first, second in [(0.3, 0.3), (0.4, 0.4), (0.6, 0.7), (0.8, 0.8), (0.3, 0.9)]:
         found = (((x * first).exp() + second) * 1.5).sum().item()
         assert found == pytest.approx(((np.exp(data * first) + second) * 1.5).sum(), rel=1e-4)
+
+
+_INTEGERS = np.arange(-40, 37, dtype=np.int32).reshape(7, 11) * 3
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (lambda x, c: (x <= c).where(x, c), lambda a, c: np.where(a <= c, a, c)),
+        (lambda x, c: x * c + c, lambda a, c: a * c + c),
+        (lambda x, c: x // c, lambda a, c: a // c),
+        (lambda x, c: x % c, lambda a, c: a % c),
+        (lambda x, c: c - x, lambda a, c: c - a),
+        (lambda x, c: x & c, lambda a, c: a & c),
+        (lambda x, c: (x ^ c) | c, lambda a, c: (a ^ c) | c),
+        (lambda x, c: x << c % 7, lambda a, c: a << c % 7),
+        (lambda x, c: x >> c % 7, lambda a, c: a >> c % 7),
+        (lambda x, c: (x == c).sum(0) + x.maximum(c).sum(0), lambda a, c: (
+            (a == c).sum(0) + np.maximum(a, c).sum(0)
+        )),
+        (lambda x, c: x.clip(-c, c), lambda a, c: a.clip(-c, c)),
+        (lambda x, c: x.reshape(77)[(x[0].abs() + c) % 77], lambda a, c: (
+            a.reshape(77)[(abs(a[0]) + c) % 77]
+        )),
+        (lambda x, c: x + Tensor.arange(c, c + 11, dtype=dtypes.int32), lambda a, c: (
+            a + np.arange(c, c + 11, dtype=np.int32)
+        )),
+    ],
+    ids=[
+        "where", "scaled", "floor", "rest", "from", "and", "or", "left", "right", "count", "clip",
+        "index", "arange",
+    ],
+)  # fmt: skip
+def test_an_integer_that_counts_up_has_few_plans(
+    ours: Callable[[Tensor, int], Tensor], theirs: Callable[[np.ndarray, int], np.ndarray]
+) -> None:
+    x = Tensor(_INTEGERS).realize()
+
+    def step(number: int) -> None:
+        value = 3 + 2 * number
+        assert ours(x, value).tolist() == theirs(_INTEGERS, value).tolist()
+
+    # What shapes code has a plan of its own: shifts by 0 and 1, remainders of 1.
+    assert _plans(step, 16) <= 6
+
+
+def test_integers_of_every_kind_are_as_written() -> None:
+    x = Tensor(_INTEGERS).realize()
+    for value in (7, -7, 2**31 - 1, -(2**31), 12345678, -2, 5, 2**30, -(2**30)):
+        assert (x + value).tolist() == (_INTEGERS + np.int32(value)).tolist()
+        assert (x < value).tolist() == (value > _INTEGERS).tolist()
+        # A float of the same value is another number.
+        close((x.float() * float(value)) + x * value, _both(value), 1e-3)
+
+
+def _both(value: int) -> np.ndarray:
+    wrapped = (_INTEGERS.astype(np.int64) * value).astype(np.int32)
+    return _INTEGERS.astype(np.float32) * np.float32(value) + wrapped.astype(np.float32)

@@ -121,7 +121,7 @@ class Form:
         that change, seed and offset of each draw, and lengths.
         """
         for place, number in enumerate(self.numbers):
-            yield variable_name(place), bits_of(request.nodes[number].arg)
+            yield variable_name(place), bits_of(request.nodes[number])
         for place, (number, axis) in enumerate(self.windows):
             yield place_name(place), request.nodes[number].arg[axis][0]
         for place, number in enumerate(self.draws):
@@ -146,7 +146,7 @@ class Forms:
 
     __slots__ = ("by_places", "changing", "first", "groups", "moving", "used")
 
-    def __init__(self, first: tuple[float, ...]) -> None:
+    def __init__(self, first: tuple[Hashable, ...]) -> None:
         # The number of the last use.
         self.used = 0
         self.moving: frozenset[int] = frozenset()
@@ -162,7 +162,7 @@ class Forms:
         constants = constants_of(request)
         if not self.changing:
             return (*places, *constants)
-        seen: dict[int, float] = {}
+        seen: dict[int, Hashable] = {}
         for group, value in zip(self.groups, constants, strict=True):
             if seen.setdefault(group, value) != value:
                 # One variable cannot be two numbers.
@@ -201,8 +201,10 @@ def _numbered(values: Iterable[Hashable]) -> tuple[int, ...]:
     return tuple([found.setdefault(value, len(found)) for value in values])
 
 
-def constants_of(request: Request) -> tuple[float, ...]:
-    return tuple([request.nodes[number].arg for number in request.constants])
+def constants_of(request: Request) -> tuple[Hashable, ...]:
+    """The constants that may change; an integer is not equal to a float."""
+    nodes = [request.nodes[number] for number in request.constants]
+    return tuple([(node.arg,) if node.dtype.is_int else node.arg for node in nodes])
 
 
 _Key = tuple[Config, str, bool, tuple[Any, ...], tuple[int, ...]]
@@ -299,7 +301,11 @@ def make_form(
     """The form of `request`, with a variable for each of the groups of constants `changing`, and
     which of its windows have variables for their places.
     """
-    variables = {n: number_variable(at) for at, several in enumerate(changing) for n in several}
+    variables = {
+        n: number_variable(at, request.nodes[n].dtype)
+        for at, several in enumerate(changing)
+        for n in several
+    }
     now = _with_memory(request, {**variables, **sized.nodes}, sized)
     sources = [now[number] for number in request.roots]
     below = toposort(sources)

@@ -9,7 +9,7 @@ that before. A size that keeps coming has a plan of its own again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from tilegrad.base.config import Config, config
@@ -45,14 +45,14 @@ class _Family:
     """Graphs that differ in sizes only, and the plan for a range of them, if there is one."""
 
     def __init__(self) -> None:
-        self.graphs: list[tuple[Sizes, tuple[float, ...]]] = []
+        self.graphs: list[tuple[Sizes, tuple[Hashable, ...]]] = []
         self.explained: Explained | None = None
         self.forms: Forms | None = None
         self.sized: Sized | None = None
         self.guesses = self.reach = self.special = 0
         self.counts: Counter[Sizes] = Counter()
 
-    def note(self, sizes: Sizes, constants: tuple[float, ...]) -> None:
+    def note(self, sizes: Sizes, constants: tuple[Hashable, ...]) -> None:
         """Remember a graph: the first one, and the last ones."""
         if all(sizes != other for other, _ in self.graphs):
             self.graphs.append((sizes, constants))
