@@ -103,8 +103,9 @@ _programs: Recent[tuple[str, str], Any] = Recent(lambda: config.KEEP_KERNELS)
 _lock = held_at_fork(threading.Lock(), 50)
 
 
-# The record that this thread writes, if any: asked of nearly every node of a run.
-current_recording = _recorder.get
+def current_recording() -> Recording | None:
+    """The record that this thread writes, if any."""
+    return _recorder.get()
 
 
 @contextmanager
