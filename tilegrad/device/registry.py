@@ -42,6 +42,7 @@ _BUILT_IN = {
     "AARCH64": "tilegrad.device.aarch64",
     "RISCV": "tilegrad.device.riscv",
     "WASM": "tilegrad.device.wasm",
+    "NV": "tilegrad.device.nv",
 }
 # Other names of kinds.
 _ALIASES = {"OPENCL": "CL"}

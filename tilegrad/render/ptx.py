@@ -1,0 +1,428 @@
+"""PTX, NVIDIA's virtual instruction set, for the driver or `ptxas`.
+
+    ptx_code         registers, lines, constants
+    ptx_arithmetic   what each op computes
+    ptx_casts        one dtype to another
+    ptx_logic        trees of bitwise ops as one lop3
+    ptx_memory       addresses, loads and stores
+
+    PTXRenderer(target).render("add", program)
+
+A program is walked once. Loops become labels and branches; gates become predicates, so there are no
+other branches. A matrix unit is an `mma.sync`, whose operands of 16 bits come in pairs. Nothing here
+needs a toolkit or a driver.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from tilegrad.base.dtype import Place, Pointer, dtypes
+from tilegrad.base.errors import CompileError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.render.names import function_name
+from tilegrad.render.ptx_arithmetic import compute
+from tilegrad.render.ptx_casts import bitcast, cast
+from tilegrad.render.ptx_code import Code, kind_of, letter, root
+from tilegrad.render.ptx_logic import fused_logic
+from tilegrad.render.ptx_memory import Memory, split_index
+from tilegrad.target import MatrixUnit, Target
+
+__all__ = ["PTXRenderer", "ptx_version"]
+
+# The first version of PTX that knows an architecture, and all that is written here (PTX ISA,
+# section "Target ISA notes" of each instruction, and its release notes).
+_VERSIONS = (
+    (75, "7.0"), (80, "7.0"), (86, "7.1"), (87, "7.4"), (88, "9.0"), (89, "7.8"), (90, "8.0"),
+    (100, "8.6"), (101, "8.6"), (103, "8.8"), (110, "9.0"), (120, "8.7"), (121, "8.8"),
+)  # fmt: skip
+_AXES = "xyz"
+_POSITIONS = {"gidx": "%ctaid", "lidx": "%tid"}
+_UNIT_TYPES = {
+    dtypes.float16: "f16",
+    dtypes.bfloat16: "bf16",
+    dtypes.float32: "f32",
+}
+_ALIASES = frozenset({Ops.AFTER, Ops.GEP, Ops.VECTORIZE})
+
+
+def ptx_version(number: int) -> str:
+    """The version of PTX to write for an architecture.
+
+    Raises CompileError for one that none is known for.
+    """
+    known = dict(_VERSIONS)
+    if number not in known:
+        raise CompileError(
+            f"render.ptx: no PTX for sm_{number}", known=", ".join(f"sm_{each}" for each in known)
+        )
+    return known[number]
+
+
+class PTXRenderer:
+    """PTX for the architecture that the target's `isa` names."""
+
+    def __init__(self, target: Target):
+        self.target = target
+
+    def render(self, name: str, program: Sequence[UOp]) -> str:
+        """The module with the kernel `name`.
+
+        Raises CompileError for what the target lacks.
+        """
+        return _Kernel(self.target, program).text(function_name(name))
+
+
+class _Kernel:
+    """One program on its way to text."""
+
+    def __init__(self, target: Target, program: Sequence[UOp]):
+        self.program = program
+        self.code = Code(target)
+        self.memory = Memory(self.code, program)
+        self.fused, self.inside = fused_logic(program)
+        self.skipped = _index_sums(program)
+        self.snapshots = _snapshots(program)
+        self.arrays: list[str] = []
+        self.open: list[tuple[UOp, str, str]] = []
+
+    def text(self, name: str) -> str:
+        code = self.code
+        parameters = self._parameters(name)
+        for node in self.program:
+            self._add(node)
+        lanes = self._block_lanes()
+        return "\n".join(
+            [
+                f".version {ptx_version(code.capability)}",
+                f".target {code.target.isa}",
+                ".address_size 64",
+                "",
+                f".visible .entry {name}(",
+                ",\n".join(parameters),
+                ")",
+                f".maxntid {lanes}, 1, 1",
+                "{",
+                *code.registers(),
+                *self.arrays,
+                *code.head,
+                *code.lines,
+                "  ret;",
+                "}",
+                "",
+            ]
+        )
+
+    def _parameters(self, name: str) -> list[str]:
+        """Declarations of the pointers by slot, then variables as the program first uses them; and
+        the lines that read them.
+        """
+        pointers = sorted(
+            (node for node in self.program if node.op is Ops.DEFINE_GLOBAL), key=lambda n: int(n.arg)
+        )
+        found = []
+        for node in pointers:
+            parameter = f"{name}_data{node.arg}"
+            found.append(f"  .param .u64 {parameter}")
+            pointer = self.code.new("b64")
+            self.code.begin(f"ld.param.u64 {pointer}, [{parameter}]")
+            self.code.begin(f"cvta.to.global.u64 {pointer}, {pointer}")
+            self.memory.bases[node] = pointer
+        variables = [node for node in self.program if node.op is Ops.DEFINE_VAR]
+        for number, node in enumerate(variables):
+            parameter, kind = f"{name}_var{number}", letter(node.dtype)
+            found.append(f"  .param .{kind} {parameter}")
+            register = self.code.new(kind_of(node.dtype))
+            self.code.begin(f"ld.param.{kind} {register}, [{parameter}]")
+            self.code.values[node] = (register,)
+        return found
+
+    def _block_lanes(self) -> int:
+        """The lanes of a block at most."""
+        return math.prod(
+            int(node.vmax) + 1
+            for node in self.program
+            if node.op is Ops.SPECIAL and node.arg[0].startswith("lidx")
+        )
+
+    # nodes
+
+    def _add(self, node: UOp) -> None:
+        if node in self.inside or node in self.skipped:
+            return
+        handler = _HANDLERS.get(node.op)
+        if handler is not None:
+            handler(self, node)
+        elif node.op.is_alu:
+            self._compute(node)
+        else:
+            raise CompileError(f"render.ptx: a {node.op.name} node in a program", dtype=node.dtype)
+
+    def _set(self, node: UOp, values: Sequence[str]) -> None:
+        self.code.values[node] = tuple(values)
+
+    def _compute(self, node: UOp) -> None:
+        width, code = node.dtype.lanes, self.code
+        if node in self.fused:
+            form = self.fused[node]
+            rows = [_widened(code.lanes(source), width) for source in form.operands]
+            rows += [("0",) * width] * (3 - len(rows))
+            self._set(
+                node,
+                [code.op("b32", "lop3.b32", *row, f"0x{form.byte:02X}") for row in zip(*rows)],
+            )
+            return
+        rows = [_widened(code.lanes(source), width) for source in node.src]
+        self._set(node, [compute(code, node, row) for row in zip(*rows)])
+
+    def _nothing(self, node: UOp) -> None:
+        """Nodes that are operands, or only say what comes first."""
+
+    def _local(self, node: UOp) -> None:
+        """An array; names of arrays stand for addresses in shared memory alone."""
+        pointer = node.dtype
+        assert isinstance(pointer, Pointer)
+        is_shared = pointer.place is Place.SHARED
+        space = "shared" if is_shared else "local"
+        size = pointer.size * pointer.base.nbytes
+        name = f"{space}{node.arg}"
+        self.arrays.append(f"  .{space} .align 16 .b8 {name}[{size}];")
+        kind = "b32" if is_shared else "b64"
+        register = self.code.new(kind)
+        self.code.begin(f"mov.{kind} {register}, {name}")
+        self.memory.bases[node] = register
+
+    def _special(self, node: UOp) -> None:
+        name = str(node.arg[0])
+        kind, number = name[:-1], name[-1]
+        if kind not in _POSITIONS or number not in "012":
+            raise CompileError(f"render.ptx: no position {name!r}", known="gidx0-2, lidx0-2")
+        code = self.code
+        found = code.op("b32", "mov.u32", f"{_POSITIONS[kind]}.{_AXES[int(number)]}")
+        if kind_of(node.dtype) == "b64":
+            found = code.op("b64", "cvt.u64.u32", found)
+        self._set(node, [found])
+
+    def _accumulator(self, node: UOp) -> None:
+        kind, code = kind_of(node.dtype), self.code
+        values = _widened(code.lanes(node.src[0]), node.dtype.lanes)
+        self._set(node, [code.op(kind, f"mov.{kind}", value) for value in values])
+
+    def _assign(self, node: UOp) -> None:
+        target, kind = self.code.values[root(node)], kind_of(node.dtype)
+        values = _widened(self.code.lanes(node.src[1]), node.dtype.lanes)
+        if any(value in target[:lane] for lane, value in enumerate(values)):
+            # Lanes that change places: no value may be lost before it is read.
+            values = tuple([self.code.op(kind, f"mov.{kind}", value) for value in values])
+        for name, value in zip(target, values, strict=True):
+            if name != value:
+                self.code.emit(f"mov.{kind} {name}, {value}")
+        self._set(node, target)
+
+    def _after(self, node: UOp) -> None:
+        source = root(node)
+        if isinstance(node.dtype, Pointer):
+            return
+        if node.src[0] in self.code.values or source in self.code.values:
+            values = self.code.lanes(source if source.op is Ops.DEFINE_ACC else node.src[0])
+            self._share(node, values)
+
+    def _share(self, node: UOp, values: Sequence[str]) -> None:
+        """Let `node` stand for registers that there are, or for copies where an accumulator may
+        change before the last use.
+        """
+        kind = kind_of(node.dtype)
+        if node in self.snapshots:
+            values = [self.code.op(kind, f"mov.{kind}", value) for value in values]
+        self._set(node, values)
+
+    def _vectorize(self, node: UOp) -> None:
+        self._share(node, [lane for source in node.src for lane in self.code.lanes(source)])
+
+    def _pick(self, node: UOp) -> None:
+        values = self.code.lanes(node.src[0])
+        self._share(node, [values[lane] for lane in node.arg])
+
+    def _cast(self, node: UOp) -> None:
+        source, target = node.src[0].dtype.scalar, node.dtype.scalar
+        values = [cast(self.code, each, source, target) for each in self.code.lanes(node.src[0])]
+        self._kept(node, values)
+
+    def _bitcast(self, node: UOp) -> None:
+        source, target = node.src[0].dtype.scalar, node.dtype.scalar
+        values = [bitcast(self.code, each, source, target) for each in self.code.lanes(node.src[0])]
+        self._kept(node, values)
+
+    def _kept(self, node: UOp, values: Sequence[str]) -> None:
+        """A cast that changes nothing is the register that it reads."""
+        if tuple(values) == self.code.lanes(node.src[0]) and root(node.src[0]).op is Ops.DEFINE_ACC:
+            kind = kind_of(node.dtype)
+            values = [self.code.op(kind, f"mov.{kind}", value) for value in values]
+        self._set(node, values)
+
+    def _load(self, node: UOp) -> None:
+        self._set(node, self.memory.load(node))
+
+    def _store(self, node: UOp) -> None:
+        self.memory.store(node)
+
+    def _barrier(self, node: UOp) -> None:
+        self.code.emit("bar.sync 0")
+
+    # loops
+
+    def _loop(self, node: UOp) -> None:
+        code, (count,) = self.code, node.src[:1]
+        kind, name = kind_of(node.dtype), letter(node.dtype)
+        variable = code.op(kind, f"mov.{kind}", "0")
+        self._set(node, [variable])
+        head, foot = code.label(), code.label()
+        if count.vmin < 1:
+            gate = code.op("pred", f"setp.ge.{name}", variable, code.scalar(count))
+            code.emit(f"@{gate} bra {foot}")
+        code.mark(head)
+        self.open.append((node, head, foot))
+        self.memory.enter()
+
+    def _end(self, node: UOp) -> None:
+        for source in node.src:
+            if source.op is not Ops.RANGE:
+                continue
+            loop, head, foot = self.open.pop()
+            assert loop is source
+            code, name = self.code, letter(loop.dtype)
+            variable = code.scalar(loop)
+            code.emit(f"add.{name} {variable}, {variable}, 1")
+            gate = code.op("pred", f"setp.lt.{name}", variable, code.scalar(loop.src[0]))
+            code.emit(f"@{gate} bra {head}")
+            if loop.src[0].vmin < 1:
+                code.mark(foot)
+            self.memory.leave()
+
+    # matrix units
+
+    def _matrix(self, node: UOp) -> None:
+        unit: MatrixUnit = node.arg
+        if unit.name not in {known.name for known in self.code.target.matrix_units}:
+            raise CompileError(
+                f"render.ptx: {self.code.target.name} has no matrix unit {unit.name}",
+                isa=self.code.target.isa,
+            )
+        a, b, c = (self._packed(source) for source in node.src)
+        kinds = (unit.dtype_out, unit.dtype_in, unit.dtype_in, unit.dtype_out)
+        shape = f"m{unit.m}n{unit.n}k{unit.k}.row.col.{'.'.join(_UNIT_TYPES[k] for k in kinds)}"
+        kind = "f32" if unit.dtype_out is dtypes.float32 else "b32"
+        made = [self.code.new(kind) for _ in c]
+        groups = ", ".join(f"{{{', '.join(group)}}}" for group in (made, a, b, c))
+        self.code.emit(f"mma.sync.aligned.{shape} {groups}")
+        self._set(node, made if kind == "f32" else self._unpacked(made))
+
+    def _packed(self, node: UOp) -> list[str]:
+        """The registers of 32 bits that hold an operand, pairs of 16-bit floats in one."""
+        values = self.code.registers_of(self.code.lanes(node), kind_of(node.dtype))
+        if kind_of(node.dtype) != "b16":
+            return values
+        return [
+            self.code.op("b32", "mov.b32", f"{{{low}, {high}}}")
+            for low, high in zip(values[::2], values[1::2], strict=True)
+        ]
+
+    def _unpacked(self, words: Sequence[str]) -> list[str]:
+        found = []
+        for word in words:
+            low, high = self.code.new("b16"), self.code.new("b16")
+            self.code.emit(f"mov.b32 {{{low}, {high}}}, {word}")
+            found += [low, high]
+        return found
+
+
+_HANDLERS: Mapping[Ops, Callable[[_Kernel, UOp], None]] = {
+    Ops.CONST: _Kernel._nothing,
+    Ops.DEFINE_GLOBAL: _Kernel._nothing,
+    Ops.DEFINE_VAR: _Kernel._nothing,
+    Ops.SINK: _Kernel._nothing,
+    Ops.DEFINE_LOCAL: _Kernel._local,
+    Ops.DEFINE_ACC: _Kernel._accumulator,
+    Ops.SPECIAL: _Kernel._special,
+    Ops.RANGE: _Kernel._loop,
+    Ops.END: _Kernel._end,
+    Ops.LOAD: _Kernel._load,
+    Ops.STORE: _Kernel._store,
+    Ops.CAST: _Kernel._cast,
+    Ops.BITCAST: _Kernel._bitcast,
+    Ops.VECTORIZE: _Kernel._vectorize,
+    Ops.GEP: _Kernel._pick,
+    Ops.ASSIGN: _Kernel._assign,
+    Ops.AFTER: _Kernel._after,
+    Ops.BARRIER: _Kernel._barrier,
+    Ops.WMMA: _Kernel._matrix,
+}
+
+
+def _widened(lanes: tuple[str, ...], width: int) -> tuple[str, ...]:
+    """One lane for all, or the lanes as they are."""
+    return lanes * (width // len(lanes))
+
+
+def _index_sums(program: Sequence[UOp]) -> set[UOp]:
+    """Sums with a constant that are only ever the index of an access: its address holds the
+    constant.
+    """
+    others: set[UOp] = set()
+    indices: set[UOp] = set()
+    for node in program:
+        is_access = node.op in (Ops.LOAD, Ops.STORE)
+        for number, source in enumerate(node.src):
+            (indices if is_access and number == 1 else others).add(source)
+    return {node for node in indices - others if split_index(node)[1] and node.op is Ops.ADD}
+
+
+def _snapshots(program: Sequence[UOp]) -> set[UOp]:
+    """The nodes that stand for an accumulator's register while it may change before their last use:
+    they need a copy.
+    """
+    at = {node: position for position, node in enumerate(program)}
+    assigned: dict[UOp, list[int]] = {}
+    users: dict[UOp, list[UOp]] = {}
+    around: dict[UOp, tuple[UOp, ...]] = {}
+    foot: dict[UOp, int] = {}
+    loops: tuple[UOp, ...] = ()
+    for position, node in enumerate(program):
+        if node.op is Ops.END:
+            foot |= {source: position for source in node.src if source.op is Ops.RANGE}
+            loops = loops[:-1]
+        around[node] = loops
+        if node.op is Ops.RANGE:
+            loops = (*loops, node)
+        if node.op is Ops.ASSIGN:
+            assigned.setdefault(root(node), []).append(position)
+        for source in node.src:
+            users.setdefault(source, []).append(node)
+    last: dict[UOp, int] = {}
+    reads: dict[UOp, set[UOp]] = {}
+    for node in reversed(program):
+        reached = at[node]
+        for user in users.get(node, ()):
+            end = last[user] if user.op in _ALIASES else at[user]
+            entered = [loop for loop in around[user] if loop not in around[node]]
+            reached = max(reached, end, foot[entered[0]] if entered else 0)
+        last[node] = reached
+    found: set[UOp] = set()
+    for node in program:
+        if node.op not in _ALIASES or isinstance(node.dtype, Pointer):
+            continue
+        sources = node.src[:1] if node.op is Ops.AFTER else node.src
+        read: set[UOp] = set()
+        for source in sources:
+            if (memory := root(source)).op is Ops.DEFINE_ACC:
+                read.add(memory)
+            elif source in reads:
+                read |= reads[source]
+        if any(at[node] < place < last[node] for memory in read for place in assigned.get(memory, ())):
+            found.add(node)
+        else:
+            reads[node] = read
+    return found
+

@@ -1,0 +1,260 @@
+"""Loads and stores of PTX kernels.
+
+An address is a register and a number of bytes: `[%rd4+16]`. Registers are shared by accesses whose
+indices differ by a constant; each loop forgets those made in it. Where a gate is closed nothing is
+accessed: the instruction has a predicate, there is no branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.base.errors import CompileError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, toposort
+from tilegrad.render.ptx_arithmetic import compute
+from tilegrad.render.ptx_code import Code, kind_of, letter, root
+
+__all__ = ["Memory", "split_index"]
+
+# One access moves so many elements and bytes at most.
+_MOST_LANES, _MOST_BYTES = 4, 16
+# The largest offset that an instruction holds.
+_FARTHEST = 1 << 23
+_SPACES = {Place.GLOBAL: "global", Place.SHARED: "shared"}
+_MAXIMA = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
+
+
+def _pointer(node: UOp) -> Pointer:
+    assert isinstance(node.dtype, Pointer)
+    return node.dtype
+
+
+def _memory_type(dtype: DType) -> str:
+    scalar = dtype.scalar
+    if scalar is dtypes.bool:
+        return "u8"
+    if scalar.is_float:
+        return f"f{scalar.bits}" if scalar.itemsize >= 4 else "b16"
+    return f"{'s' if scalar.kind == 'int' else 'u'}{scalar.bits}"
+
+
+def split_index(index: UOp) -> tuple[UOp | None, int]:
+    """`index` as a node and a constant; no node where it is constant.
+
+    The sum may not wrap: bounds say so, or it stays one node.
+    """
+    if index.op is Ops.CONST:
+        return None, int(index.arg)
+    if index.op is Ops.ADD and index.src[1].op is Ops.CONST and index.dtype.lanes == 1:
+        first, number = index.src[0], int(index.src[1].arg)
+        if root(first).op is Ops.DEFINE_ACC:
+            return index, 0
+        low, high = int(first.vmin) + number, int(first.vmax) + number
+        if index.dtype.min <= low and high <= index.dtype.max and abs(number) < _FARTHEST // 64:
+            return first, number
+    return index, 0
+
+
+@dataclass(frozen=True)
+class Address:
+    """A register, or the name of an array, and bytes beyond it."""
+
+    base: str
+    offset: int
+
+    def at(self, more: int = 0) -> str:
+        total = self.offset + more
+        return f"[{self.base}{f'+{total}' if total else ''}]"
+
+
+class Memory:
+    """The buffers of a kernel: where each begins, and the addresses that registers hold."""
+
+    def __init__(self, code: Code, program: Sequence[UOp]):
+        self.code = code
+        self.program = program
+        self.stored = {root(node.src[0]) for node in program if node.op is Ops.STORE}
+        self.bases: dict[UOp, str] = {}
+        self._known: list[dict[tuple[UOp, UOp], str]] = [{}]
+
+    def enter(self) -> None:
+        """A loop begins."""
+        self._known.append({})
+
+    def leave(self) -> None:
+        self._known.pop()
+
+    # addresses
+
+    def space(self, buffer: UOp) -> str:
+        return _SPACES.get(_pointer(buffer).place, "local")
+
+    def address(self, memory: UOp, index: UOp, operand: str | None = None) -> Address:
+        """Where the element is; `operand` stands for one lane of a vector of indices."""
+        buffer = root(memory)
+        base, stride = self.bases[buffer], _pointer(buffer).base.nbytes
+        if operand is not None:
+            return Address(self._moved(buffer, operand, index.dtype, stride), 0)
+        first, number = split_index(index)
+        if first is None:
+            return self._near(base, number * stride, buffer)
+        found = next((known[buffer, first] for known in self._known if (buffer, first) in known), "")
+        if not found:
+            found = self._moved(buffer, self.code.scalar(first), first.dtype, stride)
+            if root(first).op is not Ops.DEFINE_ACC:
+                self._known[-1][buffer, first] = found
+        return self._near(found, number * stride, buffer)
+
+    def _near(self, base: str, offset: int, buffer: UOp) -> Address:
+        if abs(offset) < _FARTHEST:
+            return Address(base, offset)
+        kind = "b32" if self.space(buffer) == "shared" else "b64"
+        return Address(self.code.op(kind, f"add.s{kind[1:]}", base, str(offset)), 0)
+
+    def _moved(self, buffer: UOp, index: str, dtype: DType, stride: int) -> str:
+        """The base of `buffer` and `index` elements."""
+        code, base = self.code, self.bases[buffer]
+        is_wide = kind_of(dtype) == "b64"
+        if self.space(buffer) == "shared":
+            if is_wide:
+                index = code.op("b32", "cvt.u32.u64", code.in_register(index, "b64"))
+            return code.op("b32", "mad.lo.s32", index, str(stride), base)
+        if is_wide:
+            return code.op("b64", "mad.lo.s64", index, str(stride), base)
+        return code.op("b64", f"mad.wide.{letter(dtype)}", index, str(stride), base)
+
+    # accesses
+
+    def load(self, node: UOp) -> tuple[str, ...]:
+        """The registers of what is loaded."""
+        memory, index, *rest = node.src
+        buffer, width, scalar = root(memory), node.dtype.lanes, node.dtype.scalar
+        code, kind = self.code, kind_of(scalar)
+        holder = "b32" if kind == "pred" else kind
+        made = [code.new(holder) for _ in range(width)]
+        gate = ""
+        if rest:
+            self._set(made, code.lanes(rest[0]), scalar)
+            gate = f"@{code.scalar(rest[1])} "
+        space = self.space(buffer)
+        if space == "global" and buffer not in self.stored:
+            space = "global.nc"
+        kind_text = _memory_type(scalar)
+        for first, count, place in self._parts(memory, index, scalar, width):
+            names = made[first : first + count]
+            target = names[0] if count == 1 else f"{{{', '.join(names)}}}"
+            vector = "" if count == 1 else f".v{count}"
+            code.emit(f"{gate}ld.{space}{vector}.{kind_text} {target}, {place}")
+        if kind == "pred":
+            return tuple([code.op("pred", "setp.ne.u32", name, "0") for name in made])
+        return tuple(made)
+
+    def _set(self, made: Sequence[str], values: Sequence[str], scalar: DType) -> None:
+        """What a load gives where its gate is closed."""
+        code, kind = self.code, kind_of(scalar)
+        for name, value in zip(made, values, strict=True):
+            if kind == "pred":
+                code.emit(f"selp.b32 {name}, 1, 0, {value}")
+            else:
+                code.emit(f"mov.{kind} {name}, {value}")
+
+    def _parts(
+        self, memory: UOp, index: UOp, scalar: DType, width: int
+    ) -> list[tuple[int, int, str]]:
+        """The instructions that one access takes: the first lane, how many, and where."""
+        if index.dtype.lanes > 1:
+            operands = self.code.lanes(index)
+            return [
+                (lane, 1, self.address(memory, index, operand).at())
+                for lane, operand in enumerate(operands)
+            ]
+        place = self.address(memory, index)
+        most = min(_MOST_LANES, _MOST_BYTES // scalar.itemsize)
+        while width % most:
+            most //= 2
+        return [
+            (lane, most, place.at(lane * scalar.itemsize)) for lane in range(0, width, most)
+        ]
+
+    def store(self, node: UOp) -> None:
+        memory, index, value, *rest = node.src
+        code, scalar = self.code, value.dtype.scalar
+        kind, width = kind_of(scalar), value.dtype.lanes
+        gate = f"@{code.scalar(rest[0])} " if rest else ""
+        operands = code.lanes(value)
+        if node.arg is not None:
+            self._combine(node, gate, operands)
+            return
+        if kind == "pred":
+            operands = tuple([code.op("b32", "selp.b32", "1", "0", each) for each in operands])
+        names = code.registers_of(operands, "b32" if kind == "pred" else kind)
+        space, kind_text = self.space(root(memory)), _memory_type(scalar)
+        for first, count, place in self._parts(memory, index, scalar, width):
+            part = names[first : first + count]
+            text = part[0] if count == 1 else f"{{{', '.join(part)}}}"
+            vector = "" if count == 1 else f".v{count}"
+            code.emit(f"{gate}st.{space}{vector}.{kind_text} {place}, {text}")
+
+    def _combine(self, node: UOp, gate: str, operands: Sequence[str]) -> None:
+        """Combine values with elements, each as one step where the machine can: lanes may meet."""
+        memory, index, value = node.src[:3]
+        scalar = value.dtype.scalar
+        op = node.arg
+        for lane, operand in enumerate(operands):
+            if index.dtype.lanes > 1:
+                place = self.address(memory, index, self.code.lanes(index)[lane]).at()
+            else:
+                place = self.address(memory, index).at(lane * scalar.itemsize)
+            form = self._reduction(op, scalar)
+            space = self.space(root(memory))
+            if form and space != "local":
+                name = self.code.in_register(operand, kind_of(scalar))
+                self.code.emit(f"{gate}red.{space}.{form} {place}, {name}")
+            else:
+                self._by_steps(node, gate, place, operand)
+
+    def _reduction(self, op: Ops, dtype: DType) -> str:
+        """What `red` does, or nothing where it cannot."""
+        if op is Ops.MAX and dtype in _MAXIMA:
+            return f"max.{letter(dtype)}"
+        if op is not Ops.ADD:
+            return ""
+        if dtype is dtypes.float16 or (dtype is dtypes.bfloat16 and self.code.capability >= 90):
+            return f"add.noftz.{letter(dtype)}"
+        if dtype.itemsize < 4:
+            return ""
+        return f"add.{'u64' if dtype is dtypes.int64 else letter(dtype)}"
+
+    def _by_steps(self, node: UOp, gate: str, place: str, operand: str) -> None:
+        """By a load and a store, which verification has shown to be enough; of a program by hand,
+        whose index is one for several lanes, that cannot be.
+        """
+        value, scalar = node.src[2], node.src[2].dtype.scalar
+        own = toposort([node.src[1], *node.src[3:]])
+        for other in self.program:
+            if other.op is Ops.SPECIAL and other not in own and other.vmax > 0:
+                raise CompileError(
+                    f"render.ptx: cannot store by {node.arg.name} of {scalar.name}",
+                    lanes=f"all of {other.arg[0]} meet",
+                )
+        code, kind = self.code, kind_of(scalar)
+        space, kind_text = self.space(root(node.src[0])), _memory_type(scalar)
+        old = code.new("b32" if kind == "pred" else kind)
+        if gate:
+            code.emit(f"mov.{'b32' if kind == 'pred' else kind} {old}, {self._zero(scalar)}")
+        code.emit(f"{gate}ld.{space}.{kind_text} {old}, {place}")
+        if kind == "pred":
+            old = code.op("pred", "setp.ne.u32", old, "0")
+        made = UOp(node.arg, scalar, (UOp(Ops.CONST, scalar, (), 0), value))
+        found = compute(code, made, (old, operand))
+        if kind == "pred":
+            found = code.op("b32", "selp.b32", "1", "0", found)
+        name = code.in_register(found, "b32" if kind == "pred" else kind)
+        code.emit(f"{gate}st.{space}.{kind_text} {place}, {name}")
+
+    def _zero(self, scalar: DType) -> str:
+        return "0" if scalar is dtypes.bool else self.code.constant(0, scalar)
+
