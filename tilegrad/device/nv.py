@@ -1,35 +1,170 @@
-"""NVIDIA's GPUs through PTX of our own."""
+"""NVIDIA's GPUs through PTX of our own and the driver: no toolkit, no C++ compiler.
+
+    render    tilegrad.render.ptx         PTX for the architecture
+    compile   tilegrad.compile.ptxas      machine code, where `ptxas` is here; else the driver does it
+    run       tilegrad.device.nv_runtime  memory, a stream, graphs, by `cuda-bindings`
+
+`NV` is the first GPU, `NV:1` the next one. `NULL:NV:sm_90` compiles for an architecture without one.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from tilegrad.device.backend import Backend, arch_of, text_only
+from tilegrad.base.errors import CompileError, DeviceError
+from tilegrad.device import nv_driver
+from tilegrad.device.backend import Backend, arch_of
+from tilegrad.device.nv_runtime import NVRuntime, heading
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.runtime.protocol import Runtime
+from tilegrad.runtime.protocol import Dims, Runtime
 from tilegrad.target import Target, cuda_target
 
-__all__ = ["backend"]
+__all__ = ["backend", "nv_target"]
 
 _DEFAULT_ARCH = "sm_80"
-# What PTX has only as approximations, which miss the published bounds.
+_LEAST = 75
+# What PTX has only as approximations, which miss the published bounds, or not at all.
 _APPROXIMATE = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.FMOD})
+# The first release of CUDA whose drivers read a version of PTX (PTX ISA, "Release History").
+_RELEASES = {
+    "7.0": 11000, "7.1": 11010, "7.4": 11040, "7.8": 11080, "8.0": 12000, "8.6": 12070,
+    "8.7": 12080, "8.8": 12090, "9.0": 13000,
+}  # fmt: skip
 
 
 def nv_target(arch: str) -> Target:
-    found = cuda_target(arch)
+    """A GPU of compute capability `arch`, as "sm_90" or "sm_90a".
+
+    Raises DeviceError if there is no such architecture, or it is older than `ptxas` knows.
+    """
+    try:
+        found = cuda_target(arch)
+    except DeviceError as error:
+        raise DeviceError(error.headline.replace("cuda:", "nv:"), **error.details) from None
+    if _number(arch) < _LEAST:
+        raise DeviceError(f"nv: {arch} is too old", rule=f"sm_{_LEAST} (Turing) and newer")
     return replace(found, name="NV", missing=found.missing | _APPROXIMATE)
 
 
+def _number(arch: str) -> int:
+    return int("".join(letter for letter in arch if letter.isdigit()))
+
+
+def _block(program: Sequence[UOp]) -> Dims:
+    sizes = [1, 1, 1]
+    for node in program:
+        if node.op is Ops.SPECIAL and node.arg[0].startswith("lidx"):
+            sizes[int(node.arg[0][-1])] = int(node.vmax) + 1
+    return tuple(sizes)
+
+
+def _render_for(target: Target, function: str, program: Sequence[UOp]) -> str:
+    """The text, below a line that says what a launch passes."""
+    from tilegrad.render.ptx import PTXRenderer
+
+    slots = sorted(node.arg for node in program if node.op is Ops.DEFINE_GLOBAL)
+    variables = sum(node.op is Ops.DEFINE_VAR for node in program)
+    head = heading(function, slots, variables, _block(program))
+    return f"{head}\n{PTXRenderer(target).render(function, program)}"
+
+
+def _compile_for(arch: str, program: str | None, source: str) -> bytes:
+    """Machine code where there is a `ptxas`, else the text."""
+    if program is None:
+        return source.encode()
+    from tilegrad.compile.ptxas import assemble
+
+    head, _, text = source.partition("\n")
+    return head.encode() + b"\n" + assemble(text, arch, program)[0]
+
+
+def _find(driver: nv_driver.Driver, name: str) -> tuple[Any, str, str]:
+    """The device that a name asks for, its architecture, and what its maker calls it.
+
+    Raises DeviceError where it is not there, too old, or the driver is too old for it.
+    """
+    count = int(driver.call("cuDeviceGetCount"))
+    number = int(name.partition(":")[2] or 0)
+    if number >= count:
+        raise DeviceError(
+            f"NV: there is no device {number}",
+            found=f"{count} devices, from NV on" if count else "no NVIDIA GPU",
+        )
+    device = driver.call("cuDeviceGet", number)
+    title = bytes(driver.call("cuDeviceGetName", 128, device)).split(b"\0")[0].decode().strip()
+    major, minor = (
+        driver.attribute(f"COMPUTE_CAPABILITY_{part}", device) for part in ("MAJOR", "MINOR")
+    )
+    arch = f"sm_{major}{minor}"
+    _require_release(driver.version, arch, title)
+    return device, arch, title
+
+
+def _require_release(version: int, arch: str, title: str) -> None:
+    """Raise DeviceError if a driver cannot read PTX for `arch`."""
+    from tilegrad.render.ptx import ptx_version
+
+    try:
+        needed = _RELEASES[ptx_version(_number(arch))]
+    except CompileError:
+        return  # nv_target says what is wrong
+    if version < needed:
+        raise DeviceError(
+            f"NV: the driver of {title} is too old",
+            found=f"it reads what CUDA {_release(version)} makes",
+            needed=f"CUDA {_release(needed)}, for {arch}",
+            remedy="install a newer NVIDIA driver",
+        )
+
+
+def _release(version: int) -> str:
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def _ptxas_for(version: int) -> str | None:
+    """A `ptxas` whose machine code the driver can load: not of a later major release."""
+    from tilegrad.compile.ptxas import find_ptxas, ptxas_release
+
+    found = find_ptxas()
+    return found if found is not None and 0 < ptxas_release(found)[0] <= version // 1000 else None
+
+
 def backend(name: str, runtime: Runtime | None = None) -> Backend:
-    """The code generator; `runtime` stands for the hardware."""
-    target = nv_target(arch_of(name, _DEFAULT_ARCH))
+    """The device `name`; `runtime` stands for the hardware.
 
-    def render(function: str, program: Sequence[UOp]) -> str:
-        from tilegrad.render.ptx import PTXRenderer
+    Raises DeviceError where cuda-bindings, a driver or the device is not there.
+    """
+    asked = arch_of(name, "")
+    if runtime is not None:
+        target = nv_target(asked or _DEFAULT_ARCH)
+        render = functools.partial(_render_for, target)
+        return Backend(name, target, render, str.encode, runtime, compiler="text")
+    if asked:
+        raise DeviceError(
+            f"NV: {asked!r} is no number of a device",
+            rule="NV or NV:number; the architecture is asked of the device",
+            remedy=f"NULL:NV:{asked} compiles for it and runs nothing",
+        )
+    driver = nv_driver.Driver(nv_driver.bindings())
+    device, arch, title = _find(driver, name)
+    target = nv_target(arch)
+    opened, program = NVRuntime(driver, device, title), _ptxas_for(driver.version)
+    if program is None:
+        compiler = "PTX"
+    else:
+        from tilegrad.compile.ptxas import ptxas_release
 
-        return PTXRenderer(target).render(function, program)
-
-    return text_only(name, target, render, runtime)
+        compiler = "ptxas {}.{}".format(*ptxas_release(program))
+    return Backend(
+        name,
+        target,
+        functools.partial(_render_for, target),
+        functools.partial(_compile_for, arch, program),
+        opened,
+        compiler=compiler,
+        hardware=title,
+    )

@@ -120,7 +120,8 @@ class _Kernel:
         the lines that read them.
         """
         pointers = sorted(
-            (node for node in self.program if node.op is Ops.DEFINE_GLOBAL), key=lambda n: int(n.arg)
+            (node for node in self.program if node.op is Ops.DEFINE_GLOBAL),
+            key=lambda n: int(n.arg),
         )
         found = []
         for node in pointers:
@@ -420,9 +421,10 @@ def _snapshots(program: Sequence[UOp]) -> set[UOp]:
                 read.add(memory)
             elif source in reads:
                 read |= reads[source]
-        if any(at[node] < place < last[node] for memory in read for place in assigned.get(memory, ())):
+        if any(
+            at[node] < place < last[node] for memory in read for place in assigned.get(memory, ())
+        ):
             found.add(node)
         else:
             reads[node] = read
     return found
-

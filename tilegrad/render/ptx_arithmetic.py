@@ -75,7 +75,9 @@ def _stays_inside(node: UOp) -> bool:
 
 
 def _missing(code: Code, op: Ops, dtype: DType) -> CompileError:
-    return CompileError(f"render.ptx: {code.target.name} has no {op.name} of {dtype.name}", dtype=dtype)
+    return CompileError(
+        f"render.ptx: {code.target.name} has no {op.name} of {dtype.name}", dtype=dtype
+    )
 
 
 def _choose(code: Code, dtype: DType, gate: str, one: str, other: str) -> str:

@@ -74,13 +74,19 @@ def bitcast(code: Code, value: str, source: DType, target: DType) -> str:
     if dtypes.bool in (source, target):
         if source is target:
             return value
-        return _as_bool(code, value, source) if target is dtypes.bool else _of_bool(code, value, target)
+        return (
+            _as_bool(code, value, source)
+            if target is dtypes.bool
+            else _of_bool(code, value, target)
+        )
     here, there = kind_of(source), kind_of(target)
     value = code.in_register(value, here)
     if here == there:
         return value if here != "b32" else narrowed(code, value, target)
     if here == "b16":
-        return code.op("b32", f"cvt.{letter(target)}.{'s' if target.kind == 'int' else 'u'}16", value)
+        return code.op(
+            "b32", f"cvt.{letter(target)}.{'s' if target.kind == 'int' else 'u'}16", value
+        )
     if there == "b16":
         return code.op("b16", "cvt.u16.u32", value)
     return code.op(there, f"mov.b{source.bits}", value)

@@ -101,7 +101,9 @@ class Memory:
         first, number = split_index(index)
         if first is None:
             return self._near(base, number * stride, buffer)
-        found = next((known[buffer, first] for known in self._known if (buffer, first) in known), "")
+        found = next(
+            (known[buffer, first] for known in self._known if (buffer, first) in known), ""
+        )
         if not found:
             found = self._moved(buffer, self.code.scalar(first), first.dtype, stride)
             if root(first).op is not Ops.DEFINE_ACC:
@@ -175,9 +177,7 @@ class Memory:
         most = min(_MOST_LANES, _MOST_BYTES // scalar.itemsize)
         while width % most:
             most //= 2
-        return [
-            (lane, most, place.at(lane * scalar.itemsize)) for lane in range(0, width, most)
-        ]
+        return [(lane, most, place.at(lane * scalar.itemsize)) for lane in range(0, width, most)]
 
     def store(self, node: UOp) -> None:
         memory, index, value, *rest = node.src
@@ -257,4 +257,3 @@ class Memory:
 
     def _zero(self, scalar: DType) -> str:
         return "0" if scalar is dtypes.bool else self.code.constant(0, scalar)
-

@@ -1,0 +1,273 @@
+"""A CUDA driver without a GPU: memory and launches are those of the PTX interpreter, and each call
+is recorded. It has the functions of `cuda.bindings.driver` that the device uses, with their
+arguments checked: what a real driver would refuse is an AssertionError here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from types import SimpleNamespace
+from typing import Any
+
+from tests.device.ptx.machine import run
+from tests.device.ptx.memory import GlobalMemory
+from tests.device.ptx.parse import PTXError, parse
+
+__all__ = ["CUresult", "FakeDriver"]
+
+
+class CUresult(enum.IntEnum):
+    CUDA_SUCCESS = 0
+    CUDA_ERROR_INVALID_VALUE = 1
+    CUDA_ERROR_OUT_OF_MEMORY = 2
+    CUDA_ERROR_NO_DEVICE = 100
+    CUDA_ERROR_INVALID_PTX = 218
+    CUDA_ERROR_ILLEGAL_ADDRESS = 700
+
+
+OK = CUresult.CUDA_SUCCESS
+
+
+class _Node(SimpleNamespace):
+    pass
+
+
+class FakeDriver:
+    """`module` of the device: one GPU."""
+
+    CUresult = CUresult
+    CUjit_option = SimpleNamespace(
+        CU_JIT_ERROR_LOG_BUFFER=5, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES=6
+    )
+    CUdevice_attribute = SimpleNamespace(
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR=75,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR=76,
+    )
+    CUDA_KERNEL_NODE_PARAMS = SimpleNamespace
+
+    def __init__(self, arch: tuple[int, int] = (8, 0), version: int = 13000, room: int = 1 << 30):
+        self.arch, self.version, self.room = arch, version, room
+        self.calls: list[tuple[Any, ...]] = []
+        self.memory = GlobalMemory()
+        self.pinned: dict[int, Any] = {}
+        self.modules: dict[int, Any] = {}
+        self.functions: dict[int, Any] = {}
+        self.events: dict[int, str] = {}
+        self.graphs: dict[int, list[_Node]] = {}
+        self.executables: dict[int, list[_Node]] = {}
+        self.context: int | None = None
+        self.fail: dict[str, CUresult] = {}
+        self._serial = 1000
+
+    def _next(self) -> int:
+        self._serial += 1
+        return self._serial
+
+    def names(self) -> list[str]:
+        """The functions called, in their order."""
+        return [call[0] for call in self.calls]
+
+    def __getattribute__(self, name: str) -> Any:
+        found = object.__getattribute__(self, name)
+        if not name.startswith("cu"):
+            return found
+
+        def recorded(*arguments: Any) -> Any:
+            self.calls.append((name, *arguments))
+            if name in self.fail:
+                return (self.fail[name], *[None] * 2)[: 2 if name != "cuInit" else 1]
+            if name.startswith(("cuMem", "cuStream", "cuEvent", "cuModule", "cuLaunch", "cuGraph")):
+                assert self.context is not None, f"{name} without a context"
+            return found(*arguments)
+
+        return recorded
+
+    # devices and contexts
+
+    def cuInit(self, flags: int) -> Any:
+        assert flags == 0
+        return (OK,)
+
+    def cuDriverGetVersion(self) -> Any:
+        return OK, self.version
+
+    def cuDeviceGetCount(self) -> Any:
+        return OK, 1
+
+    def cuDeviceGet(self, number: int) -> Any:
+        assert number == 0
+        return OK, 7
+
+    def cuDeviceGetName(self, length: int, device: int) -> Any:
+        assert device == 7
+        return OK, b"Imaginary GPU\0".ljust(length, b"\0")
+
+    def cuDeviceGetAttribute(self, kind: int, device: int) -> Any:
+        return OK, self.arch[kind - 75]
+
+    def cuDevicePrimaryCtxRetain(self, device: int) -> Any:
+        return OK, 99
+
+    def cuCtxSetCurrent(self, context: int) -> Any:
+        self.context = context
+        return (OK,)
+
+    # memory
+
+    def cuMemAlloc(self, nbytes: int) -> Any:
+        if sum(self.memory.live.values()) + nbytes > self.room:
+            return CUresult.CUDA_ERROR_OUT_OF_MEMORY, None
+        return OK, self.memory.allocate(nbytes)
+
+    def cuMemFree(self, address: int) -> Any:
+        assert address in self.memory.live, "memory is freed that is not allocated"
+        self.memory.free(address)
+        return (OK,)
+
+    def cuMemHostAlloc(self, nbytes: int, flags: int) -> Any:
+        room = (ctypes.c_ubyte * nbytes)()
+        self.pinned[ctypes.addressof(room)] = room
+        return OK, ctypes.addressof(room)
+
+    def _host(self, address: int, nbytes: int) -> memoryview:
+        for start, room in self.pinned.items():
+            if start <= address and address + nbytes <= start + len(room):
+                return memoryview(room).cast("B")[address - start : address - start + nbytes]
+        raise AssertionError("an asynchronous copy of memory that is not pinned")
+
+    def cuMemcpyHtoDAsync(self, target: int, source: int, nbytes: int, stream: int) -> Any:
+        self.memory.window(target, nbytes)[:] = bytearray(self._host(source, nbytes))
+        return (OK,)
+
+    def cuMemcpyDtoHAsync(self, target: int, source: int, nbytes: int, stream: int) -> Any:
+        self._host(target, nbytes)[:] = self.memory.window(source, nbytes).tobytes()
+        return (OK,)
+
+    def cuMemcpyDtoDAsync(self, target: int, source: int, nbytes: int, stream: int) -> Any:
+        self.memory.window(target, nbytes)[:] = self.memory.window(source, nbytes).copy()
+        return (OK,)
+
+    # streams and events
+
+    def cuStreamCreate(self, flags: int) -> Any:
+        return OK, self._next()
+
+    def cuStreamSynchronize(self, stream: int) -> Any:
+        return (OK,)
+
+    def cuEventCreate(self, flags: int) -> Any:
+        made = self._next()
+        self.events[made] = "made"
+        return OK, made
+
+    def cuEventRecord(self, event: int, stream: int) -> Any:
+        assert event in self.events
+        self.events[event] = "recorded"
+        return (OK,)
+
+    def cuEventSynchronize(self, event: int) -> Any:
+        assert event in self.events
+        return (OK,)
+
+    def cuEventElapsedTime(self, before: int, after: int) -> Any:
+        assert self.events[before] == self.events[after] == "recorded"
+        return OK, 0.25
+
+    def cuEventDestroy(self, event: int) -> Any:
+        del self.events[event]
+        return (OK,)
+
+    # modules and launches
+
+    def cuModuleLoadDataEx(self, image: bytes, count: int, kinds: Any, values: Any) -> Any:
+        assert count == len(kinds) == len(values)
+        assert image.endswith(b"\0"), "a text ends with a zero"
+        try:
+            found = parse(image[:-1].decode())
+        except PTXError as error:
+            text = f"ptxas application ptx input; fatal : {error}".encode()[: values[0] - 1] + b"\0"
+            ctypes.memmove(values[1], text, len(text))
+            return CUresult.CUDA_ERROR_INVALID_PTX, None
+        made = self._next()
+        self.modules[made] = found
+        return OK, made
+
+    def cuModuleGetFunction(self, module: int, name: bytes) -> Any:
+        made = self._next()
+        self.functions[made] = (module, self.modules[module][name.decode()])
+        return OK, made
+
+    def cuModuleUnload(self, module: int) -> Any:
+        del self.modules[module]
+        return (OK,)
+
+    def _launch(self, function: int, grid: Any, block: Any, pointers: int) -> None:
+        module, entry = self.functions[function]
+        assert module in self.modules, "a launch of a kernel that is unloaded"
+        count = len(entry.parameters)
+        words = (ctypes.c_void_p * count).from_address(pointers) if count else ()
+        values = []
+        for (_, kind), word in zip(entry.parameters, words):
+            size = int(kind[1:]) // 8
+            values.append(int.from_bytes(ctypes.string_at(word, size), "little"))
+        run(entry, self.memory, values, grid, block)
+
+    def cuLaunchKernel(self, function: int, *rest: Any) -> Any:
+        gx, gy, gz, bx, by, bz, shared, _, pointers, extra = rest
+        assert shared == 0 and extra == 0
+        assert bx * by * bz <= 1024 and gx < 2**31 and max(gy, gz) <= 65535
+        self._launch(function, (gx, gy, gz), (bx, by, bz), pointers)
+        return (OK,)
+
+    # graphs
+
+    def cuGraphCreate(self, flags: int) -> Any:
+        made = self._next()
+        self.graphs[made] = []
+        return OK, made
+
+    def cuGraphAddKernelNode(self, graph: int, before: Any, count: int, parameters: Any) -> Any:
+        nodes = self.graphs[graph]
+        assert [*before] == [node.number for node in nodes[-1:]] and count == len(before)
+        node = _Node(number=self._next(), parameters=_copy(self, parameters))
+        nodes.append(node)
+        return OK, node.number
+
+    def cuGraphInstantiate(self, graph: int, flags: int) -> Any:
+        made = self._next()
+        self.executables[made] = self.graphs[graph]
+        return OK, made
+
+    def cuGraphExecKernelNodeSetParams(self, executable: int, node: int, parameters: Any) -> Any:
+        (found,) = (each for each in self.executables[executable] if each.number == node)
+        found.parameters = _copy(self, parameters)
+        return (OK,)
+
+    def cuGraphDestroy(self, graph: int) -> Any:
+        del self.graphs[graph]
+        return (OK,)
+
+    def cuGraphExecDestroy(self, executable: int) -> Any:
+        del self.executables[executable]
+        return (OK,)
+
+    def cuGraphLaunch(self, executable: int, stream: int) -> Any:
+        for node in self.executables[executable]:
+            each = node.parameters
+            pointers = (ctypes.c_void_p * max(len(each.words), 1))(
+                *[ctypes.addressof(word) for word in each.words]
+            )
+            grid = (each.gridDimX, each.gridDimY, each.gridDimZ)
+            block = (each.blockDimX, each.blockDimY, each.blockDimZ)
+            self._launch(each.func, grid, block, ctypes.addressof(pointers))
+        return (OK,)
+
+
+def _copy(driver: FakeDriver, parameters: Any) -> Any:
+    """A driver takes the arguments when it is told of them, not when they are launched."""
+    _, entry = driver.functions[parameters.func]
+    count = len(entry.parameters)
+    pointers = (ctypes.c_void_p * max(count, 1)).from_address(parameters.kernelParams)
+    words = [ctypes.c_uint64(ctypes.c_uint64.from_address(pointers[i]).value) for i in range(count)]
+    return SimpleNamespace(**vars(parameters), words=words)

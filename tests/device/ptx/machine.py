@@ -1,0 +1,807 @@
+"""PTX run on NumPy arrays: a register is an array with an element per lane of the launch.
+
+Lanes that are at the same instruction do it together; the ones at the smallest address go first, so
+lanes that took different branches meet again. An access outside memory, an access that races, lanes
+that do not meet at a barrier, and a matrix instruction without its whole warp are PTXErrors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.device.ptx import matrix, numbers
+from tests.device.ptx.memory import GlobalMemory, SharedMemory
+from tests.device.ptx.numbers import TYPES
+from tests.device.ptx.parse import WIDTHS, Entry, Instruction, PTXError
+
+__all__ = ["Launch", "run"]
+
+Array = np.ndarray[Any, Any]
+_RAW = {"pred": np.bool_, "b16": np.uint16, "b32": np.uint32, "f32": np.uint32,
+        "b64": np.uint64, "f64": np.uint64}  # fmt: skip
+_FLOATS = ("f16", "bf16", "f32", "f64")
+_WARP = 32
+# Lanes that run at once; more blocks run after them.
+_MOST = 1 << 17
+_LONGEST = 5_000_000
+
+
+def run(
+    entry: Entry,
+    memory: GlobalMemory,
+    arguments: Sequence[int],
+    grid: Sequence[int],
+    block: Sequence[int],
+) -> None:
+    """One launch. `arguments` are the parameters as unsigned numbers."""
+    lanes = int(np.prod(block))
+    if lanes > entry.most_lanes:
+        raise PTXError(f"{lanes} lanes in a block, .maxntid is {entry.most_lanes}")
+    blocks = int(np.prod(grid))
+    step = max(1, _MOST // lanes)
+    stored: list[Array] = []
+    constant: list[Array] = []
+    for first in range(0, blocks, step):
+        launch = Launch(
+            entry, memory, arguments, grid, block, range(first, min(first + step, blocks))
+        )
+        launch.run()
+        stored += launch.stored
+        constant += launch.constant
+    if stored and constant:
+        both = np.intersect1d(np.concatenate(stored), np.concatenate(constant))
+        if both.size:
+            raise PTXError("ld.global.nc reads memory that the same launch writes")
+
+
+class Launch:
+    """Some blocks of a launch."""
+
+    def __init__(
+        self,
+        entry: Entry,
+        memory: GlobalMemory,
+        arguments: Sequence[int],
+        grid: Sequence[int],
+        block: Sequence[int],
+        numbers_of_blocks: range,
+    ):
+        self.entry, self.memory = entry, memory
+        if len(arguments) != len(entry.parameters):
+            raise PTXError(f"{len(arguments)} arguments for {len(entry.parameters)} parameters")
+        self.arguments = {name: value for (name, _), value in zip(entry.parameters, arguments)}
+        self.lanes = int(np.prod(block))
+        self.count = self.lanes * len(numbers_of_blocks)
+        serial = np.arange(self.count)
+        self.lane, self.block = serial % self.lanes, serial // self.lanes
+        self.special = self._specials(grid, block, numbers_of_blocks)
+        self.registers: dict[str, Array] = {}
+        self.places: dict[str, int] = {}
+        sizes = {"shared": 0, "local": 0}
+        for name, (space, alignment, nbytes) in entry.arrays.items():
+            self.places[name] = -(-sizes[space] // alignment) * alignment
+            sizes[space] = self.places[name] + nbytes
+        self.shared = SharedMemory(len(numbers_of_blocks), sizes["shared"])
+        # Lane by lane, so that no other can reach it.
+        self.local = SharedMemory(self.count, sizes["local"])
+        self.stored: list[Array] = []
+        self.constant: list[Array] = []
+
+    def _specials(
+        self, grid: Sequence[int], block: Sequence[int], numbers_of: range
+    ) -> dict[str, Array]:
+        number = self.block + numbers_of.start
+        found = {}
+        for name, place, sizes in (("ctaid", number, grid), ("tid", self.lane, block)):
+            x, y = sizes[0], sizes[1]
+            parts = (place % x, place // x % y, place // (x * y))
+            found |= {f"%{name}.{axis}": part.astype(np.uint32) for axis, part in zip("xyz", parts)}
+        for name, sizes in (("ntid", block), ("nctaid", grid)):
+            for axis, size in zip("xyz", sizes):
+                found[f"%{name}.{axis}"] = np.full(self.count, size, np.uint32)
+        found["%laneid"] = (self.lane % _WARP).astype(np.uint32)
+        return found
+
+    # the walk
+
+    def run(self) -> None:
+        entry = self.entry
+        steps = [_compiled(entry, each) for each in entry.instructions]
+        groups: dict[int, Array] = {0: np.ones(self.count, bool)}
+        waiting: dict[int, Array] = {}
+        for _ in range(_LONGEST):
+            if not groups:
+                if waiting:
+                    raise self._apart(waiting)
+                return
+            place = min(groups)
+            mask = groups.pop(place)
+            if place >= len(steps):
+                raise PTXError("the kernel has no ret")
+            instruction = entry.instructions[place]
+            try:
+                active = self._active(instruction, mask)
+                head = instruction.parts[0]
+                if head == "bra":
+                    target = entry.labels[instruction.operands[0]]
+                    _join(groups, target, mask & active)
+                    _join(groups, place + 1, mask & ~active)
+                elif head in ("ret", "exit"):
+                    _join(groups, place + 1, mask & ~active)
+                elif head in ("bar", "barrier"):
+                    if not active.all() and (mask & ~active).any():
+                        raise PTXError("a barrier with a gate")
+                    self._meet(groups, waiting, place, mask)
+                else:
+                    if active.any():
+                        steps[place](self, active)
+                    _join(groups, place + 1, mask)
+            except PTXError as error:
+                raise PTXError(f"{error}\n  in {instruction.text}\n  of {entry.name}") from None
+        raise PTXError(f"{entry.name} does not end")
+
+    def _active(self, instruction: Instruction, mask: Array) -> Array:
+        if not instruction.gate:
+            return mask
+        gate = self.registers[instruction.gate]
+        return mask & (~gate if instruction.negated else gate)
+
+    def _meet(
+        self, groups: dict[int, Array], waiting: dict[int, Array], place: int, mask: Array
+    ) -> None:
+        come = mask | waiting.pop(place, np.zeros(self.count, bool))
+        whole = come.reshape(-1, self.lanes).all(1)
+        self.shared.meet(whole)
+        free = np.repeat(whole, self.lanes)
+        _join(groups, place + 1, come & free)
+        if (come & ~free).any():
+            waiting[place] = come & ~free
+
+    def _apart(self, waiting: dict[int, Array]) -> PTXError:
+        texts = [
+            f"{int(mask.sum())} lanes wait at instruction {place}"
+            for place, mask in waiting.items()
+        ]
+        return PTXError(f"{self.entry.name}: the lanes of a block do not meet: {'; '.join(texts)}")
+
+    # registers
+
+    def put(self, name: str, raw: Array, active: Array) -> None:
+        old = self.registers.get(name)
+        if old is None:
+            old = self.registers[name] = np.full(self.count, ~np.zeros((), raw.dtype), raw.dtype)
+        self.registers[name] = raw if active.all() else np.where(active, raw, old)
+
+
+def _join(groups: dict[int, Array], place: int, mask: Array) -> None:
+    if mask.any():
+        groups[place] = groups[place] | mask if place in groups else mask
+
+
+# operands
+
+Fetch = Callable[[Launch], Array]
+Step = Callable[[Launch, Array], None]
+
+
+def _immediate(text: str, kind: str) -> Array:
+    if text[:2].lower() in ("0f", "0d") and kind in ("f32", "f64", "b32", "b64"):
+        raw = np.array([int(text[2:], 16)], np.uint32 if text[1] in "fF" else np.uint64)
+        if (raw.itemsize == 4) != (kind[1:] == "32"):
+            raise PTXError(f"{text} is no {kind}")
+        return raw.view(TYPES[kind])
+    if kind in _FLOATS:
+        raise PTXError(f"{text} is no number of {kind}")
+    number = int(text, 0)
+    size = np.dtype(TYPES[kind]).itemsize
+    if not -(1 << 8 * size - 1) <= number < 1 << 8 * size:
+        raise PTXError(f"{text} does not fit {kind}")
+    return np.array([number & (1 << 8 * size) - 1], f"u{size}").view(TYPES[kind])
+
+
+def _width(kind: str) -> int:
+    return 1 if kind == "pred" else int(kind.lstrip("bfsu"))
+
+
+def _source(entry: Entry, text: str, kind: str, loose: bool = False) -> Fetch:
+    """How to read an operand as `kind`. Where it is `loose`, a register may be wider."""
+    if text.startswith("%") and "." in text:
+        return lambda launch: launch.special[text].view(TYPES[kind])
+    if text.startswith("%"):
+        if text not in entry.registers:
+            raise PTXError(f"{text} is not declared")
+        held = entry.registers[text]
+        if (held == "pred") != (kind == "pred"):
+            raise PTXError(f"{text} is a {held}, not {kind}")
+        wide = WIDTHS[held]
+        if wide != _width(kind) and not (loose and wide > _width(kind)):
+            raise PTXError(f"{text} has {wide} bits, {kind} is asked")
+        if held[0] == "f" and kind[0] in "su":
+            raise PTXError(f"{text} is a float, {kind} is asked")
+        if kind == "pred":
+            return lambda launch: launch.registers[text]
+        narrow = np.dtype(f"u{_width(kind) // 8}")
+        target = TYPES[kind]
+
+        def fetch(launch: Launch) -> Array:
+            if text not in launch.registers:
+                raise PTXError(f"{text} is read before it is set")
+            return launch.registers[text].astype(narrow, copy=False).view(target)
+
+        return fetch
+    value = _immediate(text, kind)
+    return lambda launch: np.broadcast_to(value, (launch.count,))
+
+
+def _target(
+    entry: Entry, text: str, kind: str, loose: bool = False
+) -> Callable[[Launch, Array, Array], None]:
+    """How to set a register from an array of `kind`. Where it is `loose` it may be wider, and is
+    filled with the sign or zeros.
+    """
+    if text not in entry.registers:
+        raise PTXError(f"{text} is not declared")
+    held = entry.registers[text]
+    raw = _RAW[held]
+    if held == "pred" or kind == "pred":
+        if held != kind:
+            raise PTXError(f"{text} is a {held}, not {kind}")
+        return lambda launch, value, active: launch.put(text, value, active)
+    if WIDTHS[held] != _width(kind) and not (loose and WIDTHS[held] > _width(kind)):
+        raise PTXError(f"{text} has {WIDTHS[held]} bits, the result has {kind}")
+    same = WIDTHS[held] == _width(kind)
+    wide = np.dtype(f"{'i' if kind[0] == 's' else 'u'}{WIDTHS[held] // 8}")
+
+    def put(launch: Launch, value: Array, active: Array) -> None:
+        value = np.ascontiguousarray(value)
+        launch.put(text, value.view(raw) if same else value.astype(wide).view(raw), active)
+
+    return put
+
+
+# instructions
+
+
+def _compiled(entry: Entry, instruction: Instruction) -> Step:
+    if instruction.gate and entry.registers.get(instruction.gate) != "pred":
+        raise PTXError(f"{instruction.gate} is no predicate: {instruction.text}")
+    head = instruction.parts[0]
+    if head in ("bra", "ret", "exit", "bar", "barrier"):
+        return lambda launch, active: None
+    maker = _MAKERS.get(head)
+    if maker is None:
+        raise PTXError(f"unknown instruction: {instruction.text}")
+    try:
+        return maker(entry, instruction)
+    except PTXError as error:
+        raise PTXError(f"{error}\n  in {instruction.text}\n  of {entry.name}") from None
+
+
+def _plain(
+    entry: Entry,
+    instruction: Instruction,
+    kinds: Sequence[str],
+    target: str,
+    function: Callable[..., Array],
+) -> Step:
+    """Sources of `kinds`, one result."""
+    name, *operands = instruction.operands
+    if len(operands) != len(kinds):
+        raise PTXError(f"{len(operands)} operands, not {len(kinds)}")
+    fetches = [_source(entry, text, kind) for text, kind in zip(operands, kinds)]
+    put = _target(entry, name, target)
+
+    def step(launch: Launch, active: Array) -> None:
+        with np.errstate(all="ignore"):
+            put(launch, function(*[fetch(launch) for fetch in fetches]), active)
+
+    return step
+
+
+def _is_float(kind: str) -> bool:
+    return kind in _FLOATS
+
+
+def _binary(function: Callable[[Array, Array], Array]) -> Callable[[Entry, Instruction], Step]:
+    """add, sub, mul, div, min, max."""
+
+    def make(entry: Entry, instruction: Instruction) -> Step:
+        head, *options, kind = instruction.parts
+        if not _is_float(kind):
+            if head == "mul" and options != ["lo"]:
+                raise PTXError("mul of integers says which half")
+            return _plain(entry, instruction, (kind, kind), kind, _wrapped(head, function, kind))
+        if head in ("add", "sub", "mul", "div") and "rn" not in options:
+            raise PTXError("a float instruction must say how it rounds")
+        if head in ("min", "max"):
+            return _plain(entry, instruction, (kind, kind), kind, _extreme(head, "NaN" in options))
+
+        def rounded(a: Array, b: Array) -> Array:
+            if kind == "f64":
+                return function(a, b)
+            if kind == "f32":
+                return function(a, b)
+            wide = function(numbers.as_type(a, kind), numbers.as_type(b, kind))
+            return numbers.round_to(wide, kind)
+
+        return _plain(entry, instruction, (kind, kind), kind, rounded)
+
+    return make
+
+
+def _wrapped(
+    head: str, function: Callable[[Array, Array], Array], kind: str
+) -> Callable[..., Array]:
+    if head not in ("div", "rem"):
+        return function
+
+    def divide(a: Array, b: Array) -> Array:
+        """Toward zero. What PTX leaves open becomes a value that shows."""
+        safe = np.where(b == 0, b.dtype.type(1), b)
+        least = np.iinfo(a.dtype).min if kind[0] == "s" else None
+        open_ = b == 0
+        if least is not None:
+            worst = (a == least) & (b == -1)
+            open_ = open_ | worst
+            safe = np.where(worst, a.dtype.type(1), safe)
+        quotient = a // safe
+        rest = a - quotient * safe
+        quotient = quotient + ((rest != 0) & ((a < 0) != (safe < 0))).astype(a.dtype)
+        found = quotient if head == "div" else a - quotient * safe
+        return np.where(open_, a.dtype.type(0x5A), found)
+
+    return divide
+
+
+def _extreme(head: str, keeps_nan: bool) -> Callable[[Array, Array], Array]:
+    def choose(a: Array, b: Array) -> Array:
+        # +0.0 is more than -0.0.
+        sign = np.signbit(a).astype(np.int8) - np.signbit(b).astype(np.int8)
+        first = (
+            (a > b) | ((a == b) & (sign <= 0))
+            if head == "max"
+            else (a < b) | ((a == b) & (sign >= 0))
+        )
+        found = np.where(first, a, b)
+        both = np.isnan(a) | np.isnan(b)
+        if keeps_nan:
+            return np.where(both, a.dtype.type(np.nan), found)
+        return np.where(np.isnan(a), b, np.where(np.isnan(b), a, found))
+
+    return choose
+
+
+def _fma(entry: Entry, instruction: Instruction) -> Step:
+    if instruction.parts[1] != "rn":
+        raise PTXError("fma must say how it rounds")
+    kind = instruction.parts[-1]
+    return _plain(entry, instruction, (kind,) * 3, kind, lambda a, b, c: numbers.fma(a, b, c, kind))
+
+
+def _mad(entry: Entry, instruction: Instruction) -> Step:
+    _, mode, kind = instruction.parts
+    if mode == "lo":
+        return _plain(entry, instruction, (kind,) * 3, kind, lambda a, b, c: a * b + c)
+    wide = f"{kind[0]}{2 * _width(kind)}"
+    if mode != "wide":
+        raise PTXError(f"mad.{mode}")
+    return _plain(
+        entry, instruction, (kind, kind, wide), wide,
+        lambda a, b, c: a.astype(TYPES[wide]) * b.astype(TYPES[wide]) + c,
+    )  # fmt: skip
+
+
+def _one(function: Callable[[Array], Array]) -> Callable[[Entry, Instruction], Step]:
+    """neg, sqrt, rcp."""
+
+    def make(entry: Entry, instruction: Instruction) -> Step:
+        head, *options, kind = instruction.parts
+        if head in ("sqrt", "rcp") and options != ["rn"]:
+            raise PTXError("a float instruction must say how it rounds")
+        return _plain(entry, instruction, (kind,), kind, function)
+
+    return make
+
+
+def _exp2(entry: Entry, instruction: Instruction) -> Step:
+    """Off by as much as the manual allows, so that nobody relies on more."""
+    if instruction.parts[1] != "approx" or instruction.parts[-1] != "f32":
+        raise PTXError("ex2.approx.f32")
+
+    def off(x: Array) -> Array:
+        return (np.exp2(x.astype(np.float64)) * (1 + 2.0**-22)).astype(np.float32)
+
+    return _plain(entry, instruction, ("f32",), "f32", off)
+
+
+def _shift(entry: Entry, instruction: Instruction) -> Step:
+    head, kind = instruction.parts
+    bits = _width(kind)
+
+    def shift(value: Array, count: Array) -> Array:
+        """An amount of the width or more shifts all out."""
+        few = np.minimum(count, bits - 1).astype(value.dtype)
+        beyond = count >= bits
+        if head == "shl":
+            return np.where(beyond, value.dtype.type(0), value << few)
+        out = (
+            np.where(value < 0, value.dtype.type(-1), value.dtype.type(0))
+            if kind[0] == "s"
+            else value.dtype.type(0)
+        )
+        return np.where(beyond, out, value >> few)
+
+    return _plain(entry, instruction, (kind, "u32"), kind, shift)
+
+
+def _logic(function: Callable[..., Array]) -> Callable[[Entry, Instruction], Step]:
+    def make(entry: Entry, instruction: Instruction) -> Step:
+        _, kind = instruction.parts
+        if kind != "pred" and kind[0] != "b":
+            raise PTXError("bits are of type .b or .pred")
+        count = len(instruction.operands) - 1
+        return _plain(entry, instruction, (kind,) * count, kind, function)
+
+    return make
+
+
+def _lop3(entry: Entry, instruction: Instruction) -> Step:
+    *rest, byte = instruction.operands
+    table = int(byte, 0)
+    if not 0 <= table < 256:
+        raise PTXError("the table of lop3 is a byte")
+
+    def look(a: Array, b: Array, c: Array) -> Array:
+        found = np.zeros_like(a)
+        for row in range(8):
+            if table >> row & 1:
+                found = found | (a if row & 4 else ~a) & (b if row & 2 else ~b) & (
+                    c if row & 1 else ~c
+                )
+        return found
+
+    short = Instruction(instruction.text, instruction.parts, tuple(rest))
+    return _plain(entry, short, ("b32",) * 3, "b32", look)
+
+
+_RELATIONS: dict[str, Callable[[Array, Array], Array]] = {
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "eq": np.equal, "ne": np.not_equal, "lo": np.less, "hi": np.greater,
+}  # fmt: skip
+
+
+def _related(relation: str, kind: str) -> Callable[[Array, Array], Array]:
+    def compare(a: Array, b: Array) -> Array:
+        if kind == "bf16":
+            a, b = numbers.from_bfloat(a), numbers.from_bfloat(b)
+        if not _is_float(kind):
+            return _RELATIONS[relation](a, b)
+        odd = np.isnan(a) | np.isnan(b)
+        if relation == "num":
+            return ~odd
+        if relation == "nan":
+            return odd
+        if relation in ("ltu", "leu", "gtu", "geu", "equ", "neu"):
+            return odd | _RELATIONS[relation[:2]](a, b)
+        return ~odd & _RELATIONS[relation](a, b)
+
+    return compare
+
+
+def _setp(entry: Entry, instruction: Instruction) -> Step:
+    _, relation, *joined, kind = instruction.parts
+    compare = _related(relation, kind)
+    if not joined:
+        return _plain(entry, instruction, (kind, kind), "pred", compare)
+    join = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}[joined[0]]
+    return _plain(
+        entry, instruction, (kind, kind, "pred"), "pred", lambda a, b, c: join(compare(a, b), c)
+    )
+
+
+def _selp(entry: Entry, instruction: Instruction) -> Step:
+    kind = instruction.parts[1]
+    return _plain(entry, instruction, (kind, kind, "pred"), kind, lambda a, b, c: np.where(c, a, b))
+
+
+def _mov(entry: Entry, instruction: Instruction) -> Step:
+    kind, (name, source) = instruction.parts[1], instruction.operands
+    if source.startswith("{"):
+        low, high = (_source(entry, part.strip(), "b16") for part in source[1:-1].split(","))
+        put = _target(entry, name, "b32")
+        return lambda launch, active: put(
+            launch,
+            low(launch).astype(np.uint32) | high(launch).astype(np.uint32) << np.uint32(16),
+            active,
+        )
+    if name.startswith("{"):
+        first, second = (_target(entry, part.strip(), "b16") for part in name[1:-1].split(","))
+        fetch = _source(entry, source, "b32")
+
+        def split(launch: Launch, active: Array) -> None:
+            word = fetch(launch)
+            first(launch, word.astype(np.uint16), active)
+            second(launch, (word >> np.uint32(16)).astype(np.uint16), active)
+
+        return split
+    if source in entry.arrays:
+        put = _target(entry, name, kind)
+        return lambda launch, active: put(
+            launch, np.full(launch.count, launch.places[source], TYPES[kind]), active
+        )
+    return _plain(entry, instruction, (kind,), kind, lambda value: value)
+
+
+def _cvt(entry: Entry, instruction: Instruction) -> Step:
+    _, *options, target, source = instruction.parts
+    rounding = next((each for each in options if each[0] == "r"), "")
+    if set(options) - {rounding}:
+        raise PTXError(f"unknown options of cvt: {options}")
+    must = (_is_float(target) and not _is_float(source)) or (
+        _is_float(source) and not _is_float(target)
+    )
+    narrows = _is_float(source) and _is_float(target) and _width(target) < _width(source)
+    if (must or narrows) != bool(rounding) and source != target:
+        raise PTXError("cvt says how it rounds where it has to, and only there")
+    _check_bfloat(entry, source, target)
+    name, operand = instruction.operands
+    fetch = _source(entry, operand, source, loose=True)
+    if not operand.startswith("%"):
+        raise PTXError("cvt of a number")
+    put = _target(entry, name, target, loose=True)
+    return lambda launch, active: put(
+        launch, numbers.convert(fetch(launch), source, target, rounding), active
+    )
+
+
+def _check_bfloat(entry: Entry, source: str, target: str) -> None:
+    """bf16 converts from f32 on sm_80, and with all else from sm_90 on."""
+    pair = (source, target)
+    number = int("".join(letter for letter in entry.target if letter.isdigit()))
+    if "bf16" in pair and (number < 80 or (number < 90 and pair != ("f32", "bf16"))):
+        raise PTXError(f"no cvt.{target}.{source} on {entry.target}")
+
+
+# memory
+
+
+def _place(entry: Entry, text: str, kind: str) -> Callable[[Launch], Array]:
+    """The address in brackets, as 64 bits."""
+    inner = text[1:-1]
+    base, _, offset = inner.partition("+")
+    more = int(offset, 0) if offset else 0
+    if base.startswith("%"):
+        held = entry.registers.get(base, "")
+        if held != kind:
+            raise PTXError(f"the address {base} is a {held or 'register that is not declared'}")
+        fetch = _source(entry, base, kind)
+        return lambda launch: (fetch(launch).astype(np.int64) + more).astype(np.uint64)
+    return lambda launch: np.full(launch.count, launch.places[base] + more, np.uint64)
+
+
+def _access(
+    entry: Entry, instruction: Instruction, where: str, what: str
+) -> tuple[str, str, list[str], Callable[[Launch], Array]]:
+    """Space, type, registers and address of a load or store."""
+    _, space, *options, kind = instruction.parts
+    count = next((int(each[1:]) for each in options if each[0] == "v" and each[1:].isdigit()), 1)
+    names = [part.strip() for part in what.strip("{}").split(",")]
+    if len(names) != count or count not in (1, 2, 4) or count * _width(kind) > 128:
+        raise PTXError(f"a vector of {len(names)} {kind}")
+    return space, kind, names, _place(entry, where, "b32" if space == "shared" else "b64")
+
+
+def _ld(entry: Entry, instruction: Instruction) -> Step:
+    what, where = instruction.operands
+    if instruction.parts[1] == "param":
+        return _ld_param(entry, instruction)
+    space, kind, names, place = _access(entry, instruction, where, what)
+    puts = [_target(entry, name, kind, loose=True) for name in names]
+    size, raw = _width(kind) // 8, np.dtype(f"u{_width(kind) // 8}")
+    is_constant = "nc" in instruction.parts
+    if is_constant and space != "global":
+        raise PTXError(".nc is of global memory")
+
+    def step(launch: Launch, active: Array) -> None:
+        starts = place(launch)[active]
+        _whole_vector(starts, size * len(names), instruction.text)
+        for number, put in enumerate(puts):
+            addresses = starts + np.uint64(number * size)
+            found = _read(launch, space, active, addresses, raw, is_constant, instruction.text)
+            full = np.zeros(launch.count, raw)
+            full[active] = found
+            put(launch, full.view(TYPES[kind]), active)
+
+    return step
+
+
+def _whole_vector(starts: Array, size: int, what: str) -> None:
+    if (starts % np.uint64(size)).any():
+        raise PTXError(f"{what}: a vector begins at no multiple of its {size} bytes")
+
+
+def _read(
+    launch: Launch,
+    space: str,
+    active: Array,
+    addresses: Array,
+    raw: Any,
+    is_constant: bool,
+    what: str,
+) -> Array:
+    size = np.dtype(raw).itemsize
+    if space == "global":
+        offsets = launch.memory.offsets(addresses, size, what)
+        if is_constant:
+            launch.constant.append(np.unique(offsets))
+        return launch.memory.read(offsets, raw)
+    if space == "shared":
+        return launch.shared.read(launch.block[active], launch.lane[active], addresses, raw, what)
+    serial = np.flatnonzero(active)
+    return launch.local.read(serial, serial, addresses, raw, what)
+
+
+def _ld_param(entry: Entry, instruction: Instruction) -> Step:
+    name, where = instruction.operands
+    kind, parameter = instruction.parts[2], where[1:-1]
+    known = dict(entry.parameters)
+    if known.get(parameter) != kind:
+        raise PTXError(f"the parameter {parameter} is {known.get(parameter)}")
+    put = _target(entry, name, kind)
+
+    def step(launch: Launch, active: Array) -> None:
+        bits = launch.arguments[parameter] & ((1 << _width(kind)) - 1)
+        word = np.array([bits], f"u{_width(kind) // 8}").view(TYPES[kind])
+        put(launch, np.broadcast_to(word, (launch.count,)), active)
+
+    return step
+
+
+def _st(entry: Entry, instruction: Instruction) -> Step:
+    where, what = instruction.operands
+    space, kind, names, place = _access(entry, instruction, where, what)
+    fetches = [_source(entry, name, kind, loose=True) for name in names]
+    size = _width(kind) // 8
+
+    def step(launch: Launch, active: Array) -> None:
+        starts = place(launch)[active]
+        _whole_vector(starts, size * len(names), instruction.text)
+        for number, fetch in enumerate(fetches):
+            values = np.ascontiguousarray(fetch(launch)[active]).view(f"u{size}")
+            _write(
+                launch, space, active, starts + np.uint64(number * size), values, instruction.text
+            )
+
+    return step
+
+
+def _write(
+    launch: Launch, space: str, active: Array, addresses: Array, values: Array, what: str
+) -> None:
+    if space == "global":
+        offsets = launch.memory.offsets(addresses, values.itemsize, what)
+        launch.stored.append(np.unique(offsets))
+        _same_where_they_meet(offsets, values, what)
+        launch.memory.write(offsets, values)
+    elif space == "shared":
+        block, lane = launch.block[active], launch.lane[active]
+        launch.shared.write(block, lane, addresses, values, what)
+    else:
+        serial = np.flatnonzero(active)
+        launch.local.write(serial, serial, addresses, values, what)
+
+
+def _same_where_they_meet(offsets: Array, values: Array, what: str) -> None:
+    order = np.argsort(offsets, kind="stable")
+    near, words = offsets[order], values[order]
+    if ((near[1:] == near[:-1]) & (words[1:] != words[:-1])).any():
+        raise PTXError(f"{what}: two lanes store different values at one address")
+
+
+def _red(entry: Entry, instruction: Instruction) -> Step:
+    """Lane by lane."""
+    _, space, op, *_, kind = instruction.parts
+    where, name = instruction.operands
+    if space != "global" or op not in ("add", "max"):
+        raise PTXError("red of what is not written")
+    fetch, place = _source(entry, name, kind), _place(entry, where, "b64")
+
+    def step(launch: Launch, active: Array) -> None:
+        offsets = launch.memory.offsets(place(launch)[active], _width(kind) // 8, instruction.text)
+        launch.stored.append(np.unique(offsets))
+        with np.errstate(all="ignore"):
+            for offset, value in zip(offsets, fetch(launch)[active]):
+                at = np.array([offset])
+                old = launch.memory.read(at, TYPES[kind])
+                if kind == "bf16":
+                    made = numbers.to_bfloat(
+                        numbers.from_bfloat(old) + numbers.from_bfloat(value[None])
+                    )
+                else:
+                    made = old + value if op == "add" else np.maximum(old, value)
+                launch.memory.write(at, made)
+
+    return step
+
+
+def _cvta(entry: Entry, instruction: Instruction) -> Step:
+    if instruction.parts != ("cvta", "to", "global", "u64"):
+        raise PTXError("cvta of what is not written")
+    return _plain(entry, instruction, ("u64",), "u64", lambda value: value)
+
+
+def _mma(entry: Entry, instruction: Instruction) -> Step:
+    _, sync, aligned, shape, left, right, out, a_kind, b_kind, c_kind = instruction.parts
+    if (sync, aligned, left, right) != ("sync", "aligned", "row", "col") or (a_kind, out) != (
+        b_kind,
+        c_kind,
+    ):
+        raise PTXError("mma of what is not written")
+    known = matrix.shape_of(shape, a_kind, out)
+    groups = [[part.strip() for part in group[1:-1].split(",")] for group in instruction.operands]
+    word = "f32" if out == "f32" else "b32"
+    sizes = [len(group) for group in groups]
+    if sizes != [
+        known.words(out, "c"),
+        known.words(a_kind, "a"),
+        known.words(a_kind, "b"),
+        known.words(out, "c"),
+    ]:
+        raise PTXError(f"{sizes} registers for {shape}")
+    puts = [_target(entry, name, word) for name in groups[0]]
+    a, b = ([_source(entry, name, "b32") for name in group] for group in groups[1:3])
+    c = [_source(entry, name, word) for name in groups[3]]
+
+    def step(launch: Launch, active: Array) -> None:
+        if (
+            launch.lanes % _WARP
+            or (active.reshape(-1, _WARP).any(1) & ~active.reshape(-1, _WARP).all(1)).any()
+        ):
+            raise PTXError("a matrix instruction takes whole warps")
+        parts = [
+            np.stack([np.ascontiguousarray(fetch(launch)).view(np.uint32) for fetch in group], -1)
+            for group in (a, b, c)
+        ]
+        made = matrix.multiply(
+            known, a_kind, out, *(part.reshape(-1, _WARP, part.shape[-1]) for part in parts)
+        )
+        for number, put in enumerate(puts):
+            put(launch, made[..., number].reshape(-1).view(TYPES[word]), active)
+
+    return step
+
+
+_MAKERS: dict[str, Callable[[Entry, Instruction], Step]] = {
+    "add": _binary(np.add),
+    "sub": _binary(np.subtract),
+    "mul": _binary(np.multiply),
+    "div": _binary(np.divide),
+    "rem": _binary(np.remainder),
+    "min": _binary(np.minimum),
+    "max": _binary(np.maximum),
+    "fma": _fma,
+    "mad": _mad,
+    "neg": _one(np.negative),
+    "sqrt": _one(np.sqrt),
+    "rcp": _one(lambda x: x.dtype.type(1) / x),
+    "ex2": _exp2,
+    "shl": _shift,
+    "shr": _shift,
+    "and": _logic(np.bitwise_and),
+    "or": _logic(np.bitwise_or),
+    "xor": _logic(np.bitwise_xor),
+    "not": _logic(np.invert),
+    "lop3": _lop3,
+    "setp": _setp,
+    "selp": _selp,
+    "mov": _mov,
+    "cvt": _cvt,
+    "ld": _ld,
+    "st": _st,
+    "red": _red,
+    "cvta": _cvta,
+    "mma": _mma,
+}

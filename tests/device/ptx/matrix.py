@@ -1,0 +1,85 @@
+"""`mma.sync`: which lane holds which element, from the tables of the PTX ISA manual ("Matrix
+Fragments for mma.m16n8k8" and "... m16n8k16 with floating point type").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tests.device.ptx.numbers import from_bfloat
+from tests.device.ptx.parse import PTXError
+
+__all__ = ["Shape", "multiply", "shape_of"]
+
+Array = np.ndarray[Any, Any]
+_LANES = np.arange(32)
+_GROUP, _IN_GROUP = _LANES >> 2, _LANES % 4
+
+
+@dataclass(frozen=True)
+class Shape:
+    """m x n x k, of which m is 16 and n is 8."""
+
+    k: int
+
+    def rows(self, operand: str) -> tuple[Array, Array]:
+        """Row and column of each element of each lane: arrays (32, elements)."""
+        if operand == "a":
+            numbers = range(4 if self.k == 8 else 8)
+            row = [_GROUP + (8 if i in (2, 3, 6, 7) else 0) for i in numbers]
+            column = [_IN_GROUP * 2 + (i & 1) + (8 if i >= 4 else 0) for i in numbers]
+        elif operand == "b":
+            numbers = range(2 if self.k == 8 else 4)
+            row = [_IN_GROUP * 2 + (i & 1) + (8 if i >= 2 else 0) for i in numbers]
+            column = [_GROUP for _ in numbers]
+        else:
+            row = [_GROUP + (8 if i >= 2 else 0) for i in range(4)]
+            column = [_IN_GROUP * 2 + (i & 1) for i in range(4)]
+        return np.stack(row, 1), np.stack(column, 1)
+
+    def words(self, kind: str, operand: str) -> int:
+        """How many registers of 32 bits a lane gives."""
+        elements = self.rows(operand)[0].shape[1]
+        return elements if kind == "f32" else elements // 2
+
+
+def shape_of(name: str, kind: str, out: str) -> Shape:
+    known = {("m16n8k8", "f16"): 8, ("m16n8k16", "f16"): 16, ("m16n8k16", "bf16"): 16}
+    if (name, kind) not in known or out not in ("f16", "f32") or (kind == "bf16" and out == "f16"):
+        raise PTXError(f"no mma.{name} of {kind} and {out}")
+    return Shape(known[name, kind])
+
+
+def _values(words: Array, kind: str) -> Array:
+    if kind == "f32":
+        return words.view(np.float32).astype(np.float64)
+    halves = np.stack([words & 0xFFFF, words >> 16], -1).reshape(*words.shape[:-1], -1)
+    bits = halves.astype(np.uint16)
+    return (from_bfloat(bits) if kind == "bf16" else bits.view(np.float16)).astype(np.float64)
+
+
+def _gathered(shape: Shape, operand: str, values: Array) -> Array:
+    sizes = {"a": (16, shape.k), "b": (shape.k, 8), "c": (16, 8)}[operand]
+    found = np.full((values.shape[0], *sizes), np.nan)
+    rows, columns = shape.rows(operand)
+    found[:, rows, columns] = values
+    return found
+
+
+def multiply(shape: Shape, kind: str, out: str, a: Array, b: Array, c: Array) -> Array:
+    """The registers of a @ b + c, of registers (warp, lane, register)."""
+    operands = [("a", a, kind), ("b", b, kind), ("c", c, out)]
+    left, right, total = (
+        _gathered(shape, name, _values(words, held)) for name, words, held in operands
+    )
+    with np.errstate(all="ignore"):
+        exact = left @ right + total
+        rows, columns = shape.rows("c")
+        picked = exact[:, rows, columns]
+        if out == "f32":
+            return picked.astype(np.float32).view(np.uint32)
+        halves = picked.astype(np.float16).view(np.uint16).astype(np.uint32)
+    return halves[..., 0::2] | halves[..., 1::2] << np.uint32(16)

@@ -1,0 +1,133 @@
+"""Memory that checks each access: where, how aligned, and by whom since the last barrier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.device.ptx.parse import PTXError
+
+__all__ = ["GlobalMemory", "SharedMemory"]
+
+Array = np.ndarray[Any, Any]
+_BASE = 0x7F0000000000
+_GAP = 512
+
+
+def _aligned(addresses: Array, size: int, what: str) -> None:
+    wrong = addresses % size != 0
+    if wrong.any():
+        raise PTXError(f"{what}: address {int(addresses[wrong][0]):#x} is no multiple of {size}")
+
+
+class GlobalMemory:
+    """Allocations with gaps between; addresses are numbers, as a driver gives them."""
+
+    def __init__(self) -> None:
+        self._bytes = np.full(1 << 20, 0xA5, np.uint8)
+        self._end = 0
+        self.live: dict[int, int] = {}
+        self._table: tuple[Array, Array] | None = None
+
+    def allocate(self, nbytes: int) -> int:
+        start = self._end
+        self._end = -(-(start + nbytes) // _GAP) * _GAP + _GAP
+        if self._end > self._bytes.size:
+            grown = np.full(max(2 * self._bytes.size, self._end), 0xA5, np.uint8)
+            grown[: self._bytes.size] = self._bytes
+            self._bytes = grown
+        self.live[_BASE + start] = nbytes
+        self._table = None
+        return _BASE + start
+
+    def free(self, address: int) -> None:
+        del self.live[address]
+        self._table = None
+        if not self.live:
+            self._end = 0
+
+    def offsets(self, addresses: Array, size: int, what: str) -> Array:
+        """Positions in the bytes of accesses of `size` bytes.
+
+        Raises PTXError for one outside of what is allocated, or not aligned.
+        """
+        _aligned(addresses, size, what)
+        if self._table is None:
+            starts = np.array(sorted(self.live), np.uint64)
+            ends = starts + np.array([self.live[int(each)] for each in starts], np.uint64)
+            self._table = starts, ends
+        starts, ends = self._table
+        if not starts.size:
+            raise PTXError(f"{what}: nothing is allocated")
+        place = np.searchsorted(starts, addresses, side="right") - 1
+        known = np.maximum(place, 0)
+        wrong = (place < 0) | (addresses + np.uint64(size) > ends[known])
+        if wrong.any():
+            raise PTXError(f"{what}: address {int(addresses[wrong][0]):#x} is outside all memory")
+        return (addresses - np.uint64(_BASE)).astype(np.int64)
+
+    def read(self, offsets: Array, kind: Any) -> Array:
+        found: Array = self._bytes.view(kind)[offsets // np.dtype(kind).itemsize]
+        return found
+
+    def write(self, offsets: Array, values: Array) -> None:
+        self._bytes.view(values.dtype)[offsets // values.itemsize] = values
+
+    def window(self, address: int, nbytes: int) -> Array:
+        """The bytes themselves, for the host."""
+        (offset,) = self.offsets(np.array([address], np.uint64), 1, "copy")
+        self.offsets(np.array([address + max(nbytes, 1) - 1], np.uint64), 1, "copy")
+        return self._bytes[offset : offset + nbytes]
+
+
+class SharedMemory:
+    """The shared memory of each block. Between two barriers, bytes that one lane wrote may be
+    touched by no other, and bytes that one read may be written by no other.
+    """
+
+    def __init__(self, blocks: int, nbytes: int):
+        self.blocks, self.nbytes = blocks, -(-max(nbytes, 16) // 16) * 16
+        self._size = nbytes
+        self._bytes = np.full(blocks * self.nbytes, 0xFF, np.uint8)
+        self._writer = np.full(blocks * self.nbytes, -1, np.int64)
+        self._reader = np.full(blocks * self.nbytes, -1, np.int64)
+
+    def meet(self, blocks: Array) -> None:
+        """The lanes of these blocks have met at a barrier."""
+        self._writer.reshape(self.blocks, -1)[blocks] = -1
+        self._reader.reshape(self.blocks, -1)[blocks] = -1
+
+    def _places(self, block: Array, addresses: Array, size: int, what: str) -> Array:
+        _aligned(addresses, size, what)
+        wrong = addresses.astype(np.int64) + size > self._size
+        if wrong.any():
+            raise PTXError(
+                f"{what}: {int(addresses[wrong][0])} is outside {self._size} bytes of shared memory"
+            )
+        return block * self.nbytes + addresses.astype(np.int64)
+
+    def read(self, block: Array, lane: Array, addresses: Array, kind: Any, what: str) -> Array:
+        size = np.dtype(kind).itemsize
+        places = self._places(block, addresses, size, what)
+        every = places[:, None] + np.arange(size)
+        writers = self._writer[every]
+        if ((writers >= 0) & (writers != lane[:, None])).any():
+            raise PTXError(f"{what}: reads what another lane wrote since the last barrier")
+        readers = self._reader[every]
+        self._reader[every] = np.where(
+            (readers == -1) | (readers == lane[:, None]), lane[:, None], -2
+        )
+        found: Array = self._bytes.view(kind)[places // size]
+        return found
+
+    def write(self, block: Array, lane: Array, addresses: Array, values: Array, what: str) -> None:
+        places = self._places(block, addresses, values.itemsize, what)
+        every = places[:, None] + np.arange(values.itemsize)
+        for touched, verb in ((self._writer[every], "wrote"), (self._reader[every], "read")):
+            if ((touched != -1) & (touched != lane[:, None])).any():
+                raise PTXError(f"{what}: writes what another lane {verb} since the last barrier")
+        self._bytes.view(values.dtype)[places // values.itemsize] = values
+        self._writer[every] = lane[:, None]
+        if (self._writer[every] != lane[:, None]).any():
+            raise PTXError(f"{what}: two lanes write one address")

@@ -1,0 +1,95 @@
+"""The CUDA driver API by `cuda-bindings`, its errors in our words.
+
+Every function of the driver gives a result first; `Driver.call` checks it and gives the rest. The
+module is an argument, so that tests can put a recorded driver in its place.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from tilegrad.base.errors import DeviceError, OutOfMemoryError
+
+__all__ = ["Driver", "bindings"]
+
+_INSTALL = "install NVIDIA's display driver; `nvidia-smi` shows whether it works"
+# After these the context is lost, with all memory in it.
+_LOST = frozenset(
+    {
+        "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_LAUNCH_TIMEOUT",
+        "CUDA_ERROR_ILLEGAL_INSTRUCTION", "CUDA_ERROR_MISALIGNED_ADDRESS", "CUDA_ERROR_ASSERT",
+        "CUDA_ERROR_HARDWARE_STACK_ERROR", "CUDA_ERROR_INVALID_ADDRESS_SPACE",
+        "CUDA_ERROR_INVALID_PC", "CUDA_ERROR_ECC_UNCORRECTABLE", "CUDA_ERROR_DEVICE_UNAVAILABLE",
+    }
+)  # fmt: skip
+
+
+def bindings() -> Any:
+    """The module `cuda.bindings.driver`, imported when the first device is opened.
+
+    Raises DeviceError where it is not installed.
+    """
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        raise DeviceError(
+            f"NV: cuda-bindings cannot be imported: {error}",
+            remedy=f"pip install 'tilegrad[nvidia]'; then {_INSTALL}",
+        ) from None
+    return driver
+
+
+class Driver:
+    """The driver's functions for one device, in whatever thread they are called."""
+
+    def __init__(self, module: Any):
+        self.module = module
+        self.context: Any = None
+        self._threads = threading.local()
+        try:
+            self.call("cuInit", 0)
+            self.version: int = self.call("cuDriverGetVersion")
+        except DeviceError as error:
+            raise DeviceError(f"NV: {error.headline}", remedy=_INSTALL) from None
+        except Exception as error:
+            # The bindings raise errors of their own where there is no driver library.
+            text = (str(error).splitlines() or [type(error).__name__])[0]
+            raise DeviceError(f"NV: no NVIDIA driver is here: {text}", remedy=_INSTALL) from None
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """What the function gives beside its result: nothing, a value, or several.
+
+        Raises OutOfMemoryError, or DeviceError with the driver's name of the error.
+        """
+        result, *found = getattr(self.module, name)(*arguments)
+        if int(result):
+            raise self.error(name, result)
+        return found[0] if len(found) == 1 else (found or None)
+
+    def error(self, name: str, result: Any) -> DeviceError:
+        """What a call that gave `result` is reported as."""
+        title = getattr(result, "name", str(result))
+        if title == "CUDA_ERROR_OUT_OF_MEMORY":
+            return OutOfMemoryError(
+                f"{name}: the device has no room",
+                remedy="free tensors that are no longer needed, or use smaller batches",
+            )
+        if title in _LOST:
+            return DeviceError(
+                f"{name}: {title}",
+                rule="the device's memory is lost for this process",
+                remedy="start the process anew; `compute-sanitizer python FILE` shows the access",
+            )
+        return DeviceError(f"{name}: {title}")
+
+    def enter(self) -> None:
+        """Make the device current in this thread: the driver keeps one for each."""
+        if getattr(self._threads, "context", None) is not self.context:
+            self.call("cuCtxSetCurrent", self.context)
+            self._threads.context = self.context
+
+    def attribute(self, name: str, device: Any) -> int:
+        """A number that the driver has of a device."""
+        kind = getattr(self.module.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(self.call("cuDeviceGetAttribute", kind, device))

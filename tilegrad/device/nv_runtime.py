@@ -1,0 +1,360 @@
+"""Memory, launches and graphs of one NVIDIA GPU.
+
+A handle is an address in the device's memory, an integer. All work goes to one stream, in order.
+Bytes from and to the host pass through pinned memory, in two halves: one is filled while the other
+travels. Several launches that come again and again become a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
+from tilegrad.base.failed import keep_failed
+from tilegrad.base.forks import held_at_fork
+from tilegrad.device.nv_driver import Driver
+from tilegrad.runtime.protocol import Dims, Runtime
+
+__all__ = ["NVProgram", "NVRuntime", "heading"]
+
+_HALF = 4 << 20
+_LOG = 8192
+# A sequence becomes a graph when it is called for this time, if it has so many launches.
+_CALLS, _LAUNCHES = 3, 2
+_WORD = (1 << 64) - 1
+
+
+def heading(function: str, slots: Sequence[int], variables: int, block: Dims) -> str:
+    """The line above a kernel's code: which memory a launch passes, how many integers, and the
+    lanes of a block.
+    """
+    sizes = " ".join(map(str, block))
+    return f"// {function}: {' '.join(map(str, slots))} | {variables} | {sizes}"
+
+
+class NVProgram:
+    """A kernel in the device's memory, with room for the arguments of a launch."""
+
+    def __init__(self, name: str, head: str, module: Any, function: Any):
+        self.name, self.module, self.function = name, module, function
+        slots, variables, block = head.partition(":")[2].split("|")
+        self.slots = tuple(map(int, slots.split()))
+        self.variables = int(variables)
+        self.block: Dims = tuple(map(int, block.split()))
+        self.lock = held_at_fork(threading.Lock(), 81)
+        self.arguments = Arguments(len(self.slots) + self.variables)
+
+    def picked(self, numbers: Sequence[int]) -> list[int]:
+        """Of all handles and integers of a step, those that the kernel takes."""
+        handles = len(numbers) - self.variables
+        return [numbers[slot] for slot in self.slots] + [*numbers[handles:]]
+
+
+class Arguments:
+    """Words of 64 bits, and pointers to them as the driver wants them. An integer of 32 bits is
+    read from the front of its word.
+    """
+
+    def __init__(self, count: int):
+        self.words = (ctypes.c_uint64 * max(count, 1))()
+        start = ctypes.addressof(self.words)
+        self._pointers = (ctypes.c_void_p * max(count, 1))(
+            *range(start, start + 8 * max(count, 1), 8)
+        )
+        self.address = ctypes.addressof(self._pointers)
+        self.count = count
+
+    def set(self, numbers: Sequence[int]) -> None:
+        for place, number in enumerate(numbers):
+            self.words[place] = int(number) & _WORD
+
+
+class NVRuntime(Runtime):
+    """One device, opened."""
+
+    def __init__(self, driver: Driver, device: Any, name: str):
+        self.driver, self.device, self.name = driver, device, name
+        driver.context = driver.call("cuDevicePrimaryCtxRetain", device)
+        driver.enter()
+        self.stream = driver.call("cuStreamCreate", 1)  # not ordered with the default stream
+        self._process = os.getpid()
+        self._lock = held_at_fork(threading.RLock(), 82)
+        self._halves: list[tuple[int, Any]] = []
+        self._next = 0
+
+    def _enter(self) -> Driver:
+        """The driver, for this thread.
+
+        Raises DeviceError in a fork of the process that opened the device.
+        """
+        if os.getpid() != self._process:
+            raise DeviceError(
+                f"NV: {self.name} was opened before this process was forked",
+                remedy="start the process anew (multiprocessing: spawn), or fork before",
+            )
+        self.driver.enter()
+        return self.driver
+
+    # memory
+
+    def allocate(self, nbytes: int) -> int:
+        try:
+            return int(self._enter().call("cuMemAlloc", nbytes))
+        except OutOfMemoryError as error:
+            raise MemoryError(nbytes) from error
+
+    def free(self, handle: Any, nbytes: int) -> None:
+        # In a forked process the device is gone.
+        if os.getpid() == self._process:
+            self._enter().call("cuMemFree", handle)
+
+    def view(self, handle: Any, offset: int, nbytes: int) -> int:
+        return int(handle) + offset
+
+    def _half(self) -> tuple[int, Any]:
+        """The half whose bytes have travelled, and the event after its next journey."""
+        driver = self.driver
+        if not self._halves:
+            start = int(driver.call("cuMemHostAlloc", 2 * _HALF, 0))
+            untimed = 2
+            self._halves = [
+                (start + number * _HALF, driver.call("cuEventCreate", untimed)) for number in (0, 1)
+            ]
+        self._next ^= 1
+        address, event = self._halves[self._next]
+        driver.call("cuEventSynchronize", event)
+        return address, event
+
+    def copy_in(self, handle: Any, data: memoryview) -> None:
+        driver = self._enter()
+        source = (data if data.contiguous else memoryview(bytes(data))).cast("B")
+        with self._lock:
+            for start in range(0, source.nbytes, _HALF):
+                part = source[start : start + _HALF]
+                address, event = self._half()
+                _window(address, part.nbytes)[:] = part
+                driver.call(
+                    "cuMemcpyHtoDAsync", int(handle) + start, address, part.nbytes, self.stream
+                )
+                driver.call("cuEventRecord", event, self.stream)
+
+    def copy_out(self, data: memoryview, handle: Any) -> None:
+        driver = self._enter()
+        target = data.cast("B")
+        waiting: list[tuple[int, int, int, Any]] = []
+        with self._lock:
+            for start in range(0, target.nbytes, _HALF):
+                count = min(_HALF, target.nbytes - start)
+                address, event = self._half()
+                driver.call("cuMemcpyDtoHAsync", address, int(handle) + start, count, self.stream)
+                driver.call("cuEventRecord", event, self.stream)
+                waiting.append((start, count, address, event))
+                if len(waiting) == 2:
+                    self._arrive(target, *waiting.pop(0))
+            for journey in waiting:
+                self._arrive(target, *journey)
+
+    def _arrive(self, target: memoryview, start: int, count: int, address: int, event: Any) -> None:
+        self.driver.call("cuEventSynchronize", event)
+        target[start : start + count] = _window(address, count)
+
+    def transfer(self, target: Any, source: Any, source_runtime: Runtime, nbytes: int) -> bool:
+        if not isinstance(source_runtime, NVRuntime):
+            return False
+        if source_runtime is self:
+            self._enter().call("cuMemcpyDtoDAsync", target, source, nbytes, self.stream)
+            return True
+        source_runtime.synchronize()
+        there = source_runtime.driver.context
+        driver = self._enter()
+        driver.call("cuMemcpyPeerAsync", target, driver.context, source, there, nbytes, self.stream)
+        return True
+
+    def synchronize(self) -> None:
+        self._enter().call("cuStreamSynchronize", self.stream)
+
+    # programs
+
+    def load(self, name: str, binary: bytes) -> NVProgram:
+        """The kernel in the device's memory. PTX is compiled by the driver.
+
+        Raises CompileError with the driver's message, and the file that keeps the source.
+        """
+        driver = self._enter()
+        head, _, code = binary.partition(b"\n")
+        module = self._module(name, code)
+        function = driver.call("cuModuleGetFunction", module, name.encode())
+        program = NVProgram(name, head.decode(), module, function)
+        weakref.finalize(program, self._unload, module)
+        return program
+
+    def _module(self, name: str, code: bytes) -> Any:
+        driver = self.driver
+        options = driver.module.CUjit_option
+        log = ctypes.create_string_buffer(_LOG)
+        kinds = [
+            options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+            options.CU_JIT_ERROR_LOG_BUFFER,
+        ]
+        values = [_LOG, ctypes.addressof(log)]
+        try:
+            return driver.call("cuModuleLoadDataEx", code + b"\0", len(kinds), kinds, values)
+        except OutOfMemoryError:
+            raise
+        except DeviceError as error:
+            said = log.value.decode(errors="replace").strip().splitlines()
+            source = code.decode(errors="replace") if code.startswith(b".version") else ""
+            kept = {"source": keep_failed("failed.ptx", source)} if source else {}
+            raise CompileError(
+                f"nv: {said[0].strip() if said else error.headline}",
+                kernel=name,
+                device=self.name,
+                **kept,
+            ) from None
+
+    def _unload(self, module: Any) -> None:
+        if os.getpid() != self._process:
+            return
+        try:
+            self._enter().call("cuModuleUnload", module)
+        except DeviceError:
+            # The context is lost, or the driver is shutting down: the module went with it.
+            return
+
+    def _drop_graph(self, graph: Any) -> None:
+        if os.getpid() != self._process:
+            return
+        try:
+            self._enter().call("cuGraphExecDestroy", graph)
+        except DeviceError:
+            # As a module's.
+            return
+
+    def launch(
+        self,
+        program: NVProgram,
+        handles: Sequence[Any],
+        variables: Sequence[int],
+        global_size: Dims,
+        local_size: Dims,
+        wait: bool = False,
+    ) -> float | None:
+        driver = self._enter()
+        numbers = [handles[slot] for slot in program.slots] + [*variables]
+        if not wait:
+            self._start(program, numbers, global_size, local_size)
+            return None
+        before, after = (driver.call("cuEventCreate", 0) for _ in range(2))
+        try:
+            driver.call("cuEventRecord", before, self.stream)
+            self._start(program, numbers, global_size, local_size)
+            driver.call("cuEventRecord", after, self.stream)
+            driver.call("cuEventSynchronize", after)
+            return float(driver.call("cuEventElapsedTime", before, after)) * 1e-3
+        finally:
+            driver.call("cuEventDestroy", before)
+            driver.call("cuEventDestroy", after)
+
+    def _start(self, program: NVProgram, numbers: Sequence[int], blocks: Dims, lanes: Dims) -> None:
+        with program.lock:
+            program.arguments.set(numbers)
+            try:
+                self.driver.call(
+                    "cuLaunchKernel", program.function, *blocks, *lanes, 0, self.stream,
+                    program.arguments.address, 0,
+                )  # fmt: skip
+            except OutOfMemoryError:
+                raise
+            except DeviceError as error:
+                raise DeviceError(
+                    f"{program.name}: {error.headline}",
+                    blocks=blocks,
+                    lanes=lanes,
+                    **error.details,
+                ) from None
+
+    def sequence(
+        self, launches: Sequence[tuple[Any, int, Dims]], is_small: bool
+    ) -> Callable[[Sequence[int]], None] | None:
+        return _Sequence(self, launches).run
+
+
+def _window(address: int, nbytes: int) -> memoryview:
+    """Pinned memory as bytes."""
+    return memoryview((ctypes.c_ubyte * nbytes).from_address(address)).cast("B")
+
+
+class _Sequence:
+    """Launches that are made together: one by one at first, then as a CUDA graph whose nodes get
+    new arguments where these have changed.
+    """
+
+    def __init__(self, runtime: NVRuntime, launches: Sequence[tuple[Any, int, Dims]]):
+        self.runtime, self.launches = runtime, launches
+        self._calls = 0
+        self._exec: Any = None
+        self._nodes: list[tuple[Any, Any, Arguments, list[int]]] = []
+        self._lock = held_at_fork(threading.Lock(), 83)
+
+    def run(self, numbers: Sequence[int]) -> None:
+        runtime = self.runtime
+        driver = runtime._enter()
+        with self._lock:
+            self._calls += 1
+            parts = self._parts(numbers)
+            if len(self.launches) < _LAUNCHES or self._calls < _CALLS:
+                for (program, _, blocks), part in zip(self.launches, parts):
+                    runtime._start(program, part, blocks, program.block)
+                return
+            if self._exec is None:
+                self._build(driver, parts)
+            else:
+                self._renew(driver, parts)
+            driver.call("cuGraphLaunch", self._exec, runtime.stream)
+
+    def _parts(self, numbers: Sequence[int]) -> list[list[int]]:
+        found, start = [], 0
+        for program, count, _ in self.launches:
+            found.append(program.picked(numbers[start : start + count]))
+            start += count
+        return found
+
+    def _build(self, driver: Driver, parts: Sequence[list[int]]) -> None:
+        graph = driver.call("cuGraphCreate", 0)
+        try:
+            before: list[Any] = []
+            for (program, _, blocks), part in zip(self.launches, parts):
+                arguments = Arguments(len(part))
+                arguments.set(part)
+                parameters = self._parameters(driver, program, blocks, arguments)
+                node = driver.call("cuGraphAddKernelNode", graph, before, len(before), parameters)
+                self._nodes.append((node, parameters, arguments, part))
+                before = [node]
+            self._exec = driver.call("cuGraphInstantiate", graph, 0)
+            weakref.finalize(self, self.runtime._drop_graph, self._exec)
+        finally:
+            driver.call("cuGraphDestroy", graph)
+
+    @staticmethod
+    def _parameters(driver: Driver, program: NVProgram, blocks: Dims, arguments: Arguments) -> Any:
+        found = driver.module.CUDA_KERNEL_NODE_PARAMS()
+        found.func = program.function
+        found.gridDimX, found.gridDimY, found.gridDimZ = blocks
+        found.blockDimX, found.blockDimY, found.blockDimZ = program.block
+        found.sharedMemBytes = 0
+        found.kernelParams = arguments.address
+        return found
+
+    def _renew(self, driver: Driver, parts: Sequence[list[int]]) -> None:
+        """Give each node whose arguments have changed the new ones."""
+        for place, part in enumerate(parts):
+            node, parameters, arguments, old = self._nodes[place]
+            if part != old:
+                arguments.set(part)
+                driver.call("cuGraphExecKernelNodeSetParams", self._exec, node, parameters)
+                self._nodes[place] = (node, parameters, arguments, part)
