@@ -4,7 +4,8 @@
     compile   tilegrad.compile.ptxas      machine code, where `ptxas` is here; else the driver does it
     run       tilegrad.device.nv_runtime  memory, a stream, graphs, by `cuda-bindings`
 
-`NV` is the first GPU, `NV:1` the next one. `NULL:NV:sm_90` compiles for an architecture without one.
+`NV` is the first GPU, `NV:1` the next one. `NULL:NV:sm_90` compiles for an architecture without
+one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Dims, Runtime
 from tilegrad.target import Target, cuda_target
 
-__all__ = ["backend", "nv_target"]
+__all__ = ["backend", "nv_target", "opened"]
 
 _DEFAULT_ARCH = "sm_80"
 _LEAST = 75
@@ -149,13 +150,20 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
             rule="NV or NV:number; the architecture is asked of the device",
             remedy=f"NULL:NV:{asked} compiles for it and runs nothing",
         )
-    driver = nv_driver.Driver(nv_driver.bindings())
+    return opened(name, nv_driver.bindings())
+
+
+def opened(name: str, module: Any, *, assembles: bool = True) -> Backend:
+    """The device `name` of the driver whose functions `module` has. Where it `assembles`, a `ptxas`
+    that is here makes the machine code.
+
+    Raises DeviceError where there is no such device, or the driver is too old for it.
+    """
+    driver = nv_driver.Driver(module)
     device, arch, title = _find(driver, name)
     target = nv_target(arch)
-    opened, program = NVRuntime(driver, device, title), _ptxas_for(driver.version)
-    if program is None:
-        compiler = "PTX"
-    else:
+    program, compiler = _ptxas_for(driver.version) if assembles else None, "PTX"
+    if program is not None:
         from tilegrad.compile.ptxas import ptxas_release
 
         compiler = "ptxas {}.{}".format(*ptxas_release(program))
@@ -164,7 +172,7 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
         target,
         functools.partial(_render_for, target),
         functools.partial(_compile_for, arch, program),
-        opened,
+        NVRuntime(driver, device, title),
         compiler=compiler,
         hardware=title,
     )

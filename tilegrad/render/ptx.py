@@ -8,9 +8,9 @@
 
     PTXRenderer(target).render("add", program)
 
-A program is walked once. Loops become labels and branches; gates become predicates, so there are no
-other branches. A matrix unit is an `mma.sync`, whose operands of 16 bits come in pairs. Nothing here
-needs a toolkit or a driver.
+A program is walked once. Loops become labels and branches; gates become predicates, so there are
+no other branches. A matrix unit is an `mma.sync`, whose operands of 16 bits come in pairs. Nothing
+here needs a toolkit or a driver.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from tilegrad.render.ptx_code import kind_of, root
 __all__ = ["Fused", "fused_logic", "table"]
 
 _TABLE = (0xF0, 0xCC, 0xAA)
+_MOST_ON_THE_WAY = 5
 _BITWISE = frozenset({Ops.AND, Ops.OR, Ops.XOR})
 
 
@@ -85,25 +86,43 @@ def _grown(
 ) -> tuple[list[UOp], set[UOp]]:
     """The operands of the largest tree below `top` that has three of them at most, and its nodes
     without `top`. A node of the tree is used nowhere else, and stands in the same loop.
+
+    On the way there may be more operands, as one that is there twice counts once in the end.
     """
-    operands = _distinct(top.src)
-    within: set[UOp] = set()
-    changed = True
-    while changed:
-        changed = False
-        for node in operands:
-            if not _is_bitwise(node) or home.get(node) != home[top]:
-                continue
-            if any(user is not top and user not in within for user in users[node]):
-                continue
-            if any(_may_change(source) for source in node.src):
-                continue
-            wider = _distinct([*(other for other in operands if other is not node), *node.src])
-            if len(wider) <= len(_TABLE):
-                operands, changed = wider, True
-                within.add(node)
-                break
-    return operands, within
+    operands, within = _distinct(top.src), set[UOp]()
+    best = operands, frozenset(within)
+    while True:
+        found = [
+            _distinct(
+                [part for each in operands for part in (each.src if each is node else (each,))]
+            )
+            if _is_inner(node, top, within, users, home)
+            else []
+            for node in operands
+        ]
+        fitting = [(len(wider), place) for place, wider in enumerate(found) if wider]
+        if not fitting or min(fitting)[0] > _MOST_ON_THE_WAY:
+            return best[0], set(best[1])
+        _, place = min(fitting)
+        within.add(operands[place])
+        operands = found[place]
+        if len(operands) <= len(_TABLE):
+            best = operands, frozenset(within)
+
+
+def _is_inner(
+    node: UOp,
+    top: UOp,
+    within: set[UOp],
+    users: Mapping[UOp, list[UOp]],
+    home: Mapping[UOp, int],
+) -> bool:
+    """Whether the tree may grow by `node`."""
+    if not _is_bitwise(node) or home.get(node) != home[top]:
+        return False
+    if any(user is not top and user not in within for user in users[node]):
+        return False
+    return not any(_may_change(source) for source in node.src)
 
 
 def _may_change(node: UOp) -> bool:
