@@ -14,6 +14,7 @@ import pytest
 from tests.conformance.case import Case
 from tests.conformance.cases import CASES, SAMPLE
 from tests.device.helpers import needs
+from tests.device.ptx.device import driver_of, simulated
 from tilegrad import Context, Device
 from tilegrad.base.errors import CompileError, DeviceError, TilegradError
 
@@ -24,6 +25,8 @@ AMD = [f"NULL:AMD:{arch}" for arch in ("gfx90a", "gfx942", "gfx1100", "gfx1201")
 # Under an emulator of another processor, or an engine.
 ELSEWHERE = {"AARCH64": 96, "AARCH64:SVE": 101, "RISCV": 96, "WASM": 96}
 CHUNKS = 64
+# NV's kernels on the interpreter of PTX, by step through the sample.
+PTX_STEPS = {"NVSIM75": 40, "NVSIM80": 10, "NVSIM90": 40}
 # What is compiled for hardware that is not here, run lane by lane in Python.
 EMULATED = ("EMU:CL", "EMU:CUDA:SM_75", "EMU:HIP", "EMU:METAL")
 EMULATED_STEP = 13
@@ -105,6 +108,28 @@ def test_a_part_of_the_sample_for_targets_that_are_not_here(device: str) -> None
     check_all(device, SAMPLE[::EMULATED_STEP])
 
 
+@pytest.mark.row("M9.10", "P.6")
+@pytest.mark.parametrize("device", PTX_STEPS)
+def test_a_part_of_the_sample_as_ptx(device: str) -> None:
+    """Each on the interpreter in tests/device/ptx, which reports what a GPU would not."""
+    name = simulated(device)
+    before = driver_of(name).names().count("cuLaunchKernel")
+    check_all(name, SAMPLE[:: PTX_STEPS[device]])
+    assert driver_of(name).names().count("cuLaunchKernel") > before
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("device", PTX_STEPS)
+def test_sample_as_ptx(device: str) -> None:
+    check_all(simulated(device), SAMPLE)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_small_cases_as_ptx(chunk: int) -> None:
+    check_all(simulated("NVSIM80"), [case for case in CASES if case.small][chunk::CHUNKS])
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("device", [*EMULATED, "EMU:AMD:GFX942"])
 def test_sample_for_targets_that_are_not_here(device: str) -> None:
@@ -112,7 +137,7 @@ def test_sample_for_targets_that_are_not_here(device: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("device", ["NULL:CL", "NULL:CUDA", "NULL:HIP", "NULL:METAL", *AMD])
+@pytest.mark.parametrize("device", ["NULL:CL", "NULL:CUDA", "NULL:HIP", "NULL:METAL", "NULL:NV", *AMD])
 def test_sample_has_text_for_hardware_that_is_not_here(device: str) -> None:
     """Nothing runs, so values are zeros: what counts is that no kernel is refused."""
     refused = []

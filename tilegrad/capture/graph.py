@@ -3,15 +3,16 @@
 Consecutive kernels of one CPU device are a batch: a table of (kernel, arguments, chunks) and one
 block of argument words, whose addresses and values are patched in place before the call. A batch
 ends at a copy, and where the next kernel is for another device, a second CPU included; a kernel
-alone is called by itself. Steps of other devices, and all steps under JIT=2, are launched through
-the engine, one by one.
+alone is called by itself. Kernels of another device are a batch too, if its runtime takes several
+launches in one call. All other steps, and all under JIT=2, are launched through the engine, one by
+one.
 """
 
 from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from typing import Any
 
 from tilegrad.base.config import Config, config
@@ -45,12 +46,13 @@ class _Batch:
         runtime = Device[self.device].runtime
         assert isinstance(runtime, CpuRuntime)
         self._pool = runtime.pool
-        self.words = array(
+        self.words: MutableSequence[int] = array(
             "q", bytes(8 * sum(len(step.slots) + len(step.values) for step in steps))
         )
         self.slot_words: dict[int, list[int]] = {}
         self.value_words: dict[Value, list[int]] = {}
         table = array("q")
+        assert isinstance(self.words, array)
         start, at = self.words.buffer_info()[0], 0
         # The code in memory must outlive the table.
         self._programs = []
@@ -87,16 +89,18 @@ class _Batch:
             )
 
     def run(self, inputs: int, is_shown: bool) -> None:
-        count = self._count
         start = time.perf_counter()
-        if count == 1:
-            self._pool.run_node(self._address)
-        else:
-            self._pool.run_graph(self._address, count)
+        self._call(is_shown)
         seconds = time.perf_counter() - start
-        report.count(self._ops, self._mem, seconds, count)
+        report.count(self._ops, self._mem, seconds, self._count)
         if is_shown:
             self._show(inputs, seconds)
+
+    def _call(self, waits: bool) -> None:
+        if self._count == 1:
+            self._pool.run_node(self._address)
+        else:
+            self._pool.run_graph(self._address, self._count)
 
     def _show(self, inputs: int, seconds: float) -> None:
         first = self.steps[0]
@@ -121,6 +125,55 @@ class _Batch:
             kernels=len(self.steps),
             replay=True,
         )
+
+
+class _Calls(_Batch):
+    """Consecutive kernels of another device, whose runtime makes their launches in `call`."""
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        addresses: Mapping[int, int],
+        values: Mapping[Value, int],
+        call: Callable[[Sequence[int]], None],
+    ):
+        self.steps = steps
+        self.device = steps[0].device
+        self._sequence = call
+        self.words = []
+        self.slot_words, self.value_words = {}, {}
+        for step in steps:
+            for slot in step.slots:
+                self.slot_words.setdefault(slot, []).append(len(self.words))
+                self.words.append(addresses[slot])
+            for value in step.values:
+                self.value_words.setdefault(value, []).append(len(self.words))
+                self.words.append(value if isinstance(value, int) else values[value])
+        self._count = len(steps)
+        kernels = [step.kernel for step in steps if step.kernel is not None]
+        self._ops, self._mem = sum(k.ops for k in kernels), sum(k.mem for k in kernels)
+        self._announce()
+
+    def _call(self, waits: bool) -> None:
+        self._sequence(self.words)
+        if waits:
+            Device[self.device].runtime.synchronize()
+
+
+def _sequence_of(steps: Sequence[Step]) -> Callable[[Sequence[int]], None] | None:
+    """The launches of kernels of one device as one call, if it has that."""
+    if any(step.kernel is None or step.kernel.costs is not None for step in steps):
+        return None
+    launches = [
+        (
+            load_program(step.device, step.kernel),
+            len(step.slots) + len(step.values),
+            step.kernel.global_size,
+        )
+        for step in steps
+        if step.kernel is not None
+    ]
+    return Device[steps[0].device].runtime.sequence(launches, False)
 
 
 class Program:
@@ -251,26 +304,30 @@ class Program:
 
     def _graph(self) -> list[_Batch | Step]:
         parts: list[_Batch | Step] = []
-        batches: list[_Batch] = []
         group: list[Step] = []
         for step in [*self.steps, None]:
-            if group and (step is None or step.device != group[0].device or not is_native(step)):
-                addresses = {
-                    slot: self._address(slot, self._buffers[slot])
-                    for each in group
-                    for slot in each.slots
-                }
-                batch = _Batch(group, addresses, self._values)
-                batches.append(batch)
-                parts.append(batch)
+            is_next = step is not None and step.kernel is not None
+            if group and not (is_next and step is not None and step.device == group[0].device):
+                parts += self._batched(group)
                 group = []
             if step is not None:
-                if is_native(step):
-                    group.append(step)
-                else:
-                    parts.append(step)
-        self._parts, self._batches = parts, batches
+                (group if is_next else parts).append(step)
+        self._parts = parts
+        self._batches = [part for part in parts if isinstance(part, _Batch)]
         return parts
+
+    def _batched(self, group: Sequence[Step]) -> list[_Batch | Step]:
+        """Consecutive kernels of one device as a batch, or as they are where it makes none."""
+        is_ours = is_native(group[0])
+        call = None if is_ours else _sequence_of(group)
+        if not is_ours and call is None:
+            return [*group]
+        addresses = {
+            slot: self._address(slot, self._buffers[slot]) for step in group for slot in step.slots
+        }
+        if call is None:
+            return [_Batch(group, addresses, self._values)]
+        return [_Calls(group, addresses, self._values, call)]
 
     def _launch(self, step: Step) -> None:
         buffers = tuple([self._buffers[slot] for slot in step.slots])

@@ -1,7 +1,7 @@
 """NVIDIA's GPUs through PTX of our own and the driver: no toolkit, no C++ compiler.
 
     render    tilegrad.render.ptx         PTX for the architecture
-    compile   tilegrad.compile.ptxas      machine code, where `ptxas` is here; else the driver does it
+    compile   tilegrad.compile.ptxas      machine code, where `ptxas` is here, or the driver
     run       tilegrad.device.nv_runtime  memory, a stream, graphs, by `cuda-bindings`
 
 `NV` is the first GPU, `NV:1` the next one. `NULL:NV:sm_90` compiles for an architecture without

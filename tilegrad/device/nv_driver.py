@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from tilegrad.base.errors import DeviceError, OutOfMemoryError
+from tilegrad.base.errors import DeviceError, OutOfMemoryError, TilegradError
 
 __all__ = ["Driver", "bindings"]
 
@@ -67,7 +67,7 @@ class Driver:
             raise self.error(name, result)
         return found[0] if len(found) == 1 else (found or None)
 
-    def error(self, name: str, result: Any) -> DeviceError:
+    def error(self, name: str, result: Any) -> TilegradError:
         """What a call that gave `result` is reported as."""
         title = getattr(result, "name", str(result))
         if title == "CUDA_ERROR_OUT_OF_MEMORY":

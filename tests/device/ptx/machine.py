@@ -620,7 +620,7 @@ def _ld(entry: Entry, instruction: Instruction) -> Step:
 
 def _whole_vector(starts: Array, size: int, what: str) -> None:
     if (starts % np.uint64(size)).any():
-        raise PTXError(f"{what}: a vector begins at no multiple of its {size} bytes")
+        raise PTXError(f"{what}: it begins at no multiple of its {size} bytes")
 
 
 def _read(

@@ -1,0 +1,400 @@
+"""The NV device: on a recorded driver that checks the order, arguments and lifetimes of calls, and
+whose launches run on the PTX interpreter. No GPU is needed, and none is touched.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.device.ptx.device import driver_of, simulated
+from tests.device.ptx.driver import CUresult, FakeDriver
+from tilegrad import Context, Device, Tensor, Variable, jit
+from tilegrad.__main__ import devices
+from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
+from tilegrad.device import nv, nv_driver
+from tilegrad.device.nv_runtime import NVRuntime, heading
+
+DEVICE = simulated("NVSIM80")
+
+KERNEL = (
+    heading("add", (0, 2), 1, (4, 1, 1))
+    + """
+.version 7.0
+.target sm_80
+.address_size 64
+
+.visible .entry add(
+  .param .u64 add_data0,
+  .param .u64 add_data2,
+  .param .s32 add_var0
+)
+.maxntid 4, 1, 1
+{
+  .reg .b32 %r<4>;
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd0, [add_data0];
+  ld.param.u64 %rd1, [add_data2];
+  ld.param.s32 %r0, [add_var0];
+  mov.u32 %r1, %tid.x;
+  mad.wide.s32 %rd2, %r1, 4, %rd1;
+  ld.global.s32 %r2, [%rd2];
+  add.s32 %r3, %r2, %r0;
+  mad.wide.s32 %rd3, %r1, 4, %rd0;
+  st.global.s32 [%rd3], %r3;
+  ret;
+}
+"""
+).encode()
+
+
+@pytest.fixture
+def fake() -> FakeDriver:
+    return FakeDriver()
+
+
+@pytest.fixture
+def runtime(fake: FakeDriver) -> NVRuntime:
+    found = nv.opened("NV", fake, assembles=False).runtime
+    assert isinstance(found, NVRuntime)
+    fake.calls.clear()
+    return found
+
+
+@pytest.fixture
+def no_devices() -> Iterator[None]:
+    """The device NV is opened anew."""
+    before = Device._open.pop("NV", None)
+    yield
+    Device._open.pop("NV", None)
+    if before is not None:
+        Device._open["NV"] = before
+
+
+# whole programs
+
+
+def test_products_and_rows_are_those_of_numpy() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((40, 33)), rng.standard_normal((33, 50))
+    x, y = (Tensor(each.astype(np.float32), device=DEVICE) for each in (a, b))
+    found = (x @ y).softmax(1)
+    powers = np.exp(a @ b - (a @ b).max(1, keepdims=True))
+    np.testing.assert_allclose(found.numpy(), powers / powers.sum(1, keepdims=True), atol=1e-5)
+    assert "cuLaunchKernel" in driver_of(DEVICE).names()
+
+
+@pytest.mark.row("M9.5")
+@pytest.mark.parametrize("device", ["NVSIM75", "NVSIM80"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_product_on_the_matrix_unit_is_exact_for_small_integers(
+    device: str, transposed: bool
+) -> None:
+    """The interpreter places elements by the manual's tables, the compiler by the target's."""
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-3, 4, (48, 64)).astype(np.float16) for _ in range(2))
+    right = b if transposed else np.ascontiguousarray(b.T)
+    x, y = Tensor(a, device=simulated(device)), Tensor(right, device=device)
+    found = x.dot(y.T if transposed else y, dtype="float").numpy()
+    np.testing.assert_array_equal(found, a.astype(np.float64) @ b.T.astype(np.float64))
+
+
+def test_a_training_step_lowers_the_loss() -> None:
+    rng = np.random.default_rng(2)
+    x = Tensor(rng.standard_normal((16, 8)).astype(np.float32), device=DEVICE)
+    wanted = Tensor(rng.standard_normal((16, 4)).astype(np.float32), device=DEVICE)
+    weight = Tensor(rng.standard_normal((8, 4)).astype(np.float32), device=DEVICE)
+    weight.requires_grad = True
+    losses = []
+    for _ in range(3):
+        loss = ((x @ weight - wanted) ** 2).mean()
+        loss.backward()
+        assert weight.grad is not None
+        weight.assign(weight.detach() - weight.grad * 0.1).realize()
+        weight.grad = None
+        losses.append(loss.item())
+    assert losses[0] > losses[1] > losses[2]
+
+
+def test_a_bound_variable_is_passed() -> None:
+    x = Tensor(np.arange(10, dtype=np.int32), device=DEVICE).realize()
+    rows = Variable("rows", 1, 10)
+    for count in (3, 7):
+        assert x[: rows.bind(count)].sum().item() == count * (count - 1) // 2
+
+
+def test_a_captured_function_replays() -> None:
+    @jit
+    def step(x: Tensor) -> Tensor:
+        return (x.sum(1) * 2 + 1).realize()
+
+    for number in range(5):
+        x = Tensor(np.full((4, 8), number, np.float32), device=DEVICE)
+        assert step(x).tolist() == [16.0 * number + 1] * 4
+
+
+# what is told of the device
+
+
+@pytest.mark.parametrize(("capability", "arch"), [((8, 0), "sm_80"), ((9, 0), "sm_90")])
+def test_the_architecture_is_asked_of_the_device(capability: tuple[int, int], arch: str) -> None:
+    found = nv.opened("NV", FakeDriver(capability), assembles=False)
+    assert found.target.isa == arch and found.hardware == "Imaginary GPU"
+
+
+@pytest.mark.usefixtures("no_devices")
+def test_the_list_of_devices_says_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    row = next(line for line in devices().splitlines() if line[2:].startswith("NV "))
+    assert "not here" in row and "cuda-bindings cannot be imported" in row
+    assert "pip install 'tilegrad[nvidia]'" in devices()
+
+
+@pytest.mark.usefixtures("no_devices")
+def test_the_list_of_devices_names_the_one_there_is(
+    fake: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nv_driver, "bindings", lambda: fake)
+    row = next(line for line in devices().splitlines() if line[2:].startswith("NV "))
+    assert "usable" in row and "NV sm_80" in row and "Imaginary GPU" in row
+
+
+def test_a_library_of_the_driver_that_is_missing_is_told() -> None:
+    class Missing:
+        def cuInit(self, flags: int) -> Any:
+            raise RuntimeError("Failed to dlopen libcuda.so.1")
+
+    with pytest.raises(DeviceError, match="no NVIDIA driver is here: Failed to dlopen") as caught:
+        nv.opened("NV", Missing())
+    assert "display driver" in str(caught.value)
+
+
+def test_a_driver_without_a_gpu_is_told(fake: FakeDriver) -> None:
+    fake.fail["cuInit"] = CUresult.CUDA_ERROR_NO_DEVICE
+    with pytest.raises(DeviceError, match="CUDA_ERROR_NO_DEVICE"):
+        nv.opened("NV", fake)
+
+
+@pytest.mark.parametrize(
+    ("capability", "version"), [((9, 0), 11080), ((10, 0), 12040), ((12, 0), 12060)]
+)
+def test_a_driver_that_is_too_old_for_the_device_is_told(
+    capability: tuple[int, int], version: int
+) -> None:
+    with pytest.raises(DeviceError, match="the driver of Imaginary GPU is too old"):
+        nv.opened("NV", FakeDriver(capability, version))
+
+
+def test_a_device_that_is_too_old_is_told() -> None:
+    with pytest.raises(DeviceError, match="nv: sm_70 is too old"):
+        nv.opened("NV", FakeDriver((7, 0)))
+
+
+def test_a_number_beyond_the_devices_is_told(fake: FakeDriver) -> None:
+    with pytest.raises(DeviceError, match="there is no device 3"):
+        nv.opened("NV:3", fake)
+
+
+@pytest.mark.usefixtures("no_devices")
+def test_a_device_has_a_number_and_no_architecture() -> None:
+    with pytest.raises(DeviceError, match="'sm_90' is no number of a device"):
+        nv.backend("NV:SM_90")
+
+
+# calls, in their order
+
+
+def test_opening_makes_the_context_current_before_anything_else(fake: FakeDriver) -> None:
+    nv.opened("NV", fake, assembles=False)
+    names = [name for name in fake.names() if "Attribute" not in name]
+    assert names == [
+        "cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName",
+        "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuStreamCreate",
+    ]  # fmt: skip
+
+
+def test_copies_go_through_pinned_memory_in_halves(fake: FakeDriver, runtime: NVRuntime) -> None:
+    data = np.random.default_rng(0).integers(0, 256, 9 << 20, dtype=np.uint8)
+    place = runtime.allocate(data.nbytes)
+    runtime.copy_in(place, memoryview(data))
+    sizes = [call[3] for call in fake.calls if call[0] == "cuMemcpyHtoDAsync"]
+    assert sizes == [4 << 20, 4 << 20, 1 << 20]
+    assert fake.names().count("cuMemHostAlloc") == 1
+    found = np.zeros_like(data)
+    runtime.copy_out(memoryview(found), place)
+    np.testing.assert_array_equal(found, data)
+    copies = [call for call in fake.calls if call[0].startswith("cuMemcpy")]
+    assert {call[-1] for call in copies} == {runtime.stream}
+
+
+def test_a_half_is_filled_again_only_when_it_has_travelled(
+    fake: FakeDriver, runtime: NVRuntime
+) -> None:
+    place = runtime.allocate(12 << 20)
+    fake.calls.clear()
+    runtime.copy_in(place, memoryview(bytearray(12 << 20)))
+    waits = [call[1] for call in fake.calls if call[0] == "cuEventSynchronize"]
+    records = [call[1] for call in fake.calls if call[0] == "cuEventRecord"]
+    assert len(waits) == 3 and waits == records and waits[0] == waits[2] != waits[1]
+    names = [name for name in fake.names() if name.startswith(("cuEvent", "cuMemcpy"))]
+    assert names[-3:] == ["cuEventSynchronize", "cuMemcpyHtoDAsync", "cuEventRecord"]
+
+
+def test_a_launch_passes_the_memory_that_the_kernel_takes(
+    fake: FakeDriver, runtime: NVRuntime
+) -> None:
+    program = runtime.load("add", KERNEL)
+    places = [runtime.allocate(16) for _ in range(3)]
+    runtime.copy_in(places[2], memoryview(np.arange(4, dtype=np.int32)).cast("B"))
+    runtime.launch(program, places, [-5], (1, 1, 1), (4, 1, 1))
+    found = np.zeros(4, np.int32)
+    runtime.copy_out(memoryview(found).cast("B"), places[0])
+    assert found.tolist() == [-5, -4, -3, -2]
+
+
+def test_a_launch_is_timed_by_events_that_are_destroyed(
+    fake: FakeDriver, runtime: NVRuntime
+) -> None:
+    program = runtime.load("add", KERNEL)
+    places = [runtime.allocate(16) for _ in range(3)]
+    fake.calls.clear()
+    assert runtime.launch(program, places, [1], (1, 1, 1), (4, 1, 1), wait=True) == 0.25e-3
+    assert fake.names() == [
+        "cuEventCreate", "cuEventCreate", "cuEventRecord", "cuLaunchKernel", "cuEventRecord",
+        "cuEventSynchronize", "cuEventElapsedTime", "cuEventDestroy", "cuEventDestroy",
+    ]  # fmt: skip
+
+
+def test_a_program_is_unloaded_with_its_last_reference(
+    fake: FakeDriver, runtime: NVRuntime
+) -> None:
+    program = runtime.load("add", KERNEL)
+    assert len(fake.modules) == 1
+    del program
+    gc.collect()
+    assert not fake.modules
+
+
+def test_memory_goes_back_to_the_driver(fake: FakeDriver, runtime: NVRuntime) -> None:
+    place = runtime.allocate(100)
+    runtime.free(place, 100)
+    assert not fake.memory.live
+    assert [name for name in fake.names() if name.startswith("cuMem")] == [
+        "cuMemAlloc",
+        "cuMemFree",
+    ]
+
+
+# graphs
+
+
+def launches(runtime: NVRuntime) -> tuple[Any, list[int]]:
+    program = runtime.load("add", KERNEL)
+    places = [runtime.allocate(16) for _ in range(3)]
+    return program, places
+
+
+def test_launches_that_come_again_become_a_graph(fake: FakeDriver, runtime: NVRuntime) -> None:
+    """Two launches, the second on what the first made; each call with other numbers."""
+    program, (a, b, c) = launches(runtime)
+    call = runtime.sequence([(program, 4, (1, 1, 1)), (program, 4, (1, 1, 1))], True)
+    assert call is not None
+    runtime.copy_in(c, memoryview(np.arange(4, dtype=np.int32)).cast("B"))
+    for number in range(5):
+        fake.calls.clear()
+        call([b, 0, c, number, a, 0, b, 10])
+        names = fake.names()
+        assert ("cuLaunchKernel" in names) == (number < 2)
+        assert ("cuGraphInstantiate" in names) == (number == 2)
+        assert ("cuGraphLaunch" in names) == (number >= 2)
+        # Only the node whose arguments have changed is told.
+        assert names.count("cuGraphExecKernelNodeSetParams") == (number > 2)
+        found = np.zeros(4, np.int32)
+        runtime.copy_out(memoryview(found).cast("B"), a)
+        assert found.tolist() == [10 + number + each for each in range(4)]
+    assert not fake.graphs and len(fake.executables) == 1
+    del call
+    gc.collect()
+    assert not fake.executables
+
+
+def test_a_single_launch_needs_no_graph(fake: FakeDriver, runtime: NVRuntime) -> None:
+    program, (a, b, c) = launches(runtime)
+    call = runtime.sequence([(program, 4, (1, 1, 1))], True)
+    assert call is not None
+    for _ in range(5):
+        call([a, b, c, 1])
+    assert not any(name.startswith("cuGraph") for name in fake.names())
+
+
+# errors
+
+
+def test_memory_that_runs_out_is_asked_for_again_after_what_is_kept_went_back() -> None:
+    driver = FakeDriver(room=3 << 20)
+    backend = nv.opened("NV", driver, assembles=False)
+    first = backend.allocator.allocate(2 << 20)
+    backend.allocator.release(first, 2 << 20)
+    backend.allocator.allocate(3 << 20)
+    names = [name for name in driver.names() if name in ("cuMemAlloc", "cuMemFree")]
+    assert names == ["cuMemAlloc", "cuMemAlloc", "cuMemFree", "cuMemAlloc"]
+    with pytest.raises(OutOfMemoryError):
+        backend.allocator.allocate(1 << 20)
+
+
+def test_ptx_that_the_driver_refuses_is_told_with_its_source(runtime: NVRuntime) -> None:
+    wrong = KERNEL.replace(b"add.s32 %r3, %r2, %r0;", b"add.s32 %r3 %r2")
+    with pytest.raises(CompileError, match="no semicolon") as caught:
+        runtime.load("add", wrong)
+    assert caught.value.details["kernel"] == "add"
+    with open(str(caught.value.details["source"]), encoding="utf-8") as file:
+        assert "add.s32 %r3 %r2" in file.read()
+
+
+def test_a_launch_that_the_driver_refuses_is_told_with_its_sizes(
+    fake: FakeDriver, runtime: NVRuntime
+) -> None:
+    program, places = launches(runtime)
+    fake.fail["cuLaunchKernel"] = CUresult.CUDA_ERROR_INVALID_VALUE
+    with pytest.raises(DeviceError, match="add: cuLaunchKernel: CUDA_ERROR_INVALID_VALUE") as error:
+        runtime.launch(program, places, [1], (1, 1, 1), (4, 1, 1))
+    assert error.value.details["blocks"] == (1, 1, 1)
+
+
+def test_a_lost_device_says_what_to_do(fake: FakeDriver, runtime: NVRuntime) -> None:
+    fake.fail["cuStreamSynchronize"] = CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(DeviceError, match="CUDA_ERROR_ILLEGAL_ADDRESS") as caught:
+        runtime.synchronize()
+    assert "start the process anew" in str(caught.value)
+
+
+def test_a_forked_process_is_told(runtime: NVRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "_process", os.getpid() + 1)
+    with pytest.raises(DeviceError, match="opened before this process was forked"):
+        runtime.allocate(4)
+
+
+def test_the_real_bindings_have_every_function_that_is_called() -> None:
+    """Where they are installed: names, and the numbers of arguments that the fake takes."""
+    driver = pytest.importorskip("cuda.bindings.driver", reason="pip install cuda-bindings")
+    for name in vars(FakeDriver):
+        if name.startswith("cu"):
+            assert callable(getattr(driver, name)), name
+    for title in ("CUjit_option", "CUdevice_attribute"):
+        for name, value in vars(getattr(FakeDriver, title)).items():
+            assert int(getattr(getattr(driver, title), name)) == value
+    for name, value in CUresult.__members__.items():
+        assert int(getattr(driver.CUresult, name)) == value
+
+
+def test_nothing_of_nvidia_is_imported_to_compile() -> None:
+    before = {name for name in sys.modules if name.split(".")[0] == "cuda"}
+    with Context(DISABLE_COMPILER_CACHE=1):
+        (Tensor.empty(8, device="NULL:NV") + 1).realize()
+    assert {name for name in sys.modules if name.split(".")[0] == "cuda"} == before
