@@ -22,6 +22,8 @@ HEADS = {
     "HIP:gfx942": ("__attribute__((global)) void", "__ockl_get_local_id(0)"),
     "AMD": ("define amdgpu_kernel void", "call i32 @llvm.amdgcn.workitem.id.x()"),
     "AMD:gfx942": ("define amdgpu_kernel void", "call i32 @llvm.amdgcn.workitem.id.x()"),
+    "NV": (".visible .entry r_", "%tid.x"),
+    "NV:sm_90": (".target sm_90\n", "%tid.x"),
     "CLANG": ("void r_", "entry_of_r_"),
 }
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -103,6 +104,8 @@ def test_a_product_on_the_matrix_unit_is_exact_for_small_integers(
     x, y = Tensor(a, device=simulated(device)), Tensor(right, device=device)
     found = x.dot(y.T if transposed else y, dtype="float").numpy()
     np.testing.assert_array_equal(found, a.astype(np.float64) @ b.T.astype(np.float64))
+    entries = [entry for _, entry in driver_of(device).functions.values()]
+    assert any(each.parts[0] == "mma" for entry in entries for each in entry.instructions)
 
 
 def test_a_training_step_lowers_the_loss() -> None:
@@ -137,6 +140,41 @@ def test_a_captured_function_replays() -> None:
     for number in range(5):
         x = Tensor(np.full((4, 8), number, np.float32), device=DEVICE)
         assert step(x).tolist() == [16.0 * number + 1] * 4
+
+
+@pytest.mark.row("M4.16")
+def test_a_captured_function_becomes_a_graph() -> None:
+    """Its results are those of the launches one by one, also with other memory and values."""
+    rows = Variable("rows", 1, 8)
+
+    @jit
+    def step(x: Tensor, count: Variable) -> Tensor:
+        return (x[:count].sum(0).contiguous().softmax() @ x.T).realize()
+
+    rng = np.random.default_rng(3)
+    driver = driver_of(DEVICE)
+    for number in range(8):
+        given = rng.standard_normal((8, 8)).astype(np.float32)
+        count = 2 + number % 3
+        driver.calls.clear()
+        found = step(Tensor(given, device=DEVICE).realize(), rows.bind(count)).numpy()
+        powers = np.exp(given[:count].sum(0, dtype=np.float64))
+        np.testing.assert_allclose(found, powers / powers.sum() @ given.T, atol=1e-5)
+    names = driver.names()
+    assert "cuGraphLaunch" in names and "cuLaunchKernel" not in names
+
+
+def test_a_graph_is_shown_as_one_row(capsys: pytest.CaptureFixture[str]) -> None:
+    @jit
+    def step(x: Tensor) -> Tensor:
+        return (x.sum(1).contiguous().softmax() + 1).realize()
+
+    x = Tensor(np.ones((4, 8), np.float32), device=DEVICE).realize()
+    for _ in range(3):
+        step(x)
+    with Context(DEBUG=2):
+        step(x)
+    assert re.search(r"<batched \d+>", capsys.readouterr().out)
 
 
 # what is told of the device

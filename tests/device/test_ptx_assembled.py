@@ -81,6 +81,20 @@ def case_sources(arch: str) -> dict[str, None]:
     return found
 
 
+def network_sources(arch: str) -> dict[str, None]:
+    """Those of the benchmark's rows, with bench/ on the path as its own tests have it."""
+    from tests.bench.test_captured import SMALL, inputs, with_tilegrad
+
+    found: dict[str, None] = {}
+    with Context(DEVICE=f"NULL:NV:{arch}", DISABLE_COMPILER_CACHE=1), recording() as record:
+        for kind, sizes in SMALL.items():
+            with_tilegrad.Tilegrad(1).make(kind, inputs(kind, sizes), sizes, "").run()
+    for each in record:
+        if each.name == "render" and ".version" in str(each.after):
+            found.setdefault(str(each.after))
+    return found
+
+
 def assembled(arch: str, texts: Iterable[str]) -> Iterator[tuple[str, Usage]]:
     """Each kernel's name and what it uses; raises CompileError for one that is refused."""
 
@@ -138,3 +152,11 @@ def test_the_assembler_says_its_release() -> None:
 def test_every_kernel_of_the_sample_is_assembled(arch: str) -> None:
     texts = case_sources(arch)
     assert len([*assembled(arch, texts)]) == len(texts) > 400
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("arch", ARCHES)
+def test_every_kernel_of_the_networks_is_assembled(arch: str) -> None:
+    """The rows of the benchmark at small sizes, training steps of whole networks among them."""
+    texts = network_sources(arch)
+    assert len([*assembled(arch, texts)]) == len(texts) > 200

@@ -29,7 +29,7 @@ _FLOATS = {
     Ops.MULACC: "fma.rn",
 }
 _BITS = {Ops.AND: "and", Ops.OR: "or", Ops.XOR: "xor"}
-_OF_BOOLS = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
+_OF_BOOLS = {Ops.ADD: Ops.OR, Ops.SUB: Ops.XOR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
 _COMPARE = {Ops.CMPLT: "lt", Ops.CMPEQ: "eq", Ops.CMPNE: "ne"}
 _DIVIDE = {Ops.IDIV: "div", Ops.MOD: "rem"}
 # What may leave the integers of 8 and 16 bits.
@@ -91,6 +91,8 @@ def _choose(code: Code, dtype: DType, gate: str, one: str, other: str) -> str:
 
 def _logic(code: Code, op: Ops, operands: Sequence[str]) -> str:
     op = _OF_BOOLS.get(op, op)
+    if op is Ops.NEG or op is Ops.TRUNC:
+        return operands[0]
     if op is Ops.MULACC:
         return code.op("pred", "or.pred", code.op("pred", "and.pred", *operands[:2]), operands[2])
     if op is Ops.CMPLT:
