@@ -82,14 +82,15 @@ def test_devices_are_read_as_they_were_written(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Device, "refusal", lambda kind: (here.get(kind, "none"), "install"))
     failed: list[str] = []
     found = measure_devices(cases, failed)
-    assert asked == ["EMU", "CLANG"]
+    assert asked == ["EMU", "CLANG", "NVSIM80"]
     assert [line.split(": ")[:2] for line in failed] == [["EMU", "exp-tail-float32"]]
     assert found == {
         "EMU": {"exp": (1, 2), "sin": (1, 1)},
         "CLANG": {"exp": (2, 2), "sin": (1, 1)},
+        "NV": {"exp": (2, 2), "sin": (1, 1)},
     }
     page = render(cases, Measured(devices=found))
-    assert "| op | EMU | CLANG |" in page and "| `exp` | 1 of 2 | 2 |" in page
+    assert "| op | EMU | CLANG | NV |" in page and "| `exp` | 1 of 2 | 2 | 2 |" in page
     assert read(page).devices == found
     assert render(cases, read(page)) == page
 

@@ -10,6 +10,8 @@ __all__ = ["MUTANTS"]
 _CLIKE = "tilegrad/render/clike.py"
 _RULES = "tilegrad/render/rules.py"
 _CUDA = "tilegrad/render/cuda.py"
+_PTX = "tilegrad/render/ptx.py"
+_LOGIC = "tilegrad/render/ptx_logic.py"
 _OPTS = "tilegrad/optimize/opts.py"
 _NAME = "tilegrad/optimize/name.py"
 _GROUP = "tilegrad/optimize/group.py"
@@ -359,5 +361,29 @@ MUTANTS: dict[str, Mutant] = {
         _UOP,
         '"src": self.src, "arg": self.arg, **changes}\n',
         '"arg": self.arg, **changes, "src": self.src}\n',
+    ),
+    "M9.10": Mutant(
+        "PTX calls lanes blocks and blocks lanes",
+        _PTX,
+        '{"gidx": "%ctaid", "lidx": "%tid"}',
+        '{"gidx": "%tid", "lidx": "%ctaid"}',
+    ),
+    "R11.1": Mutant(
+        "the bytes of the first two operands change places",
+        _LOGIC,
+        "_TABLE = (0xF0, 0xCC, 0xAA)",
+        "_TABLE = (0xCC, 0xF0, 0xAA)",
+    ),
+    "R11.2": Mutant(
+        "no two bitwise ops become one instruction",
+        _LOGIC,
+        "        if within:\n",
+        "        if False:\n",
+    ),
+    "P.6": Mutant(
+        "a module of PTX does not say for which architecture it is",
+        _PTX,
+        '                f".target {code.target.isa}",\n',
+        "",
     ),
 }
