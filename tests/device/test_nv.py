@@ -431,6 +431,80 @@ def test_the_real_bindings_have_every_function_that_is_called() -> None:
         assert int(getattr(driver.CUresult, name)) == value
 
 
+def test_the_real_bindings_take_the_arguments_that_the_runtime_gives() -> None:
+    """They convert arguments before they look for the driver's library: where there is none, a call
+    with the right arguments fails for that reason alone.
+    """
+    real = pytest.importorskip("cuda.bindings.driver", reason="pip install cuda-bindings")
+    try:
+        real.cuInit(0)
+    except Exception as error:
+        absent = type(error)
+    else:
+        pytest.skip("there is a driver here, and the handles are imaginary")
+    kinds = {
+        "CUdevice": real.CUdevice, "CUcontext": real.CUcontext, "CUstream": real.CUstream,
+        "CUevent": real.CUevent, "CUmodule": real.CUmodule, "CUfunction": real.CUfunction,
+        "CUgraph": real.CUgraph, "CUgraphNode": real.CUgraphNode, "CUgraphExec": real.CUgraphExec,
+    }  # fmt: skip
+    made = {
+        "cuDeviceGet": "CUdevice", "cuDevicePrimaryCtxRetain": "CUcontext",
+        "cuStreamCreate": "CUstream", "cuEventCreate": "CUevent",
+        "cuModuleLoadDataEx": "CUmodule", "cuModuleGetFunction": "CUfunction",
+        "cuGraphCreate": "CUgraph", "cuGraphAddKernelNode": "CUgraphNode",
+        "cuGraphInstantiate": "CUgraphExec",
+    }  # fmt: skip
+    fake = FakeDriver()
+    handles: dict[int, Any] = {}
+
+    class Both:
+        """Each call goes to the real functions with real types, then to the fake ones."""
+
+        CUjit_option, CUdevice_attribute = real.CUjit_option, real.CUdevice_attribute
+
+        class CUDA_KERNEL_NODE_PARAMS:
+            pass
+
+        def __getattr__(self, name: str) -> Any:
+            def call(*arguments: Any) -> Any:
+                with pytest.raises(absent):
+                    getattr(real, name)(*[typed(each) for each in arguments])
+                found = getattr(fake, name)(*arguments)
+                if name in made:
+                    handles[found[1]] = kinds[made[name]](found[1])
+                return found
+
+            return call
+
+    def typed(argument: Any) -> Any:
+        if isinstance(argument, Both.CUDA_KERNEL_NODE_PARAMS):
+            parameters = real.CUDA_KERNEL_NODE_PARAMS()
+            for name, value in vars(argument).items():
+                setattr(parameters, name, typed(value))
+            return parameters
+        if isinstance(argument, list):
+            return [typed(each) for each in argument]
+        if isinstance(argument, int) and not hasattr(argument, "name"):
+            return handles.get(argument, argument)
+        return argument
+
+    runtime = nv.opened("NV", Both(), assembles=False).runtime
+    program = runtime.load("add", KERNEL)
+    places = [runtime.allocate(16) for _ in range(3)]
+    data = memoryview(bytearray(16))
+    runtime.copy_in(places[2], data)
+    runtime.launch(program, places, [1], (1, 1, 1), (4, 1, 1), wait=True)
+    call = runtime.sequence([(program, 4, (1, 1, 1))] * 2, False)
+    assert call is not None
+    for number in range(4):
+        call([*places, number, *places, number])
+    runtime.transfer(places[1], places[0], runtime, 16)
+    runtime.copy_out(data, places[0])
+    runtime.free(places[0], 16)
+    runtime.synchronize()
+    assert {"cuGraphExecKernelNodeSetParams", "cuMemcpyDtoDAsync"} <= {*fake.names()}
+
+
 def test_nothing_of_nvidia_is_imported_to_compile() -> None:
     before = {name for name in sys.modules if name.split(".")[0] == "cuda"}
     with Context(DISABLE_COMPILER_CACHE=1):

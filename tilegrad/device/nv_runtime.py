@@ -196,18 +196,19 @@ class NVRuntime(Runtime):
     def _module(self, name: str, code: bytes) -> Any:
         driver = self.driver
         options = driver.module.CUjit_option
-        log = ctypes.create_string_buffer(_LOG)
+        # The driver writes into it: the bindings take nothing else here.
+        log = bytes(_LOG)
         kinds = [
             options.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
             options.CU_JIT_ERROR_LOG_BUFFER,
         ]
-        values = [_LOG, ctypes.addressof(log)]
+        values = [_LOG, log]
         try:
             return driver.call("cuModuleLoadDataEx", code + b"\0", len(kinds), kinds, values)
         except OutOfMemoryError:
             raise
         except DeviceError as error:
-            said = log.value.decode(errors="replace").strip().splitlines()
+            said = log.rstrip(b"\0").decode(errors="replace").strip().splitlines()
             source = code.decode(errors="replace") if code.startswith(b".version") else ""
             kept = {"source": keep_failed("failed.ptx", source)} if source else {}
             raise CompileError(

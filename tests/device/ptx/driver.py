@@ -185,6 +185,7 @@ class FakeDriver:
             found = parse(image[:-1].decode())
         except PTXError as error:
             text = f"ptxas application ptx input; fatal : {error}".encode()[: values[0] - 1] + b"\0"
+            assert isinstance(values[1], bytes) and len(values[1]) == values[0]
             ctypes.memmove(values[1], text, len(text))
             return CUresult.CUDA_ERROR_INVALID_PTX, None
         made = self._next()
