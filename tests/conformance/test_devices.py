@@ -26,7 +26,7 @@ AMD = [f"NULL:AMD:{arch}" for arch in ("gfx90a", "gfx942", "gfx1100", "gfx1201")
 ELSEWHERE = {"AARCH64": 96, "AARCH64:SVE": 101, "RISCV": 96, "WASM": 96}
 CHUNKS = 64
 # NV's kernels on the interpreter of PTX, by step through the sample.
-PTX_STEPS = {"NVSIM75": 40, "NVSIM80": 10, "NVSIM90": 40}
+PTX_STEPS = {"NVSIM75": 80, "NVSIM80": 20, "NVSIM90": 80}
 # What is compiled for hardware that is not here, run lane by lane in Python.
 EMULATED = ("EMU:CL", "EMU:CUDA:SM_75", "EMU:HIP", "EMU:METAL")
 EMULATED_STEP = 13

@@ -109,8 +109,10 @@ def assembled(arch: str, texts: Iterable[str]) -> Iterator[tuple[str, Usage]]:
 @pytest.mark.row("M9.10", "P.6")
 @pytest.mark.parametrize("arch", ARCHES)
 def test_a_sample_of_kernels_is_assembled(arch: str) -> None:
-    texts = sources(arch, KERNELS.values())
-    assert len(texts) >= len(KERNELS)
+    """All of them for the first, every fourth for the others."""
+    makers = [*KERNELS.values()][:: 1 if arch == ARCHES[0] else 4]
+    texts = sources(arch, makers)
+    assert len(texts) >= len(makers)
     assert len([*assembled(arch, texts)]) == len(texts)
 
 

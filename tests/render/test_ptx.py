@@ -120,6 +120,37 @@ def test_a_gate_is_a_predicate_and_no_branch() -> None:
     assert gated and all(line.startswith("@%p") for line in gated)
 
 
+def test_a_store_with_a_gate_is_a_predicated_one() -> None:
+    program = Program()
+    out = program.data(0, 4)
+    place = program.special("lidx0", 8)
+    gate = program.add(Ops.CMPLT, dtypes.bool, place, program.const(4))
+    program.add(Ops.STORE, dtypes.void, out, place, program.const(1.0, FLOAT), gate)
+    (store,) = (line for line in body(rendered(program)) if "st.global" in line)
+    assert store.startswith("@%p0 st.global.f32 [")
+
+
+def test_an_address_that_a_loop_made_is_made_again_after_it() -> None:
+    """The loop may have had no turn, and the register no value."""
+    program = Program()
+    out, source = program.data(0, 8), program.data(1, 16)
+    place = program.special("lidx0", 8)
+    count = program.add(Ops.DEFINE_VAR, INT, arg=("count", 0, 9))
+    total = program.add(Ops.DEFINE_ACC, FLOAT, program.const(0.0, FLOAT), arg=0)
+    loop = program.loop(count)
+    inside = program.add(Ops.LOAD, FLOAT, source, place)
+    done = program.add(Ops.ASSIGN, FLOAT, total, program.add(Ops.ADD, FLOAT, total, inside))
+    program.end(loop)
+    after = program.add(Ops.AFTER, FLOAT, total, done)
+    next_place = program.add(Ops.ADD, INT, place, program.const(8))
+    outside = program.add(Ops.LOAD, FLOAT, source, next_place)
+    both = program.add(Ops.ADD, FLOAT, after, outside)
+    program.add(Ops.STORE, dtypes.void, out, place, both)
+    lines = body(rendered(program))
+    loads = [re.findall(r"\[(%rd\d+)", line)[0] for line in lines if "ld.global" in line]
+    assert len(loads) == len({*loads}) == 2
+
+
 def test_memory_that_is_written_is_not_read_through_the_constant_cache() -> None:
     x = empty(64)
 
