@@ -6,10 +6,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.device.programs import FLOAT, INT, Program
 from tests.device.ptx.kernels import kernel_texts
+from tests.device.ptx.machine import run
+from tests.device.ptx.memory import GlobalMemory
+from tests.device.ptx.parse import parse
 from tilegrad import Context, Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import CompileError, DeviceError
@@ -276,6 +280,26 @@ def test_a_division_by_what_may_be_zero_chooses() -> None:
     x = empty(64, dtype="int")
     source = text(lambda: x // x.flip(0))
     assert "setp.eq.s32" in source and "div.s32" in source
+
+
+@pytest.mark.parametrize(
+    ("op", "wanted"),
+    [(Ops.IDIV, [-(2**31), 0, 0, -3, -7]), (Ops.MOD, [0, 7, -7, -1, 0])],
+)
+def test_the_quotient_of_a_program_by_hand_has_no_traps(op: Ops, wanted: list[int]) -> None:
+    """On the interpreter, which gives what PTX leaves open a value that shows."""
+    left, right = [-(2**31), 7, -7, -7, 7], [-1, 0, 0, 2, -1]
+    program = Program()
+    out, a, b = (program.data(slot, 5, INT) for slot in range(3))
+    place = program.special("lidx0", 5)
+    values = [program.add(Ops.LOAD, INT, memory, place) for memory in (a, b)]
+    program.add(Ops.STORE, dtypes.void, out, place, program.add(op, INT, *values))
+    memory = GlobalMemory()
+    places = [memory.allocate(20) for _ in range(3)]
+    for start, numbers in zip(places[1:], (left, right)):
+        memory.window(start, 20)[:] = np.array(numbers, np.int32).view(np.uint8)
+    run(parse(rendered(program))["r"], memory, places, (1, 1, 1), (5, 1, 1))
+    assert memory.window(places[0], 20).view(np.int32).tolist() == wanted
 
 
 # LOP3
