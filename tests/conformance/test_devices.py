@@ -137,7 +137,9 @@ def test_sample_for_targets_that_are_not_here(device: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("device", ["NULL:CL", "NULL:CUDA", "NULL:HIP", "NULL:METAL", "NULL:NV", *AMD])
+@pytest.mark.parametrize(
+    "device", ["NULL:CL", "NULL:CUDA", "NULL:HIP", "NULL:METAL", "NULL:NV", *AMD]
+)
 def test_sample_has_text_for_hardware_that_is_not_here(device: str) -> None:
     """Nothing runs, so values are zeros: what counts is that no kernel is refused."""
     refused = []
