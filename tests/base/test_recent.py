@@ -123,7 +123,7 @@ CACHED = {
     "device/cpu.py _libc": "no argument",
     "engine/pipeline.py sources_digest": "no argument",
     "io/grids.py grid": "names of formats",
-    "lower/turns.py _digits": "widths of floats",
+    "lower/range_reduction.py _digits": "widths of floats",
     "runtime/arithmetic.py bfloat16_values": "no argument",
     "runtime/arithmetic.py half_values": "no argument",
     "runtime/elf.py _is_served": "no argument",

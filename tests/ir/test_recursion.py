@@ -106,12 +106,14 @@ BOUNDED = {
     "ir/proof.py": {"_variables": LOOPS},
     "ir/sizes.py": {"products": "an axis size, as a program writes it"},
     "ir/text.py": dict.fromkeys(["_argument", "_nodes_in"], ARGUMENT),
-    "lower/dots.py": dict.fromkeys(["_join", "_spread", "_vector_of"], KERNEL),
+    "lower/dot_operands.py": dict.fromkeys(["_join", "_joined_values", "_spread"], KERNEL),
     "lower/linearize.py": dict.fromkeys(["_Emitter._effects", "_Emitter._feet"], LOOPS),
-    "lower/reduce.py": {"fold_to_accumulator": KERNEL},
+    "lower/accumulators.py": {"reduce_to_accumulator": KERNEL},
     "lower/skip.py": dict.fromkeys(["_bounds", "_is_always", "_is_made_so"], KERNEL),
     "lower/skip_products.py": {"_is_closed": KERNEL},
-    "lower/window.py": dict.fromkeys(["_lane_of", "_load_open", "load_window"], KERNEL),
+    "lower/shuffled_loads.py": dict.fromkeys(
+        ["_lane_of", "_load_open", "load_and_shuffle"], KERNEL
+    ),
     "optimize/borders.py": {"_parts": KERNEL},
     "optimize/opts.py": {"_exact": "the name of an Opt, or a list of them"},
     "render/llvm_values.py": dict.fromkeys(

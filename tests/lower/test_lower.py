@@ -40,9 +40,9 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.spec import verify
 from tilegrad.ir.uop import UOp, Variable
 from tilegrad.lower import expand as writing
-from tilegrad.lower.expand import write_out
+from tilegrad.lower.expand import unroll
 from tilegrad.lower.grid import use_grid
-from tilegrad.lower.join import join_accesses
+from tilegrad.lower.join_accesses import join_accesses
 from tilegrad.lower.lower import PASSES, lower
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.runtime.protocol import launch_dims
@@ -190,7 +190,7 @@ def _as_numbers(index: UOp, written: UOp) -> list[int]:
     """The values of `index` that writing out stores at."""
     pointer = UOp(Ops.DEFINE_GLOBAL, FLOAT.ptr(64), (), 0)
     ast = UOp.sink(pointer.store(index, written.cast(FLOAT)), arg=KernelInfo("E", ()))
-    return [simplify(store.src[1]).arg for store in write_out(ast).src]
+    return [simplify(store.src[1]).arg for store in unroll(ast).src]
 
 
 @pytest.mark.row("M10.7")
@@ -203,7 +203,7 @@ def test_an_index_is_written_out() -> None:
     for alone in (UOp.const(dtypes.index, 42), variable):
         store = pointer.store(alone, pointer.load(alone))
         ast = UOp.sink(store, arg=KernelInfo("E", ()))
-        assert write_out(ast) is ast
+        assert unroll(ast) is ast
 
 
 @pytest.mark.row("R7.7")
@@ -221,14 +221,14 @@ def test_what_does_not_depend_on_a_written_out_axis_is_made_once(
 
     monkeypatch.setattr(writing, "_copies", counted)
     product = buffer(0, 8, 4) * expand(buffer(1, 8, 1), 8, 4)
-    write_out(shaped(kernel(product), [opt(UPCAST, 1, 4)]))
+    unroll(shaped(kernel(product), [opt(UPCAST, 1, 4)]))
     assert (made[Ops.LOAD], made[Ops.MUL]) == (4, 4)
 
 
 @pytest.mark.row("R7.7")
 def test_a_kernel_without_written_out_axes_is_left_alone() -> None:
     ast = shaped(dot(64))
-    assert write_out(ast) is ast
+    assert unroll(ast) is ast
     # What does not depend on the axis is not copied.
     found = program(kernel(buffer(0, 8, 4) * expand(buffer(1, 8, 1), 8, 4)), [opt(UPCAST, 1, 4)])
     assert sum(node.op is Ops.LOAD for node in found) == 2

@@ -15,8 +15,8 @@ from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
-from tilegrad.lower.expand import write_out
-from tilegrad.lower.skip import skip_turns
+from tilegrad.lower.expand import unroll
+from tilegrad.lower.skip import skip_iterations
 from tilegrad.lower.skip_products import skip_products
 from tilegrad.target import Target, cuda_target
 
@@ -71,7 +71,7 @@ def test_turns_are_those_that_count(shape: tuple[int, int, int, int], is_staged:
     if is_staged:
         kernel = Kernel(ast, replace(TARGET, has_mask=False)).apply_opts([Opt(OptOps.STAGE, -1, 1)])
         ast = kernel.ast
-    assert turns(skip_turns(ast, TARGET)) == needed(*shape)
+    assert turns(skip_iterations(ast, TARGET)) == needed(*shape)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -79,14 +79,14 @@ def test_products_are_those_that_count(shape: tuple[int, int, int, int]) -> None
     """Of a window that is written out at all of its places."""
     ast = window(*shape)
     kernel = Kernel(ast, TARGET).apply_opts([Opt(OptOps.UPCAST, 0, 0), Opt(OptOps.UNROLL, 0, 0)])
-    ast = skip_products(write_out(kernel.ast), TARGET)
+    ast = skip_products(unroll(kernel.ast), TARGET)
     found = [node for node in ast.toposort() if node.op is Ops.STORE]
     products = [sum(part.op is Ops.MUL for part in store.src[2].src) for store in found]
     assert products == needed(*shape)
 
 
 def test_no_gate_is_left_where_none_is_closed() -> None:
-    made = skip_turns(window(3, 1, 1, 1), TARGET)
+    made = skip_iterations(window(3, 1, 1, 1), TARGET)
     assert [len(node.src) for node in made.toposort() if node.op is Ops.LOAD] == [2, 2]
 
 
@@ -96,7 +96,7 @@ def test_no_gate_is_left_where_none_is_closed() -> None:
 def test_what_stays(fold: Ops, target: Target) -> None:
     """A zero counts where the largest is asked for; lanes of a block take their turns together."""
     ast = window(3, 1, 1, 1, fold)
-    assert skip_turns(ast, target) is ast
+    assert skip_iterations(ast, target) is ast
 
 
 def reference(x: Any, w: Any, stride: int, pad: int) -> Any:

@@ -24,7 +24,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.engine.stages import to_program
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.lower import transcendental, turns
+from tilegrad.lower import range_reduction, transcendental
 from tilegrad.lower.decompose import decompose
 from tilegrad.target import Target
 
@@ -364,8 +364,8 @@ def test_large_arguments(name: str, dtype: Any) -> None:
     most = 127 if dtype is np.float32 else 1023
     sizes = np.ldexp(generator.uniform(1, 2, 800), generator.integers(0, most + 1, 800))
     edges = [NEAREST[dtype], 2 * NEAREST[dtype], 1e16, 1e18, 1e20, float(np.finfo(dtype).max)]
-    far = np.nextafter(dtype(turns.FAR), dtype([0, np.inf]))
-    x = np.concatenate([sizes, edges, far, [turns.FAR], far * 1.001]).astype(dtype)
+    far = np.nextafter(dtype(range_reduction.FAR), dtype([0, np.inf]))
+    x = np.concatenate([sizes, edges, far, [range_reduction.FAR], far * 1.001]).astype(dtype)
     x = np.concatenate([x, -x])
     found = computed(name, x)
     if dtype is np.float64:

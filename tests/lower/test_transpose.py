@@ -11,7 +11,7 @@ from tests.optimize.test_stage import SEED, kernel_of, run
 from tilegrad import Context, Device, Tensor, dtypes
 from tilegrad.engine.stages import to_program
 from tilegrad.ir.op import Ops
-from tilegrad.lower.transpose import turn_tiles
+from tilegrad.lower.transpose_stores import transpose_stores
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.target import Target
 
@@ -71,7 +71,7 @@ def test_masks_round_up_the_rows() -> None:
 
 def test_targets_without_vectors_are_left_alone() -> None:
     ast = kernel_of(Tensor.empty(16, 16).realize().T.contiguous())
-    assert turn_tiles(ast, Target("plain")) is ast
+    assert transpose_stores(ast, Target("plain")) is ast
 
 
 def test_plain_kernels_agree() -> None:

@@ -16,7 +16,7 @@ from tilegrad.engine.pipeline import compile_kernel
 from tilegrad.engine.plans import normalise
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.lower.skip import skip_turns
+from tilegrad.lower.skip import skip_iterations
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts
@@ -123,7 +123,7 @@ def test_attention_that_looks_one_way(length: int, is_forward: bool) -> None:
     # Products and folds of a long row leave out what all rows of a block cannot see.
     loops = {
         loop
-        for node in skip_turns(apply_opts(ast, opts, cpu_target()), cpu_target()).toposort()
+        for node in skip_iterations(apply_opts(ast, opts, cpu_target()), cpu_target()).toposort()
         if node.op in (Ops.REDUCE, Ops.END)
         for loop in node.src[1:]
         if loop.src[0].op is not Ops.CONST

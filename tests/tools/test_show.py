@@ -112,7 +112,14 @@ def test_an_unknown_state_is_refused(kernels: list[TracedKernel]) -> None:
 
 
 @pytest.mark.parametrize(
-    "state", ["optimize", "lower.blocks", "lower.reduce", "lower.decompose", "lower.linearize"]
+    "state",
+    [
+        "optimize",
+        "lower.memory_accumulators",
+        "lower.accumulators",
+        "lower.decompose",
+        "lower.linearize",
+    ],
 )
 def test_replay_comes_to_the_same_end(kernels: list[TracedKernel], state: str) -> None:
     kernel = kernels[0]
@@ -221,8 +228,10 @@ def test_replay_prints_source(
     kernels: list[TracedKernel], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved = tmp_path / "failed.ir"
-    saved.write_text(kernels[0].after("lower.join"))
-    assert "define void @kernel" in run(capsys, "replay", str(saved), "--from", "lower.join")
+    saved.write_text(kernels[0].after("lower.join_accesses"))
+    assert "define void @kernel" in run(
+        capsys, "replay", str(saved), "--from", "lower.join_accesses"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""One load where loops choose among places in one memory.
+"""A select between two loads of one buffer becomes one load at a selected index.
 
-A border that is made of the tensor itself (reflected, circular) and parts of one tensor beside each
-other are a choice among loads, each behind a gate. Of a choice that is the same for all lanes of a
-vector, one load has the chosen place, and no gate says again which one was meant.
+Reflected and circular padding, and concatenated slices of one tensor, are selects between loads,
+each behind a gate. Where the condition is uniform over the lanes of a vector, one load at the
+selected index does, and the gates of the two sides go.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tilegrad.target import Target
 
 __all__ = ["choose_loads"]
 
-_WRITTEN = (Axis.UPCAST, Axis.UNROLL)
+_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 
 
 def choose_loads(ast: UOp, target: Target) -> UOp:
     """before   WHERE(y < 2, LOAD(a, 9 - y*4 + l, 0, y < 2), LOAD(a, y*4 + l, 0, not y < 2))
-    after    LOAD(a, WHERE(y < 2, 9 - y*4, y*4) + l)         l: written out
+    after    LOAD(a, WHERE(y < 2, 9 - y*4, y*4) + l)         l: unrolled
     """
     if not target.has_vectors:
         return ast
@@ -38,7 +38,9 @@ def choose_loads(ast: UOp, target: Target) -> UOp:
 
 
 def _chosen(value: UOp, condition: UOp) -> UOp:
-    """What `value` is where `condition` holds, if that decides which side of a choice it is."""
+    """The side of the select `value` that is taken where `condition` holds; `value` where that is
+    not decided.
+    """
     if value.op is not Ops.WHERE or not _is_of_loops(value.src[0]):
         return value
     known = simplify_under(value.src[0], condition)
@@ -46,15 +48,15 @@ def _chosen(value: UOp, condition: UOp) -> UOp:
 
 
 def _one_load(condition: UOp, yes: UOp, no: UOp) -> UOp | None:
-    """The load that both are, if nothing but their places differs, and only with loops that are
-    none of the lanes.
+    """One load for both sides, if they differ only in their index and the difference is uniform
+    over the lanes.
     """
     if yes.src[0] is not no.src[0] or yes.dtype is not no.dtype:
         return None
     if len({load.src[2] for load in (yes, no) if len(load.src) == 4}) > 1:
         return None
-    place = _chosen_place(condition, yes.src[1], no.src[1])
-    if place is None:
+    index = _chosen_index(condition, yes.src[1], no.src[1])
+    if index is None:
         return None
     sides = (yes, condition), (no, condition.logical_not())
     gates = [
@@ -63,38 +65,39 @@ def _one_load(condition: UOp, yes: UOp, no: UOp) -> UOp | None:
     ]
     gate = gates[0] if gates[0] is gates[1] else simplify(condition.where(*gates))
     if gate.op is Ops.CONST and gate.arg:
-        return yes.replace(src=(yes.src[0], place))
+        return yes.replace(src=(yes.src[0], index))
     other = next(load.src[2] for load in (yes, no) if len(load.src) == 4)
-    return yes.replace(src=(yes.src[0], place, other, gate))
+    return yes.replace(src=(yes.src[0], index, other, gate))
 
 
 def _is_of_loops(condition: UOp) -> bool:
-    """Whether all lanes agree on it, and nothing is loaded for it."""
-    return bool(condition.ranges) and _is_fixed(condition)
+    """Whether the condition depends on loops, is uniform over the lanes, and loads nothing."""
+    return bool(condition.ranges) and _is_invariant(condition)
 
 
-def _is_fixed(value: UOp) -> bool:
-    """Whether loops that are no lanes are all it is made of."""
+def _is_invariant(value: UOp) -> bool:
+    """Whether the value consists of loops that are no lanes, constants and variables."""
     return all(
-        (node.op is not Ops.RANGE or node.arg[1] not in _WRITTEN)
+        (node.op is not Ops.RANGE or node.arg[1] not in _UNROLLED)
         and (node.op.is_alu or node.op in (Ops.RANGE, Ops.CONST, Ops.DEFINE_VAR))
         for node in value.toposort()
     )
 
 
-def _chosen_place(condition: UOp, yes: UOp, no: UOp) -> UOp | None:
-    """What lanes add to both indices, and the choice between the rest of each."""
-    parts = [terms_of(index) for index in (yes, no)]
-    if parts[0] is None or parts[1] is None:
+def _chosen_index(condition: UOp, yes: UOp, no: UOp) -> UOp | None:
+    """The terms that both indices share, plus a select between the rest of each."""
+    sums = [terms_of(index) for index in (yes, no)]
+    if sums[0] is None or sums[1] is None:
         return None
-    (ours, first), (theirs, second) = parts[0], parts[1]
+    (ours, first), (theirs, second) = sums[0], sums[1]
     common = {factor: scale for factor, scale in ours.items() if theirs.get(factor) == scale}
     rests = [
         {factor: scale for factor, scale in terms.items() if factor not in common}
         for terms in (ours, theirs)
     ]
-    # A place that is computed from values, each behind the gate of its own side, stays there.
-    if not all(_is_fixed(factor) for rest in rests for factor in rest):
+    # An index that is computed from loaded values is behind the gate of its own side: it must stay
+    # there.
+    if not all(_is_invariant(factor) for rest in rests for factor in rest):
         return None
     choice = condition.where(
         from_terms(rests[0].items(), first, yes), from_terms(rests[1].items(), second, no)

@@ -1,9 +1,9 @@
-"""What the target lacks, said with what it has: functions, dtypes, masks; and the forms that
-machines like best.
+"""Ops, dtypes and masks that the target lacks, replaced by those that it has; and the instructions
+that machines have for common expressions.
 
-A missing dtype (bfloat16 on most processors, floats of 8 bits on all) is a storage format: values
-of it are held in float32 and rounded after every operation, so that results are those of a machine
-that has it.
+A missing dtype (bfloat16 on most processors, floats of 8 bits on all) is a storage format: its
+values are computed in float32 and rounded after every operation, so results equal those of a
+machine that has the dtype.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.rules import FOLDING, IDENTITIES
 from tilegrad.ir.uop import UOp
-from tilegrad.lower import float8, transcendental
+from tilegrad.lower import float8_bits, transcendental
+from tilegrad.lower.range_reduction import near, reduced_together
 from tilegrad.lower.remainder import remainder
-from tilegrad.lower.turns import near, reduced_together
 from tilegrad.target import Target
 
 _INTEGERS = (*dtypes.signed, *dtypes.unsigned)
 x, y = UPat.wilds("x y")
 minus_one = UPat(Ops.CONST, arg=-1)
 
-FORMS = PatternMatcher("forms", [
-    # Sources are rewritten first, so a difference is seen as a sum with a negation.
+INSTRUCTIONS = PatternMatcher("forms", [
+    # Sources are rewritten first, so a difference appears as a sum with a negation.
     Rule("to-negation",    UPat(Ops.MUL, src=(x, minus_one)),                -x),
     Rule("to-difference",  UPat(Ops.ADD, src=(x, UPat(Ops.NEG, src=(y,)))),  x - y),
 ])  # fmt: skip
 
 
-@FORMS.rule(
+@INSTRUCTIONS.rule(
     "to-magnitude",
     UPat(
         Ops.MUL,
@@ -64,7 +64,7 @@ FORMS = PatternMatcher("forms", [
     ),
 )
 def to_magnitude(product: UOp, x: UOp) -> UOp | None:
-    """A float times its sign has all its bits but that of the sign."""
+    """A float times its sign is its absolute value: all its bits but the sign."""
     if not x.dtype.is_float or x.dtype.scalar in dtypes.fp8s:
         return None
     kinds = {2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
@@ -72,7 +72,7 @@ def to_magnitude(product: UOp, x: UOp) -> UOp | None:
     return (bits & ((1 << (8 * x.dtype.itemsize - 1)) - 1)).bitcast(product.dtype)
 
 
-@FORMS.rule("to-shift", UPat(Ops.MUL, dtype=_INTEGERS, src=(x, UPat(Ops.CONST, name="c"))))
+@INSTRUCTIONS.rule("to-shift", UPat(Ops.MUL, dtype=_INTEGERS, src=(x, UPat(Ops.CONST, name="c"))))
 def to_shift(x: UOp, c: UOp) -> UOp | None:
     """A multiple by a power of two is a shift."""
     if c.arg > 1 and c.arg & (c.arg - 1) == 0:
@@ -94,7 +94,7 @@ def decompose(ast: UOp, target: Target) -> UOp:
     ast = graph_rewrite(ast, _functions(target, ast), name="lower.decompose")
     if not target.has_mask:
         ast = graph_rewrite(ast, MASKS, name="lower.decompose.masks")
-    ast = graph_rewrite(ast, FORMS + FOLDING + IDENTITIES, name="lower.decompose.forms")
+    ast = graph_rewrite(ast, INSTRUCTIONS + FOLDING + IDENTITIES, name="lower.decompose.forms")
     _refuse_missing(ast, target)
     return ast
 
@@ -151,8 +151,8 @@ def _wide_enough(build: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
 
 
 def _without_sines(ast: UOp, target: Target) -> UOp:
-    """Sines and cosines as polynomials; those that stand in the same loops and do not need each
-    other reduce their arguments together. Without fused multiply-adds float32 would miss its bound,
+    """Sines and cosines as polynomials. Those that are in the same loops and independent of each
+    other share one range reduction. Without fused multiply-adds float32 would miss its error bound,
     and float64 is as fast where arithmetic is scalar.
     """
     lacks = [op for op in (Ops.SIN, Ops.COS) if op in target.missing]
@@ -173,7 +173,7 @@ def _without_sines(ast: UOp, target: Target) -> UOp:
         for (op, dtype, _), sines in groups.items():
             wide = dtype if dtype.itemsize >= least.itemsize else least
             values = [done[node.src[0]].cast(wide) for node in sines]
-            # No half is far.
+            # No float16 is large enough for the far range reduction.
             is_half = dtype.scalar is dtypes.float16
             is_cosine = op is Ops.COS
             if is_half:
@@ -188,9 +188,9 @@ def _without_sines(ast: UOp, target: Target) -> UOp:
 
 
 def _free_number(ast: UOp) -> int:
-    """A number from which on no loop, array or accumulator has one."""
+    """The first number that no loop, array or accumulator has, nor any after it."""
     nodes = ast.toposort()
-    # A number of a loop that there was may still stand in the order of loops.
+    # The loop order may still hold the number of a loop that is gone.
     taken = [*(ast.arg.order if isinstance(ast.arg, KernelInfo) else ()), -1]
     taken += [node.arg[0] for node in nodes if node.op is Ops.RANGE]
     taken += [node.arg for node in nodes if node.op in (Ops.DEFINE_LOCAL, Ops.DEFINE_ACC)]
@@ -198,7 +198,9 @@ def _free_number(ast: UOp) -> int:
 
 
 def _levels(nodes: Iterable[UOp], ops: Collection[Ops]) -> list[list[UOp]]:
-    """`nodes`, sources first, by how many of `ops` they need one after the other."""
+    """`nodes` in levels, sources first: the level of a node is the number of `ops` on its longest
+    path from a leaf.
+    """
     level: dict[UOp, int] = {}
     found: list[list[UOp]] = []
     for node in nodes:
@@ -221,7 +223,7 @@ def _maximum(node: UOp) -> UOp:
 
 
 def _remainder(node: UOp, target: Target, numbers: Iterator[int]) -> UOp | None:
-    """Of half types by way of float32, which changes nothing."""
+    """The remainder of float16 and bfloat16 in float32, which is exact."""
     x, y = node.src
     if node.dtype.itemsize < 4:
         return x.cast(dtypes.float32).alu(Ops.FMOD, y.cast(dtypes.float32)).cast(node.dtype)
@@ -269,7 +271,7 @@ MASKS = PatternMatcher("masks")
 
 @MASKS.rule("no-masked-load", UPat(Ops.LOAD, name="load"))
 def no_masked_load(load: UOp) -> UOp | None:
-    """A load with a gate per lane becomes a load for each."""
+    """A load with a gate per lane becomes one scalar load per lane."""
     if len(load.src) != 4 or load.src[3].dtype.lanes == 1:
         return None
     pointer, index, other, gate = load.src
@@ -283,7 +285,7 @@ def no_masked_load(load: UOp) -> UOp | None:
 
 @MASKS.rule("no-masked-store", UPat(Ops.STORE, name="store"))
 def no_masked_store(store: UOp) -> UOp | None:
-    """A store with a gate per lane becomes a store for each."""
+    """A store with a gate per lane becomes one scalar store per lane."""
     if len(store.src) != 4 or store.src[3].dtype.lanes == 1:
         return None
     pointer, index, value, gate = store.src
@@ -303,30 +305,32 @@ def no_masked_store(store: UOp) -> UOp | None:
 
 
 def _without(ast: UOp, dtype: DType) -> UOp:
-    """Values of `dtype` held in float32; memory keeps its bits, as uint16 or uint8. What is only
-    moved from memory to memory stays as it is there.
+    """Values of `dtype` computed in float32; memory holds their bits, as uint16 or uint8. Values
+    that are only copied from memory to memory keep their bits.
     """
     done: dict[UOp, UOp] = {}
     bits: dict[UOp, UOp] = {}
     for node in ast.toposort():
         src = tuple(done[source] for source in node.src)
-        kept = None
+        stored = None
         if node.op in (Ops.STORE, Ops.BITCAST):
             value = node.src[2 if node.op is Ops.STORE else 0]
-            kept = bits.get(value) if value.dtype.scalar is dtype and node.arg is None else None
-        if kept is None:
-            done[node] = _held_wide(node, src, dtype)
+            stored = bits.get(value) if value.dtype.scalar is dtype and node.arg is None else None
+        if stored is None:
+            done[node] = _widened(node, src, dtype)
         elif node.op is Ops.BITCAST:
-            done[node] = kept.bitcast(node.dtype)
+            done[node] = stored.bitcast(node.dtype)
         else:
-            done[node] = node.replace(src=(*src[:2], kept, *src[3:]))
-        if node.dtype.scalar is dtype and (moved := _moved(node, src, bits, dtype)):
+            done[node] = node.replace(src=(*src[:2], stored, *src[3:]))
+        if node.dtype.scalar is dtype and (moved := _moved_bits(node, src, bits, dtype)):
             bits[node] = moved
     return done[ast]
 
 
-def _moved(node: UOp, src: tuple[UOp, ...], bits: dict[UOp, UOp], dtype: DType) -> UOp | None:
-    """The bits of a value of `dtype` that no arithmetic made, without a way through float32."""
+def _moved_bits(node: UOp, src: tuple[UOp, ...], bits: dict[UOp, UOp], dtype: DType) -> UOp | None:
+    """The bits of a value of `dtype` that no arithmetic made, without a conversion to float32; None
+    for others.
+    """
     kind = (dtypes.uint16 if dtype.itemsize == 2 else dtypes.uint8).vec(node.dtype.lanes)
     if node.op is Ops.LOAD:
         rest = (bits.get(node.src[2]) or _to_bits(src[2], dtype), src[3]) if len(src) == 4 else ()
@@ -334,13 +338,13 @@ def _moved(node: UOp, src: tuple[UOp, ...], bits: dict[UOp, UOp], dtype: DType) 
     if node.op is Ops.CONST:
         return UOp.const(kind, 0) if node.arg == 0 and not str(node.arg).startswith("-") else None
     if node.op in (Ops.GEP, Ops.VECTORIZE):
-        parts = [bits.get(source) for source in node.src]
+        values = [bits.get(source) for source in node.src]
     elif node.op is Ops.WHERE:
-        parts = [src[0], *(bits.get(source) for source in node.src[1:])]
+        values = [src[0], *(bits.get(source) for source in node.src[1:])]
     else:
         return None
-    found = [part for part in parts if part is not None]
-    return UOp(node.op, kind, tuple(found), node.arg) if len(found) == len(parts) else None
+    found = [value for value in values if value is not None]
+    return UOp(node.op, kind, tuple(found), node.arg) if len(found) == len(values) else None
 
 
 def _element(dtype: DType) -> DType:
@@ -348,7 +352,7 @@ def _element(dtype: DType) -> DType:
     return (dtype.base if isinstance(dtype, Pointer) else dtype).scalar
 
 
-def _held_wide(node: UOp, src: tuple[UOp, ...], dtype: DType) -> UOp:
+def _widened(node: UOp, src: tuple[UOp, ...], dtype: DType) -> UOp:
     op, lanes = node.op, node.dtype.lanes
     bits = dtypes.uint16 if dtype.itemsize == 2 else dtypes.uint8
     if isinstance(node.dtype, Pointer) and node.dtype.base.scalar is dtype:
@@ -360,7 +364,7 @@ def _held_wide(node: UOp, src: tuple[UOp, ...], dtype: DType) -> UOp:
     if op is Ops.STORE and node.src[2].dtype.scalar is dtype:
         if node.arg is not None:
             kind = bits.vec(src[2].dtype.lanes)
-            # Where nothing is written, nothing may be read.
+            # A closed gate must guard the read of the old value too.
             closed = (UOp.const(kind, 0), src[3]) if len(src) == 4 else ()
             old = _from_bits(UOp(Ops.LOAD, kind, (*src[:2], *closed)), dtype)
             total = _round(old.alu(node.arg, src[2]), dtype)
@@ -380,21 +384,21 @@ def _held_wide(node: UOp, src: tuple[UOp, ...], dtype: DType) -> UOp:
     return _round(made, dtype) if rounds else made
 
 
-# From as many bits on, so many of an integer's bits are dropped: 14 to 24 are left.
+# (magnitude in bits, low bits dropped): from that magnitude on, 14 to 24 bits are left.
 _DROPPED = ((24, 10), (34, 20), (44, 30), (54, 40))
 
 
 def _single(value: UOp, dtype: DType) -> UOp:
-    """As float32, for rounding to `dtype`. Where that loses digits the last bit is set, so that
-    rounding once more gives what rounding once would (Boldo, Melquiond: Emulation of FMA and
-    Correctly Rounded Sums, 2008).
+    """`value` as a float32 that rounds to `dtype` correctly. Where the conversion loses digits, the
+    last bit is set, so the second rounding gives the result of a single one (Boldo, Melquiond:
+    Emulation of FMA and Correctly Rounded Sums, 2008).
     """
     kind, lanes = value.dtype.scalar, value.dtype.lanes
     if kind.is_int and kind.itemsize >= 4 and dtype is dtypes.bfloat16:
         return _odd_integer(value).cast(dtypes.float32)
     rounded = value.cast(dtypes.float32)
     if kind is not dtypes.float64:
-        # Integers that float32 does not hold are infinite as halves.
+        # Integers that float32 cannot hold overflow float16 to infinity.
         return rounded
     back = rounded.cast(value.dtype)
     bits = rounded.bitcast(_u32(lanes))
@@ -405,8 +409,8 @@ def _single(value: UOp, dtype: DType) -> UOp:
 
 
 def _odd_integer(value: UOp) -> UOp:
-    """An integer with at most 24 digits from its first on, the last of them set if any behind it
-    was.
+    """An integer with at most 24 significant bits; the last is set if any dropped bit was (round to
+    odd).
     """
     kind = value.dtype.scalar
     size = value ^ (value >> (kind.bits - 1)) if kind.kind == "int" else value
@@ -414,9 +418,9 @@ def _odd_integer(value: UOp) -> UOp:
     for bits, count in _DROPPED:
         if bits < kind.bits:
             drop = (size < 1 << bits).where(drop, UOp.const(value.dtype, count))
-    kept = value >> drop
-    is_lost = (kept << drop).ne(value)
-    return (kept | is_lost.cast(value.dtype)) << drop
+    leading = value >> drop
+    is_lost = (leading << drop).ne(value)
+    return (leading | is_lost.cast(value.dtype)) << drop
 
 
 def _u32(lanes: int) -> DType:
@@ -424,15 +428,15 @@ def _u32(lanes: int) -> DType:
 
 
 def _from_bits(bits: UOp, dtype: DType) -> UOp:
-    """The float32 with the value that 16 or 8 bits mean."""
+    """The float32 value of 16 or 8 bits."""
     lanes = bits.dtype.lanes
     if dtype in dtypes.fp8s:
-        return float8.from_bits(bits, FORMATS[dtype.name])
+        return float8_bits.from_bits(bits, FORMATS[dtype.name])
     wide = bits.cast(dtypes.uint32)
     if dtype is dtypes.bfloat16:
         return (wide << 16).bitcast(dtypes.float32.vec(lanes))
-    # half: the mantissa moved up, the exponent rebased by a multiplication, which is exact for
-    # subnormals too.
+    # float16: the mantissa is shifted up and the exponent rebased by a multiplication, which is
+    # exact for subnormals too.
     magnitude = ((wide & 0x7FFF) << 13).bitcast(dtypes.float32.vec(lanes)) * 2.0**112
     is_special = (wide & 0x7C00).eq(0x7C00)
     special = (((wide & 0x3FF) << 13) | 0x7F800000).bitcast(dtypes.float32.vec(lanes))
@@ -444,7 +448,7 @@ def _to_bits(value: UOp, dtype: DType) -> UOp:
     """The bits of a float32 that already is a value of `dtype`."""
     lanes = value.dtype.lanes
     if dtype in dtypes.fp8s:
-        return float8.to_bits(value, FORMATS[dtype.name])
+        return float8_bits.to_bits(value, FORMATS[dtype.name])
     wide = value.bitcast(_u32(lanes))
     if dtype is dtypes.bfloat16:
         return (wide >> 16).cast(dtypes.uint16)
@@ -461,7 +465,7 @@ def _round(value: UOp, dtype: DType) -> UOp:
     if value.op is Ops.CONST:
         return UOp(Ops.CONST, value.dtype, (), truncate(value.arg, dtype))
     if dtype in dtypes.fp8s:
-        return float8.rounded(value, FORMATS[dtype.name])
+        return float8_bits.rounded(value, FORMATS[dtype.name])
     lanes = value.dtype.lanes
     wide = value.bitcast(_u32(lanes))
     if dtype is dtypes.bfloat16:
@@ -469,7 +473,7 @@ def _round(value: UOp, dtype: DType) -> UOp:
         quiet = (wide & 0xFFFF0000) | 0x400000
         return value.ne(value).where(quiet, nearest).bitcast(value.dtype)
     magnitude = (wide & 0x7FFFFFFF).bitcast(value.dtype)
-    rounded = float8.to_digits(magnitude, 10, 15)
+    rounded = float8_bits.to_digits(magnitude, 10, 15)
     limited = (rounded < 65520.0).where(rounded, UOp.const(value.dtype, float("inf")))
     chosen = magnitude.ne(magnitude).where(magnitude, limited).bitcast(_u32(lanes))
     return (chosen | (wide & 0x80000000)).bitcast(value.dtype)

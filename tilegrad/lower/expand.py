@@ -1,8 +1,8 @@
-"""Written-out axes that did not become lanes are written out: a copy of each value for each
-iteration it depends on.
+"""Unrolled axes that did not become vector lanes: a copy of each value for each iteration that it
+depends on.
 
-Each node is made once per combination of the written-out axes that it needs, never for others, so
-the work equals the size of the result.
+Each node is copied once per combination of the unrolled axes that it needs, so the work is
+proportional to the size of the result.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["write_out"]
+__all__ = ["unroll"]
 
-_WRITTEN = (Axis.UPCAST, Axis.UNROLL)
-# What closes written-out axes, gathers all copies, or is memory.
+_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
+# Ops that close unrolled axes, gather all copies, or define memory.
 _SPECIAL = (Ops.BARRIER, Ops.SINK, Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL)
-Place = tuple[int, ...]
+Point = tuple[int, ...]
 
 
-def write_out(ast: UOp) -> UOp:
+def unroll(ast: UOp) -> UOp:
     """`ast` without UPCAST and UNROLL ranges.
 
     before   REDUCE(LOAD(a, k*2 + u), k, u)              u: unroll 0..2
@@ -29,14 +29,14 @@ def write_out(ast: UOp) -> UOp:
     """
     nodes = ast.toposort()
     axes = sorted(
-        (node for node in nodes if node.op is Ops.RANGE and node.arg[1] in _WRITTEN),
+        (node for node in nodes if node.op is Ops.RANGE and node.arg[1] in _UNROLLED),
         key=lambda node: node.arg[0],
     )
     if not axes:
         return ast
     rank = {axis: number for number, axis in enumerate(axes)}
     needs: dict[UOp, tuple[UOp, ...]] = {}
-    made: dict[UOp, dict[Place, UOp]] = {}
+    made: dict[UOp, dict[Point, UOp]] = {}
     number = itertools.count(
         1 + max((node.arg for node in nodes if node.op is Ops.DEFINE_LOCAL), default=-1)
     )
@@ -49,12 +49,12 @@ def write_out(ast: UOp) -> UOp:
             continue
         own = _needed(node, needs, rank)
         needs[node] = own
-        copies: dict[Place, UOp] = {}
+        copies: dict[Point, UOp] = {}
         if own and node.op not in _SPECIAL:
             made[node] = _copies(node, own, needs, made)
             continue
-        for place in itertools.product(*(range(axis.src[0].arg) for axis in own)):
-            copies[place] = _copy(node, dict(zip(own, place, strict=True)), needs, made, number)
+        for point in itertools.product(*(range(axis.src[0].arg) for axis in own)):
+            copies[point] = _copy(node, dict(zip(own, point, strict=True)), needs, made, number)
         made[node] = copies
     return made[ast][()]
 
@@ -63,23 +63,23 @@ def _copies(
     node: UOp,
     own: tuple[UOp, ...],
     needs: dict[UOp, tuple[UOp, ...]],
-    made: dict[UOp, dict[Place, UOp]],
-) -> dict[Place, UOp]:
-    """A copy of `node`, which is a value of its sources alone, for each place."""
+    made: dict[UOp, dict[Point, UOp]],
+) -> dict[Point, UOp]:
+    """The copies of `node`, which depends on its sources alone, by point."""
     rank = {axis: number for number, axis in enumerate(own)}
-    # Per source: its copies, and where in a place theirs is.
+    # Per source: its copies, and the components of a point that select one of them.
     sources = [(made[source], tuple([rank[axis] for axis in needs[source]])) for source in node.src]
     op, dtype, arg = node.op, node.dtype, node.arg
     if op is Ops.PREFIX and not set(own).isdisjoint(node.src):
         return _prefixes(node, own, needs, made)
     return {
-        place: UOp(
+        point: UOp(
             op,
             dtype,
-            tuple([copies[tuple([place[i] for i in numbers])] for copies, numbers in sources]),
+            tuple([copies[tuple([point[i] for i in numbers])] for copies, numbers in sources]),
             arg,
         )
-        for place in itertools.product(*(range(axis.src[0].arg) for axis in own))
+        for point in itertools.product(*(range(axis.src[0].arg) for axis in own))
     }
 
 
@@ -87,55 +87,55 @@ def _prefixes(
     node: UOp,
     own: tuple[UOp, ...],
     needs: dict[UOp, tuple[UOp, ...]],
-    made: dict[UOp, dict[Place, UOp]],
-) -> dict[Place, UOp]:
-    """The copies of a prefix over written-out axes: each names the values of all, and how many of
-    them it folds.
+    made: dict[UOp, dict[Point, UOp]],
+) -> dict[Point, UOp]:
+    """The copies of a prefix over unrolled axes: each has the values of all iterations as sources,
+    and the number of those that it includes.
     """
     function, count = node.arg
-    along = [axis for axis in node.src if axis in own and axis.op is Ops.RANGE]
+    scanned = [axis for axis in node.src if axis in own and axis.op is Ops.RANGE]
     values = [source for source in node.src if source.op is not Ops.RANGE]
-    loops = [axis for axis in node.src if axis.op is Ops.RANGE and axis not in along]
-    free = [axis for axis in own if axis not in along]
-    turns = list(itertools.product(*(range(axis.src[0].arg) for axis in along)))
-    copies: dict[Place, UOp] = {}
-    for place in itertools.product(*(range(axis.src[0].arg) for axis in free)):
-        where = dict(zip(free, place, strict=True))
+    loops = [axis for axis in node.src if axis.op is Ops.RANGE and axis not in scanned]
+    free = [axis for axis in own if axis not in scanned]
+    steps = list(itertools.product(*(range(axis.src[0].arg) for axis in scanned)))
+    copies: dict[Point, UOp] = {}
+    for point in itertools.product(*(range(axis.src[0].arg) for axis in free)):
+        fixed = dict(zip(free, point, strict=True))
         found: list[UOp] = []
-        for turn in turns:
-            at = where | dict(zip(along, turn, strict=True))
-            found += [made[value][tuple(at[axis] for axis in needs[value])] for value in values]
-        for number, turn in enumerate(turns):
-            at = where | dict(zip(along, turn, strict=True))
+        for step in steps:
+            where = fixed | dict(zip(scanned, step, strict=True))
+            found += [made[value][tuple(where[axis] for axis in needs[value])] for value in values]
+        for number, step in enumerate(steps):
+            where = fixed | dict(zip(scanned, step, strict=True))
             arg = (function, number * len(values) + count)
-            copies[tuple(at[axis] for axis in own)] = UOp(
+            copies[tuple(where[axis] for axis in own)] = UOp(
                 Ops.PREFIX, node.dtype, (*found, *loops), arg
             )
     return copies
 
 
 def _needed(node: UOp, needs: dict[UOp, tuple[UOp, ...]], rank: dict[UOp, int]) -> tuple[UOp, ...]:
-    """The written-out axes on which the node's value depends."""
+    """The unrolled axes on which the node's value depends."""
     found = {axis for source in node.src for axis in needs[source]}
     if node.op is Ops.SINK and not node.dtype.lanes > 1:
         found = set() if node.arg is not None else found
     if node.op in (Ops.REDUCE, Ops.END):
         found -= set(node.src)
     if node.op is Ops.BARRIER:
-        # All copies of what comes before it: lanes meet once.
+        # A barrier waits for all copies of the effects before it: lanes meet once.
         found = set()
     return tuple(sorted(found, key=rank.__getitem__))
 
 
 def _copy(
     node: UOp,
-    place: dict[UOp, int],
+    point: dict[UOp, int],
     needs: dict[UOp, tuple[UOp, ...]],
-    made: dict[UOp, dict[Place, UOp]],
+    made: dict[UOp, dict[Point, UOp]],
     number: itertools.count[int],
 ) -> UOp:
     def at(source: UOp, extra: dict[UOp, int] | None = None) -> UOp:
-        where = place if extra is None else {**place, **extra}
+        where = point if extra is None else {**point, **extra}
         return made[source][tuple(where[axis] for axis in needs[source])]
 
     op = node.op
@@ -144,22 +144,24 @@ def _copy(
             src=tuple(made[source][p] for source in node.src for p in sorted(made[source]))
         )
     if op in (Ops.REDUCE, Ops.END):
-        folded = [axis for axis in node.src if axis.op is Ops.RANGE and axis.arg[1] in _WRITTEN]
-        kept = tuple(
-            at(source) for source in node.src[1:] if source.op is Ops.RANGE and source not in folded
+        unrolled = [axis for axis in node.src if axis.op is Ops.RANGE and axis.arg[1] in _UNROLLED]
+        loops = tuple(
+            at(source)
+            for source in node.src[1:]
+            if source.op is Ops.RANGE and source not in unrolled
         )
         values = [source for source in node.src if source.op is not Ops.RANGE]
         combos = [
-            dict(zip(folded, combo, strict=True))
-            for combo in itertools.product(*(range(axis.src[0].arg) for axis in folded))
+            dict(zip(unrolled, combo, strict=True))
+            for combo in itertools.product(*(range(axis.src[0].arg) for axis in unrolled))
         ]
         return node.replace(
-            src=(*(at(value, combo) for value in values for combo in combos), *kept)
+            src=(*(at(value, combo) for value in values for combo in combos), *loops)
         )
     if op is Ops.DEFINE_LOCAL and needs[node]:
-        first = all(value == 0 for value in place.values())
+        first = all(value == 0 for value in point.values())
         return node.replace(
-            src=tuple(part for part in node.src if part not in place),
+            src=tuple(source for source in node.src if source not in point),
             arg=node.arg if first else next(number),
         )
     src = tuple(at(source) for source in node.src)

@@ -1,4 +1,4 @@
-"""Which part of the launch runs an axis: blocks, lanes of a block, or chunks that threads take."""
+"""Launch dimensions: which axis runs as blocks, lanes of a block, or chunks for threads."""
 
 from __future__ import annotations
 
@@ -14,64 +14,64 @@ __all__ = ["fix_launch", "spread_shared", "use_grid"]
 
 _GRID_AXES = 3
 _LANES = (Axis.LOCAL, Axis.GROUP)
-# A launch may have many more blocks along its first axis than along the others, and fewest lanes
-# along the last.
+# A launch may have many more blocks along its first axis than along the others, and the fewest
+# lanes along the last (CUDA: 65,535 blocks along y and z, 64 lanes along z).
 _MOST_BLOCKS, _MOST_DEEP = 65535, 64
 
 
 def fix_launch(ast: UOp) -> UOp:
-    """A launch has as many blocks as a symbolic size may need; those beyond it do nothing. So one
-    launch, recorded once, serves every size. A chunk, of which there is one axis, is a position
-    already here, where a kernel is small.
+    """A launch has as many blocks as the largest value of a symbolic size needs; blocks beyond the
+    size do nothing. So one launch, recorded once, serves every size. The chunk axis, of which there
+    is one, becomes a launch position here already, while the kernel is small.
 
     before   RANGE(n, GLOBAL)                          n: 1..8
     after    RANGE(8, GLOBAL), accesses gated by r < n
     """
-    for part in list(ast.toposort()):
-        if part.op is Ops.RANGE and part.arg[1] is Axis.GLOBAL and part.src[0].op is not Ops.CONST:
-            largest = UOp.const(dtypes.index, part.src[0].vmax)
-            ast = pad_range(ast, part, part.replace(src=(largest,)))
+    for loop in list(ast.toposort()):
+        if loop.op is Ops.RANGE and loop.arg[1] is Axis.GLOBAL and loop.src[0].op is not Ops.CONST:
+            largest = UOp.const(dtypes.index, loop.src[0].vmax)
+            ast = pad_range(ast, loop, loop.replace(src=(largest,)))
     chunks = [
-        part for part in ast.toposort() if part.op is Ops.RANGE and part.arg[1] is Axis.THREAD
+        loop for loop in ast.toposort() if loop.op is Ops.RANGE and loop.arg[1] is Axis.THREAD
     ]
-    return simplify(ast, {part: _special("chunk", part.src[0]) for part in chunks})
+    return simplify(ast, {loop: _special("chunk", loop.src[0]) for loop in chunks})
 
 
 def use_grid(ast: UOp) -> UOp:
     """Ranges that the launch runs become SPECIAL.
 
     A launch has three axes of each kind. The first axis of a block is its innermost, because lanes
-    that follow one another there run together and should touch neighbours in memory; the lanes of a
-    matrix unit are the innermost of all.
+    that are consecutive there run together and should access consecutive elements; the lanes of a
+    matrix unit are the innermost.
 
     before   RANGE(16, GLOBAL)
     after    SPECIAL("gidx0", 16)
     """
-    place = {number: rank for rank, number in enumerate(ast.arg.order)}
+    rank = {number: rank for rank, number in enumerate(ast.arg.order)}
     ranges = sorted(
         (node for node in ast.toposort() if node.op is Ops.RANGE),
-        key=lambda node: place.get(node.arg[0], len(place) + node.arg[0]),
+        key=lambda node: rank.get(node.arg[0], len(rank) + node.arg[0]),
     )
     mapping: dict[UOp, UOp] = {}
-    blocks = [part for part in ranges if part.arg[1] is Axis.GLOBAL]
-    lanes = [part for part in ranges if part.arg[1] in _LANES]
+    blocks = [loop for loop in ranges if loop.arg[1] is Axis.GLOBAL]
+    lanes = [loop for loop in ranges if loop.arg[1] in _LANES]
     crowded = max(len(blocks) - _GRID_AXES + 1, 1)
-    if any(part.src[0].vmax > _MOST_BLOCKS for part in blocks[crowded:]):
+    if any(loop.src[0].vmax > _MOST_BLOCKS for loop in blocks[crowded:]):
         crowded = len(blocks)
-    for number, parts in enumerate([blocks[:crowded], *([part] for part in blocks[crowded:])]):
-        mapping |= _share(f"gidx{number}", parts)
+    for number, loops in enumerate([blocks[:crowded], *([loop] for loop in blocks[crowded:])]):
+        mapping |= _share(f"gidx{number}", loops)
     crowded = max(len(lanes) - _GRID_AXES + 1, 1)
-    if len(lanes) >= _GRID_AXES and prod(part.src[0].arg for part in lanes[:crowded]) > _MOST_DEEP:
+    if len(lanes) >= _GRID_AXES and prod(loop.src[0].arg for loop in lanes[:crowded]) > _MOST_DEEP:
         crowded = len(lanes)
-    for number, parts in enumerate(
-        [*([part] for part in lanes[: crowded - 1 : -1]), lanes[:crowded]]
+    for number, loops in enumerate(
+        [*([loop] for loop in lanes[: crowded - 1 : -1]), lanes[:crowded]]
     ):
-        mapping |= _share(f"lidx{number}", parts)
+        mapping |= _share(f"lidx{number}", loops)
     return simplify(ast, mapping)
 
 
 def spread_shared(ast: UOp) -> UOp:
-    """Shared memory that lives inside lanes becomes one array of the block, a part for each."""
+    """Shared memory inside lanes becomes one array of the block, with a slice for each lane."""
     done: dict[UOp, UOp] = {}
     offsets: dict[UOp, UOp] = {}
     nodes = ast.toposort()
@@ -82,12 +82,12 @@ def spread_shared(ast: UOp) -> UOp:
         if _is_shared_by_lanes(node):
             pointer = node.dtype
             assert isinstance(pointer, Pointer)
-            lanes = [part for part in node.src if part.arg[1] in _LANES]
+            lanes = [lane for lane in node.src if lane.arg[1] in _LANES]
             size, offset = pointer.size, UOp.const(dtypes.index, 0)
-            for part in lanes:
-                offset = part * size + offset
-                size *= part.src[0].arg
-            src = tuple(part for part in src if part not in lanes)
+            for lane in lanes:
+                offset = lane * size + offset
+                size *= lane.src[0].arg
+            src = tuple(lane for lane in src if lane not in lanes)
             done[node] = UOp(node.op, pointer.base.ptr(size, pointer.place), src, node.arg)
             offsets[node] = simplify(offset)
             continue
@@ -102,25 +102,25 @@ def spread_shared(ast: UOp) -> UOp:
 
 
 def _is_shared_by_lanes(node: UOp) -> bool:
-    """Whether this is memory of a block that lives inside its lanes."""
+    """Whether this is shared memory that each lane has for itself."""
     return (
         node.op is Ops.DEFINE_LOCAL
         and isinstance(node.dtype, Pointer)
         and node.dtype.place is Place.SHARED
-        and any(part.arg[1] in _LANES for part in node.src)
+        and any(lane.arg[1] in _LANES for lane in node.src)
     )
 
 
-def _share(name: str, parts: Sequence[UOp]) -> dict[UOp, UOp]:
-    """One axis of the launch for all of `parts`, the last the fastest."""
-    if len(parts) < 2:
-        return {part: _special(name, part.src[0]) for part in parts}
-    position = _special(name, prod(part.src[0] for part in parts))
+def _share(name: str, loops: Sequence[UOp]) -> dict[UOp, UOp]:
+    """One axis of the launch for all of `loops`, the last the fastest."""
+    if len(loops) < 2:
+        return {loop: _special(name, loop.src[0]) for loop in loops}
+    position = _special(name, prod(loop.src[0] for loop in loops))
     mapping = {}
-    for part in reversed(parts[1:]):
-        mapping[part] = position % part.src[0]
-        position = position // part.src[0]
-    return {**mapping, parts[0]: position}
+    for loop in reversed(loops[1:]):
+        mapping[loop] = position % loop.src[0]
+        position = position // loop.src[0]
+    return {**mapping, loops[0]: position}
 
 
 def _special(name: str, extent: UOp) -> UOp:

@@ -1,10 +1,9 @@
-"""Index arithmetic becomes machine integers: 32 bits where bounds prove that nothing can wrap, else
-64.
+"""Index arithmetic as machine integers: 32 bits where bounds prove that nothing wraps, else 64.
 
-Python's division rounds down and C's toward zero: the two agree where nothing is negative, powers
-of two become shifts and masks (which round down), and only the rest is corrected. A divisor that
-may be zero, or -1, is guarded, as machines trap; so is an amount that may shift by the width or
-more, of which machines and compilers make what they like.
+Python's division rounds down and C's toward zero. The two agree where nothing is negative;
+divisions by powers of two become shifts and masks, which round down; the other ones are corrected.
+A divisor that may be 0 or -1 is guarded, as machines trap. So is a shift amount that may reach the
+width, which is undefined in C and LLVM.
 """
 
 from __future__ import annotations
@@ -24,18 +23,19 @@ _UNSIGNED = {dtype.itemsize: dtype for dtype in dtypes.unsigned}
 
 
 def order_sums(ast: UOp) -> UOp:
-    """Index sums with the terms of outer loops first, so that their parts are computed outside.
+    """Index sums with the terms of outer loops first, so that their partial sums are computed
+    outside.
 
-    Positions in the launch stand first, in one order everywhere, so that sums share their parts.
+    Launch positions come first, in one order everywhere, so that sums share partial sums.
 
     before   k + (i*64 + j)             i outermost, k innermost
     after    (i*64 + j) + k
     """
-    place = {number: rank for rank, number in enumerate(ast.arg.order)}
+    order = {number: rank for rank, number in enumerate(ast.arg.order)}
 
     def depth(term: UOp) -> int:
         return max(
-            (place.get(loop.arg[0], len(place) + loop.arg[0]) for loop in term.ranges), default=-1
+            (order.get(loop.arg[0], len(order) + loop.arg[0]) for loop in term.ranges), default=-1
         )
 
     ranks: dict[UOp, tuple[int, tuple[str, ...]]] = {}
@@ -60,8 +60,8 @@ def order_sums(ast: UOp) -> UOp:
                 terms = sorted(found[0].items(), key=lambda item: rank(item[0]))
                 index = UOp.const(dtypes.index, 0)
                 for number, (factor, scale) in enumerate(terms):
-                    part = done[factor] if scale == 1 else done[factor] * scale
-                    index = part if number == 0 else index + part
+                    term = done[factor] if scale == 1 else done[factor] * scale
+                    index = term if number == 0 else index + term
                 index = index + found[1] if found[1] else index
                 made = UOp(made.op, made.dtype, (made.src[0], index, *made.src[2:]), made.arg)
         done[node] = made
@@ -122,18 +122,20 @@ def _concrete(ast: UOp) -> UOp:
     return done[ast]
 
 
-def _wider(parts: tuple[UOp, ...]) -> DType:
+def _wider(values: tuple[UOp, ...]) -> DType:
     return (
-        dtypes.int64 if any(part.dtype.scalar is dtypes.int64 for part in parts) else dtypes.int32
+        dtypes.int64
+        if any(value.dtype.scalar is dtypes.int64 for value in values)
+        else dtypes.int32
     )
 
 
-def _together(parts: tuple[UOp, ...], dtype: DType) -> tuple[UOp, ...]:
+def _together(values: tuple[UOp, ...], dtype: DType) -> tuple[UOp, ...]:
     return tuple(
-        part if part.dtype.scalar is dtype
-        else UOp(Ops.CONST, dtype.vec(part.dtype.lanes), (), part.arg) if part.op is Ops.CONST
-        else part.cast(dtype)
-        for part in parts
+        value if value.dtype.scalar is dtype
+        else UOp(Ops.CONST, dtype.vec(value.dtype.lanes), (), value.arg) if value.op is Ops.CONST
+        else value.cast(dtype)
+        for value in values
     )  # fmt: skip
 
 
@@ -151,7 +153,7 @@ def _power(node: UOp) -> int | None:
     "floordiv-to-machine", UPat(Ops.FLOORDIV, dtype=_INTEGERS, src=(UPat(name="x"), UPat(name="y")))
 )
 def floordiv_to_machine(x: UOp, y: UOp) -> UOp:
-    """Python's quotient by shifts, or by the machine's."""
+    """Python's quotient by a shift, or by the machine's division."""
     power = _power(y)
     if power is not None:
         return x if power == 0 else x >> power
@@ -167,7 +169,7 @@ def floordiv_to_machine(x: UOp, y: UOp) -> UOp:
     "floormod-to-machine", UPat(Ops.FLOORMOD, dtype=_INTEGERS, src=(UPat(name="x"), UPat(name="y")))
 )
 def floormod_to_machine(x: UOp, y: UOp) -> UOp:
-    """Python's remainder by a mask, or by the machine's."""
+    """Python's remainder by a mask, or by the machine's division."""
     power = _power(y)
     if power is not None:
         return x & (int(y.arg) - 1)
@@ -184,7 +186,7 @@ def floormod_to_machine(x: UOp, y: UOp) -> UOp:
     UPat((Ops.IDIV, Ops.MOD), dtype=_INTEGERS, src=(UPat(name="x"), UPat(name="y")), name="node"),
 )
 def idiv_without_traps(node: UOp, x: UOp, y: UOp) -> UOp | None:
-    """C's quotient and remainder, as a kernel may ask for them, of any divisor."""
+    """C's quotient and remainder by any divisor, as a kernel may ask for them."""
     if not _traps(y) or _is_safe(y):
         return None
     safe, quotient = _guarded(x, y)
@@ -197,7 +199,7 @@ def idiv_without_traps(node: UOp, x: UOp, y: UOp) -> UOp | None:
 
 
 def _is_safe(y: UOp) -> bool:
-    """Whether a divisor is what `_guarded` makes of one: 1 where it would trap."""
+    """Whether a divisor comes from `_guarded`: 1 where it would trap."""
     is_choice = y.op is Ops.WHERE and y.src[1].op is Ops.CONST and y.src[1].arg == 1
     return is_choice and y.src[0].op in (Ops.OR, Ops.CMPEQ) and y.src[2] in y.src[0].toposort()
 
@@ -207,7 +209,7 @@ def _is_safe(y: UOp) -> bool:
     UPat((Ops.SHL, Ops.SHR), dtype=_INTEGERS, src=(UPat(name="x"), UPat(name="y")), name="shift"),
 )
 def shift_to_machine(shift: UOp, x: UOp, y: UOp) -> UOp | None:
-    """A shift by less than the width, and what is left beyond: the sign, or 0."""
+    """A shift by less than the width; beyond it the result is 0, or all bits of the sign."""
     bits = 8 * x.dtype.itemsize
     if 0 <= y.vmin and y.vmax < bits:
         return None

@@ -1,13 +1,12 @@
-"""Written-out axes become vector lanes where memory allows it.
+"""Vectorization: unrolled axes become vector lanes where memory allows it.
 
-Of the axes that are written out, those along which most loads and stores touch neighbouring
-elements run as the lanes of vectors; no value may depend on two of them. A load whose index moves
-by one per lane is a vector load; one whose lanes stay close together is a few vector loads, from
-which the lanes are picked (window.py); any other that depends on the lane is made of scalar loads,
-one for each. The rest of the arithmetic follows.
+The axes along which most loads and stores access consecutive elements become lanes; no value may
+depend on two of them. A load whose index moves by one per lane is a vector load. One whose lanes
+are close together is a few vector loads and a shuffle (shuffled_loads.py). Any other load that
+depends on the lane is a gather of scalar loads. The arithmetic follows.
 
-Folds along lanes give a number each. Where several are stored side by side, what is made of them is
-computed for all at once.
+A reduction along the lanes gives one number. Where several such numbers are stored side by side,
+the epilogue is computed on a vector of them.
 """
 
 from __future__ import annotations
@@ -18,25 +17,25 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp, toposort
-from tilegrad.lower.dots import join_operand, operand_parts, widen_operand, widen_unit
-from tilegrad.lower.transpose import LEAST_ROWS
-from tilegrad.lower.window import MOST_LOADS, load_window
+from tilegrad.lower.dot_operands import join_operand, operand_values, widen_operand, widen_unit
+from tilegrad.lower.shuffled_loads import MOST_LOADS, load_and_shuffle
+from tilegrad.lower.transpose_stores import LEAST_ROWS
 from tilegrad.target import Target
 
 __all__ = ["use_lanes"]
 
-_WRITTEN = (Axis.UPCAST, Axis.UNROLL)
-# So many bytes beside a buffer there most likely is memory, too.
+_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
+# Bytes beyond a buffer that are most likely mapped memory too.
 _NEARBY = 1 << 16
-# So many results of folds are a vector; what they are made of stands in such places.
+# The least number of reduction results that are worth a vector; and the leaves of an epilogue.
 _LEAST_RESULTS = 4
-_PLACES = (Ops.CONST, Ops.RANGE, Ops.SPECIAL, Ops.DEFINE_GLOBAL, Ops.DEFINE_VAR)
-# Groups of so many lanes are turned as one.
+_LEAVES = (Ops.CONST, Ops.RANGE, Ops.SPECIAL, Ops.DEFINE_GLOBAL, Ops.DEFINE_VAR)
+# The largest group of consecutive lanes that a transpose moves as one.
 _MOST_GROUPED = 8
 
 
 def use_lanes(ast: UOp, target: Target) -> UOp:
-    """`ast` with its best written-out axes as vector lanes.
+    """`ast` with its best unrolled axes as vector lanes.
 
     before   STORE(a, i*4 + u, LOAD(b, i*4 + u))       u: upcast 0..4
     after    STORE(a, i*4, LOAD(b, i*4) : float.vec(4))
@@ -53,30 +52,30 @@ def use_lanes(ast: UOp, target: Target) -> UOp:
         if extent == width:
             ast = replace_ranges(ast, {axis: (lane, (lane,))})
         else:
-            part = UOp.range(extent // width, number + 1, axis.arg[1])
-            ast = replace_ranges(ast, {axis: (part * width + lane, (part, lane))})
+            group = UOp.range(extent // width, number + 1, axis.arg[1])
+            ast = replace_ranges(ast, {axis: (group * width + lane, (group, lane))})
         ast = _vectorize(ast, lane, width, target)
         number += 2
     return ast
 
 
 def _choose(ast: UOp, target: Target) -> list[UOp]:
-    """The axes to run as lanes, best first, no two of which meet in one value."""
+    """The axes that become lanes, best first; no value depends on two of them."""
     nodes = ast.toposort()
     score: dict[UOp, int] = {}
     for node in nodes:
         if node.op not in (Ops.LOAD, Ops.STORE):
             continue
         for axis in node.src[1].ranges:
-            if axis.arg[1] in _WRITTEN and axis.src[0].op is Ops.CONST:
+            if axis.arg[1] in _UNROLLED and axis.src[0].op is Ops.CONST:
                 if stride_of(node.src[1], axis) == 1:
                     gain = 3 if node.op is Ops.STORE else 2
                 elif node.op is Ops.STORE:
-                    gain = 0 if _is_turned(node.src[1], axis) else -4
+                    gain = 0 if _is_transposed(node.src[1], axis) else -4
                 else:
-                    gain = _gain_of_window(node.src[1], axis)
+                    gain = _shuffle_gain(node.src[1], axis)
                 score[axis] = score.get(axis, 0) + gain * _weight(node)
-    # A vector half as wide is worth half.
+    # The score times the width: half as many lanes are worth half.
     worth = {axis: score[axis] * _width(ast, axis, target) for axis in score}
     chosen: list[UOp] = []
     for axis in sorted(score, key=lambda axis: (-worth[axis], axis.arg[0])):
@@ -88,46 +87,46 @@ def _choose(ast: UOp, target: Target) -> list[UOp]:
 
 
 def _results(ast: UOp, chosen: list[UOp], target: Target) -> UOp | None:
-    """The axis along which results of folds that have lanes of their own are stored side by side,
-    if they are just a vector.
+    """The axis along which the results of reductions with lanes of their own are stored side by
+    side, if they fill one vector.
     """
     outside = toposort([ast], lambda node: node.op is Ops.REDUCE)
     stores = [node for node in outside if node.op is Ops.STORE]
-    known = (Ops.CAST, Ops.BITCAST, Ops.LOAD, Ops.STORE, Ops.SINK, Ops.REDUCE, *_PLACES)
+    known = (Ops.CAST, Ops.BITCAST, Ops.LOAD, Ops.STORE, Ops.SINK, Ops.REDUCE, *_LEAVES)
     if len(stores) != 1 or any(not node.op.is_alu and node.op not in known for node in outside):
         return None
     (store,) = stores
     for axis in sorted(store.src[1].ranges, key=lambda axis: axis.arg[0]):
-        folds = [node for node in outside if node.op is Ops.REDUCE and axis in node.ranges]
+        reductions = [node for node in outside if node.op is Ops.REDUCE and axis in node.ranges]
         if (
             axis.arg[1] is Axis.UPCAST
             and axis.src[0].op is Ops.CONST
             and axis.src[0].arg == _width(ast, axis, target) >= _LEAST_RESULTS
             and stride_of(store.src[1], axis) == 1
             and store.ranges.isdisjoint(chosen)
-            and folds
-            and all(any(part in chosen for part in fold.src) for fold in folds)
-            and not any(_is_filled_within(fold, axis) for fold in folds)
+            and reductions
+            and all(any(loop in chosen for loop in reduce.src) for reduce in reductions)
+            and not any(_fills_scratch_within(reduce, axis) for reduce in reductions)
         ):
             return axis
     return None
 
 
-def _is_filled_within(fold: UOp, axis: UOp) -> bool:
-    """Whether `fold` reads scratch that is filled for each place of `axis`, one after the other."""
-    return any(node.op is Ops.DEFINE_LOCAL and axis in node.src for node in fold.toposort())
+def _fills_scratch_within(reduce: UOp, axis: UOp) -> bool:
+    """Whether `reduce` reads scratch that each iteration of `axis` fills anew."""
+    return any(node.op is Ops.DEFINE_LOCAL and axis in node.src for node in reduce.toposort())
 
 
 def _join_results(ast: UOp, lane: UOp, target: Target) -> UOp | None:
-    """What is made of the folds of all places of `lane` as vectors, and the folds one by one; None
-    where one of these (beyond an end that was padded) is less than the others, whose loops it then
-    could not share.
+    """The kernel with the epilogue of all iterations of `lane` as vectors, and their reductions one
+    by one; None where one of these (beyond padding) has other loops than the rest, so that they
+    could not share them.
 
     before   STORE(a, i*4 + u, f(REDUCE(x[i*4 + u, k], k)))       u: upcast 0..4
     after    STORE(a, i*4, f(VECTORIZE(REDUCE(x[i*4, k], k), REDUCE(x[i*4 + 1, k], k), ...)))
     """
     width = lane.src[0].arg
-    lanes = UOp.stack(UOp.const(dtypes.index, place) for place in range(width))
+    lanes = UOp.stack(UOp.const(dtypes.index, number) for number in range(width))
     done: dict[UOp, UOp] = {lane: lanes}
     for node in toposort([ast], lambda node: node.op is Ops.REDUCE):
         if node is lane:
@@ -135,7 +134,7 @@ def _join_results(ast: UOp, lane: UOp, target: Target) -> UOp | None:
         if node.op is Ops.REDUCE:
             is_one = lane not in node.ranges
             done[node] = (
-                node if is_one else UOp.stack(_at(node, lane, place) for place in range(width))
+                node if is_one else UOp.stack(_at(node, lane, number) for number in range(width))
             )
             continue
         src = tuple(done[source] for source in node.src)
@@ -146,22 +145,26 @@ def _join_results(ast: UOp, lane: UOp, target: Target) -> UOp | None:
         else:
             done[node] = UOp(node.op, node.dtype, src, node.arg)
     joined = simplify(done[ast])
-    loops = {(node.src[1:], node.ranges - {lane}) for node in _folds(ast)}
-    return joined if all((node.src[1:], node.ranges) in loops for node in _folds(joined)) else None
+    loops = {(node.src[1:], node.ranges - {lane}) for node in _reductions(ast)}
+    return (
+        joined
+        if all((node.src[1:], node.ranges) in loops for node in _reductions(joined))
+        else None
+    )
 
 
-def _folds(ast: UOp) -> list[UOp]:
+def _reductions(ast: UOp) -> list[UOp]:
     return [node for node in ast.toposort() if node.op is Ops.REDUCE]
 
 
-def _is_turned(index: UOp, axis: UOp) -> bool:
-    """Whether lanes that lie apart, or groups of them, are stored with their neighbours along
-    another written-out axis (transpose.py).
+def _is_transposed(index: UOp, axis: UOp) -> bool:
+    """Whether a transpose (transpose_stores.py) makes vector stores of lanes that are apart in
+    memory: another unrolled axis is contiguous, or groups of lanes are.
     """
-    for part in index.ranges:
-        if part is axis or part.arg[1] not in _WRITTEN or part.src[0].op is not Ops.CONST:
+    for other in index.ranges:
+        if other is axis or other.arg[1] not in _UNROLLED or other.src[0].op is not Ops.CONST:
             continue
-        rows, step = part.src[0].arg, stride_of(index, part)
+        rows, step = other.src[0].arg, stride_of(index, other)
         if step == 1 and (rows >= LEAST_ROWS or 1 < rows == stride_of(index, axis)):
             return True
         if (
@@ -175,23 +178,25 @@ def _is_turned(index: UOp, axis: UOp) -> bool:
 
 
 def _has_runs(index: UOp, axis: UOp, length: int) -> bool:
-    """Whether `length` neighbours along `axis` are neighbours in memory."""
+    """Whether `length` consecutive iterations of `axis` access consecutive elements."""
     if axis.src[0].arg % length:
         return False
     first = _at(index, axis, 0)
-    apart = [simplify(_at(index, axis, place) + first * -1) for place in range(1, length)]
+    apart = [simplify(_at(index, axis, number) + first * -1) for number in range(1, length)]
     return all(each.op is Ops.CONST and each.arg == 1 + at for at, each in enumerate(apart))
 
 
-def _gain_of_window(index: UOp, axis: UOp) -> int:
-    """What it is worth that a load's lanes are close together, or that they are not."""
+def _shuffle_gain(index: UOp, axis: UOp) -> int:
+    """The gain of lanes for a load that is not contiguous: positive for a shuffled load, negative
+    for a gather.
+    """
     last = axis.src[0].arg - 1
     span = simplify(_at(index, axis, last) - _at(index, axis, 0))
     return 1 if span.op is Ops.CONST and 0 < abs(span.arg) <= MOST_LOADS * last else -4
 
 
 def _weight(access: UOp) -> int:
-    """How often an access runs, roughly: each fold's loop around it counts for many."""
+    """A rough frequency of an access: 8 iterations for each reduce loop around it."""
     loops = sum(loop.arg[1] is Axis.REDUCE for loop in access.ranges)
     return int(8 ** min(loops, 3))
 
@@ -201,8 +206,8 @@ def _meet(nodes: dict[UOp, None], a: UOp, b: UOp) -> bool:
 
 
 def _width(ast: UOp, axis: UOp, target: Target) -> int:
-    """Lanes: the largest power of two that divides the extent and that a vector of the widest dtype
-    here holds.
+    """The number of lanes: the largest power of two that divides the extent and fits a vector of
+    the widest dtype on this axis.
     """
     sizes = [
         node.dtype
@@ -224,7 +229,7 @@ def _width(ast: UOp, axis: UOp, target: Target) -> int:
 
 
 def stride_of(index: UOp, axis: UOp) -> int | None:
-    """By how much `index` moves per step of `axis`, or None where that is not one number."""
+    """The change of `index` per iteration of `axis`; None where it is not constant."""
     found = terms_of(index)
     if found is None:
         return None
@@ -235,28 +240,28 @@ def stride_of(index: UOp, axis: UOp) -> int | None:
 
 
 def _vectorize(ast: UOp, lane: UOp, width: int, target: Target) -> UOp:
-    """Every value that depends on `lane` becomes a vector of `width` lanes."""
-    lanes = UOp.stack(UOp.const(dtypes.index, place) for place in range(width))
+    """`ast` with each value that depends on `lane` as a vector of `width` lanes."""
+    lanes = UOp.stack(UOp.const(dtypes.index, number) for number in range(width))
     done: dict[UOp, UOp] = {lane: lanes}
     depends: set[UOp] = {lane}
     nodes = ast.toposort()
-    parts = operand_parts(nodes)
+    operands = operand_values(nodes)
     waiting: dict[UOp, None] = {}
     for node in nodes:
         if node is lane:
             continue
-        if node in parts and any(source in depends for source in node.src):
-            # What is joined to an operand has no lanes of its own.
+        if node in operands and any(source in depends for source in node.src):
+            # A value that only a joined operand uses gets no lanes of its own.
             waiting[node] = None
             depends.add(node)
             continue
         if node.op is Ops.VECTORIZE and any(source in depends for source in node.src):
             joined = join_operand(node, done, lane, width)
             if joined is None:
-                for part in [each for each in node.toposort() if each in waiting]:
-                    src = tuple(done[source] for source in part.src)
-                    done[part] = _wide(part, src, lane, width, target)
-                    del waiting[part]
+                for value in [each for each in node.toposort() if each in waiting]:
+                    src = tuple(done[source] for source in value.src)
+                    done[value] = _wide(value, src, lane, width, target)
+                    del waiting[value]
                 joined = widen_operand(node, done, width)
             done[node] = joined
             depends.add(node)
@@ -283,16 +288,16 @@ def _wide(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: Target
     if op is Ops.STORE:
         return _wide_store(node, src, lane, width)
     if op is Ops.DEFINE_LOCAL:
-        lives_in = tuple(part for part in node.src if part is not lane)
+        owners = tuple(value for value in node.src if value is not lane)
         pointer = node.dtype
         assert isinstance(pointer, Pointer)
         array = pointer.base.ptr(pointer.size * width, pointer.place)
-        return UOp(op, array, lives_in, node.arg)
+        return UOp(op, array, owners, node.arg)
     if op is Ops.REDUCE:
         if lane not in node.src:
             return UOp(op, node.dtype.vec(width), tuple(src), node.arg)
         rest = tuple(
-            part for old, part in zip(node.src[1:], src[1:], strict=True) if old is not lane
+            value for old, value in zip(node.src[1:], src[1:], strict=True) if old is not lane
         )
         partial = UOp(op, node.dtype.vec(width), (src[0].broadcast(width), *rest), node.arg)
         return across(partial, node.arg)
@@ -302,34 +307,36 @@ def _wide(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: Target
         return UOp(
             op,
             node.dtype,
-            tuple(part for old, part in zip(node.src, src, strict=True) if old is not lane),
+            tuple(value for old, value in zip(node.src, src, strict=True) if old is not lane),
         )
     if op is Ops.WMMA:
         return widen_unit(node, src, width)
     if op in (Ops.AFTER, Ops.SINK):
         return UOp(op, src[0].dtype if op is Ops.AFTER else node.dtype, src, node.arg)
     if op.is_alu or op in (Ops.CAST, Ops.BITCAST, Ops.RESCALED):
-        wide = tuple(part if part.dtype.lanes == width else part.broadcast(width) for part in src)
+        wide = tuple(
+            value if value.dtype.lanes == width else value.broadcast(width) for value in src
+        )
         return UOp(op, node.dtype.vec(width), wide, node.arg)
     raise InternalError(f"lower.lanes cannot vectorize a {op} node", node=repr(node)[:300])
 
 
 def _wide_prefix(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
-    """Each lane a prefix of its own; along the lanes, the prefixes within the vector after all that
-    the vectors before it come to.
+    """A scan in lanes. Along the lanes, it is a scan within the vector, combined with the total of
+    the vectors before it.
 
     before   PREFIX(x, i, lane)
-    after    PREFIX(last lane of p, i; without this one) + p        p: x and its prefixes by lanes
+    after    PREFIX(last lane of p, i; exclusive) + p       p: x and its prefixes by lanes
     """
     value, loops = src[0].broadcast(width), src[1:]
     if lane not in node.src:
         return UOp(Ops.PREFIX, node.dtype.vec(width), (value, *loops), node.arg)
     function = node.arg[0]
-    rest = tuple(part for old, part in zip(node.src[1:], loops, strict=True) if old is not lane)
+    rest = tuple(loop for old, loop in zip(node.src[1:], loops, strict=True) if old is not lane)
     step = 1
     while step < width:
-        before = value.gep(*(max(place - step, 0) for place in range(width)))
-        reached = UOp.stack(UOp.const(dtypes.bool, place >= step) for place in range(width))
+        before = value.gep(*(max(number - step, 0) for number in range(width)))
+        reached = UOp.stack(UOp.const(dtypes.bool, number >= step) for number in range(width))
         value = reached.where(before.alu(function, value), value)
         step *= 2
     if not rest:
@@ -340,9 +347,7 @@ def _wide_prefix(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
 
 
 def across(vector: UOp, op: Ops) -> UOp:
-    """The fold of a vector's lanes, halving it until one is left: the tree is fixed by the number
-    of lanes.
-    """
+    """The reduction across a vector's lanes, by halves: the number of lanes fixes the tree."""
     while vector.dtype.lanes > 1:
         half = vector.dtype.lanes // 2
         vector = _pick(vector, range(half)).alu(op, _pick(vector, range(half, 2 * half)))
@@ -354,20 +359,20 @@ def _pick(vector: UOp, lanes: range) -> UOp:
 
 
 def _is_private(pointer: UOp, lane: UOp) -> bool:
-    """Whether the memory lives inside `lane`, so that each lane has its own."""
+    """Whether each lane has the memory for itself."""
     while pointer.op is Ops.AFTER:
         pointer = pointer.src[0]
     return pointer.op is Ops.DEFINE_LOCAL and lane in pointer.src
 
 
-def _at(node: UOp, lane: UOp, place: int) -> UOp:
-    return simplify(node, {lane: UOp.const(dtypes.index, place)})
+def _at(node: UOp, lane: UOp, number: int) -> UOp:
+    return simplify(node, {lane: UOp.const(dtypes.index, number)})
 
 
 def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: Target) -> UOp:
     pointer, index = node.src[:2]
     private = _is_private(pointer, lane)
-    extra = tuple(part.broadcast(width) if part.dtype.lanes == 1 else part for part in src[2:])
+    extra = tuple(value.broadcast(width) if value.dtype.lanes == 1 else value for value in src[2:])
     if private and lane not in index.ranges:
         return UOp(Ops.LOAD, node.dtype.vec(width), (src[0], index * width, *extra), node.arg)
     if not private and stride_of(index, lane) == 1 and _is_pure(index, lane):
@@ -378,25 +383,25 @@ def _wide_load(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int, target: T
     if lane not in index.ranges and not private and not extra:
         return UOp(Ops.LOAD, node.dtype, src, node.arg)
     if not private and _is_pure(index, lane):
-        positions = [_at(index, lane, place) for place in range(width)]
-        found = load_window(node, (src[0], *extra), positions, target)
+        positions = [_at(index, lane, number) for number in range(width)]
+        found = load_and_shuffle(node, (src[0], *extra), positions, target)
         if found is not None:
             return found
-    parts: list[UOp] = []
-    for place in range(width):
+    loads: list[UOp] = []
+    for number in range(width):
         position, *rest = (
-            _lane_of(old, new, lane, place) for old, new in zip(node.src[1:], src[1:], strict=True)
+            _lane_of(old, new, lane, number) for old, new in zip(node.src[1:], src[1:], strict=True)
         )
         if private:
-            # Of memory that each lane has of its own, the lanes' copies lie side by side.
-            position = position * width + place
-        parts.append(UOp(Ops.LOAD, node.dtype, (src[0], position, *rest), node.arg))
-    return UOp.stack(parts)
+            # The lanes' private arrays are interleaved.
+            position = position * width + number
+        loads.append(UOp(Ops.LOAD, node.dtype, (src[0], position, *rest), node.arg))
+    return UOp.stack(loads)
 
 
 def _goes_far(load: UOp) -> bool:
-    """Whether, where its gate is closed, a load points to where there may be no memory at all:
-    processors take a hundred times as long for a load of no lanes there as for one of all.
+    """Whether a load whose gate is closed in all lanes may point to unmapped memory. Processors
+    take about a hundred times as long for such a load as for a load of all lanes.
     """
     memory, index = load.src[:2]
     while memory.op is Ops.AFTER:
@@ -407,38 +412,38 @@ def _goes_far(load: UOp) -> bool:
     return bool(beyond * load.dtype.itemsize > _NEARBY)
 
 
-def _lane_of(scalar: UOp, vector: UOp, lane: UOp, place: int) -> UOp:
-    """One lane of a value: computed for that lane alone where it can be, else picked from the
+def _lane_of(scalar: UOp, vector: UOp, lane: UOp, number: int) -> UOp:
+    """One lane of a value: computed for that lane alone where possible, else extracted from the
     vector.
     """
     if all(node.op not in (Ops.AFTER, Ops.REDUCE, Ops.PREFIX) for node in scalar.toposort()):
-        return _at(scalar, lane, place)
-    return simplify(vector.gep(place)) if vector.dtype.lanes > 1 else vector
+        return _at(scalar, lane, number)
+    return simplify(vector.gep(number)) if vector.dtype.lanes > 1 else vector
 
 
 def _is_pure(index: UOp, lane: UOp) -> bool:
-    """Whether the index may be evaluated for any lane: what it reads is the same for all."""
+    """Whether the index may be evaluated for any lane: its loads are uniform over the lanes."""
     return all(node.op is not Ops.LOAD or lane not in node.ranges for node in index.toposort())
 
 
 def _wide_store(node: UOp, src: tuple[UOp, ...], lane: UOp, width: int) -> UOp:
     pointer, index = node.src[:2]
     value = src[2].broadcast(width)
-    gates = tuple(part.broadcast(width) if part.dtype.lanes == 1 else part for part in src[3:])
+    gates = tuple(value.broadcast(width) if value.dtype.lanes == 1 else value for value in src[3:])
     private = _is_private(pointer, lane)
     if private and lane not in index.ranges:
         return UOp(Ops.STORE, dtypes.void, (src[0], index * width, value, *gates), node.arg)
     if not private and stride_of(index, lane) == 1 and _is_pure(index, lane):
         return UOp(Ops.STORE, dtypes.void, (src[0], _at(index, lane, 0), value, *gates), node.arg)
     stores = []
-    for place in range(width):
-        position = _lane_of(index, src[1], lane, place)
+    for number in range(width):
+        position = _lane_of(index, src[1], lane, number)
         if private:
-            position = position * width + place
+            position = position * width + number
         rest = tuple(
-            _lane_of(old, new, lane, place) for old, new in zip(node.src[3:], src[3:], strict=True)
+            _lane_of(old, new, lane, number) for old, new in zip(node.src[3:], src[3:], strict=True)
         )
         stores.append(
-            UOp(Ops.STORE, dtypes.void, (src[0], position, value.gep(place), *rest), node.arg)
+            UOp(Ops.STORE, dtypes.void, (src[0], position, value.gep(number), *rest), node.arg)
         )
     return UOp(Ops.END, dtypes.void, tuple(stores))

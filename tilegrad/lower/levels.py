@@ -1,18 +1,18 @@
 """Long sums in levels: no accumulator takes more than a few hundred terms.
 
-A sum of n terms in one accumulator has an error that grows with n: 40 million ones are 16,777,216
-in float32. So a loop that would add more terms than that to one accumulator is split, and each of
-its blocks has an accumulator of its own, which is added to the outer one behind the block. That is
+A sum of n terms in one accumulator has an error that grows with n: 40 million ones add up to
+16,777,216 in float32. So a loop that would add more terms to one accumulator is split into blocks,
+each with an accumulator of its own, which is added to the outer one after the block. This is
 repeated until every accumulator is short, so the error grows with the logarithm of n.
 
     before   acc = 0; k: 0..65536 { acc += x[k] }
     after    acc = 0; i: 0..256 { own = 0; j: 0..256 { own += x[i*256 + j] } acc += own }
 
-It is the last pass, on the instructions: whatever Opts shaped the loops, whatever target they are
-for, and wherever they end (a symbolic length, turns that are left out), what is rendered holds no
-longer sum. Accumulators in memory are split in lower.blocks, by the same lengths. Only sums of
-floats are: whole numbers do not round, a product rounds once per factor in every tree, and of
-what is rescaled in each trip (RESCALED) a block alone means nothing.
+It is the last pass, on the instructions: whatever Opts shaped the loops, and whatever bounds they
+have (a symbolic length, skipped iterations), the rendered program has no longer sum. Accumulators
+in memory are split in lower.memory_accumulators, by the same lengths. Only sums of floats are
+split: integers do not round, a product has one rounding per factor in every tree, and a sum that
+each iteration rescales (RESCALED) cannot be split.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from tilegrad.target import Target
 
 __all__ = ["MOST_TERMS", "block_length", "split_levels"]
 
-# An accumulator takes at most so many terms, one after the other.
+# The most terms that one accumulator takes in sequence.
 MOST_TERMS = 512
-# A block has so many terms, or a third fewer where that divides the sum. With shorter ones
-# accumulators are added up more often, with longer ones errors grow. Its cost (some accumulators
-# more per block) was measured for sums and products as a whole, not by length of the blocks.
+# The terms of a block, or a third fewer where that divides the sum. Shorter blocks add up
+# accumulators more often, longer ones have larger errors. The cost was measured for sums and
+# products as a whole, not for each length.
 _LEAST_BLOCK, _MOST_BLOCK = 128, 256
-# What adds terms to an accumulator.
+# Ops that add terms to an accumulator.
 _SUMS = (Ops.ADD, Ops.MULACC, Ops.WMMA)
 
 
 def block_length(terms: int) -> int:
-    """How many of `terms` terms one block has: the root that gives as few levels as
-    blocks of `_MOST_BLOCK` do.
+    """The length of a block in a sum of `terms` terms: the root that gives as few levels as blocks
+    of `_MOST_BLOCK` do.
     """
     levels = 2
     while _MOST_BLOCK**levels < terms:
@@ -63,7 +63,7 @@ def split_levels(program: Sequence[UOp], target: Target) -> list[UOp]:
 
 
 class _Long(NamedTuple):
-    """A loop that gives `sums` too many terms, `per_trip` in each of its iterations."""
+    """A loop that adds too many terms to `sums`, `per_trip` in each of its iterations."""
 
     loop: UOp
     per_trip: int
@@ -75,13 +75,13 @@ def _most_trips(loop: UOp) -> int:
 
 
 def _longest(program: Sequence[UOp]) -> _Long | None:
-    """The first loop that ends with too many terms in an accumulator from outside of it."""
+    """The first loop, by its end, that adds too many terms to an accumulator from outside of it."""
     loops: list[UOp] = []
-    # By accumulator: how many loops are around it, and how many terms each loop that is open in
-    # them has given it in this iteration.
+    # By accumulator: the number of loops around it, and the terms that each open loop inside of
+    # those has added in this iteration.
     around: dict[UOp, int] = {}
     terms: dict[UOp, list[int]] = {}
-    # The sums of an accumulator and terms: of how many.
+    # By partial sum of an accumulator: the number of its terms.
     partial: dict[UOp, int] = {}
     for node in program:
         if node.op is Ops.RANGE:
@@ -106,7 +106,9 @@ def _longest(program: Sequence[UOp]) -> _Long | None:
 
 
 def _closed(program: Sequence[UOp], loop: UOp, terms: dict[UOp, list[int]]) -> _Long | None:
-    """What `loop`, which ends here, gives too many terms; `terms` learns how many all get."""
+    """The sums to which `loop`, which ends here, adds too many terms. The counts in `terms` are
+    updated.
+    """
     trips = _most_trips(loop)
     long: dict[UOp, int] = {}
     for accumulator, counts in terms.items():
@@ -119,10 +121,10 @@ def _closed(program: Sequence[UOp], loop: UOp, terms: dict[UOp, list[int]]) -> _
 
 
 def _sums(program: Sequence[UOp], accumulators: Iterable[UOp], loop: UOp) -> list[UOp]:
-    """Those of `accumulators` to which `loop` adds terms, and does nothing else with them."""
+    """Those of `accumulators` to which `loop` only adds terms."""
     start = program.index(loop)
     body = program[start : _end_of(program, start)]
-    # The sums of an accumulator and terms, which only the next sum or an assignment may read.
+    # Partial sums of an accumulator, which only the next sum or an assignment may read.
     partial = {each: each for each in accumulators}
     bad: set[UOp] = set()
     read: set[UOp] = set()
@@ -145,10 +147,10 @@ def _sums(program: Sequence[UOp], accumulators: Iterable[UOp], loop: UOp) -> lis
 
 def _end_of(program: Sequence[UOp], start: int) -> int:
     depth = 0
-    for place in range(start, len(program)):
-        depth += (program[place].op is Ops.RANGE) - (program[place].op is Ops.END)
+    for position in range(start, len(program)):
+        depth += (program[position].op is Ops.RANGE) - (program[position].op is Ops.END)
         if not depth:
-            return place
+            return position
     return len(program)
 
 
@@ -158,19 +160,19 @@ def _next_number(program: Iterable[UOp], op: Ops) -> int:
 
 
 class _Writer:
-    """A program that is written anew, in which some nodes stand for others."""
+    """A copy of a program in which some nodes are replaced."""
 
     def __init__(self) -> None:
         self.instead: dict[UOp, UOp] = {}
-        # What memory and accumulators live in, where that was a loop.
+        # The loops that replace a loop as the owner of memory and accumulators.
         self.loops: dict[UOp, tuple[UOp, ...]] = {}
         self.written: dict[UOp, None] = {}
 
     def copy(self, node: UOp) -> UOp:
-        """`node`, of what its sources are now."""
+        """`node` with its replaced sources."""
         src: tuple[UOp, ...] = ()
-        for place, source in enumerate(node.src):
-            if source in self.loops and runs_over(node, place):
+        for number, source in enumerate(node.src):
+            if source in self.loops and runs_over(node, number):
                 src += self.loops[source]
             else:
                 src += (self.instead.get(source, source),)
@@ -192,11 +194,13 @@ class _Writer:
 
 
 def _split(program: list[UOp], loop: UOp, size: int) -> list[UOp]:
-    """`loop` as a loop over blocks of `size` iterations, the last of which may be shorter."""
+    """The program with `loop` split into blocks of `size` iterations; the last block may be
+    shorter.
+    """
     number = _next_number(program, Ops.RANGE)
     writer = _Writer()
     extent = loop.src[0]
-    # Of an extent that is no number, blocks have a power of two: how many there are is a shift.
+    # For a symbolic extent the size is a power of two, so that the number of blocks is a shift.
     size = _divisor(extent.arg, size) if extent.op is Ops.CONST else 1 << (size - 1).bit_length()
     count = None if extent.op is Ops.CONST else _count(extent, size)
     blocks = inner = loop
@@ -212,15 +216,15 @@ def _split(program: list[UOp], loop: UOp, size: int) -> list[UOp]:
         else:
             writer.copy(node)
             if node is extent and count is not None:
-                # Right behind it, so that it is known wherever the extent is.
+                # Directly after the extent, so that it is defined wherever the extent is.
                 below = _negative(extent)
-                for part in (*count.src[0].src, *count.src, count, below.src[1], below):
-                    writer.write(part)
+                for made in (*count.src[0].src, *count.src, count, below.src[1], below):
+                    writer.write(made)
     return list(writer.written)
 
 
 def _count(extent: UOp, size: int) -> UOp:
-    """How many blocks `extent` iterations have; the last may be empty."""
+    """The number of blocks for `extent` iterations; the last may be empty."""
     power = UOp.const(extent.dtype, size.bit_length() - 1)
     return extent.alu(Ops.SHR, power).alu(Ops.ADD, UOp.const(extent.dtype, 1))
 
@@ -232,7 +236,7 @@ def _negative(extent: UOp) -> UOp:
 def _blocks(
     writer: _Writer, loop: UOp, size: int, count: UOp | None, number: int
 ) -> tuple[UOp, UOp]:
-    """The loop over blocks and the loop over one of them, which both begin here."""
+    """The loop over blocks and the loop within a block, which both start here."""
     extent, length = loop.src[0], writer.number(size, loop)
 
     def begin(number: int, extent: UOp) -> UOp:
@@ -246,7 +250,7 @@ def _blocks(
             length = writer.alu(Ops.WHERE, is_whole, length, writer.number(rest, loop))
     else:
         blocks = begin(number, count)
-        # The smaller of the block and what is left, said so that bounds see the block's length.
+        # The minimum of the block and the rest, written so that bounds show the block's length.
         minus = writer.number(-1, loop)
         done = writer.alu(Ops.MUL, blocks, length)
         over = writer.alu(Ops.ADD, done, _negative(extent))
@@ -268,15 +272,17 @@ def _divisor(extent: int, size: int) -> int:
 def _own_accumulators(
     program: list[UOp], loop: UOp, sums: Sequence[UOp], target: Target
 ) -> list[UOp]:
-    """Each iteration of `loop` with accumulators of its own, added to `sums` at its end."""
+    """The program with accumulators of its own for each iteration of `loop`, added to `sums` at its
+    end.
+    """
     number = _next_number(program, Ops.DEFINE_ACC)
     writer = _Writer()
     own: dict[UOp, UOp] = {}
     start = program.index(loop)
     end = _end_of(program, start)
     outer: dict[UOp, UOp] = {}
-    for place, node in enumerate(program):
-        if place == end:
+    for position, node in enumerate(program):
+        if position == end:
             _add_blocks(writer, program[start:end], own, outer)
         made = writer.copy(node)
         if node is loop:
@@ -292,7 +298,7 @@ def _own_accumulators(
 def _add_blocks(
     writer: _Writer, body: Sequence[UOp], own: dict[UOp, UOp], outer: dict[UOp, UOp]
 ) -> None:
-    """Behind an iteration: its accumulators are added to those outside of it."""
+    """Adds the accumulators of an iteration to the outer ones, at its end."""
     for each, inner in own.items():
         last = [node for node in body if node.op is Ops.ASSIGN and node.src[0] is each][-1]
         total = writer.write(UOp(Ops.AFTER, each.dtype, (inner, writer.instead[last])))

@@ -1,7 +1,7 @@
-"""Instructions in an order: each stands in the innermost loop that it needs, and no deeper.
+"""Linearization: each instruction in the innermost loop that it needs.
 
-The ranges that a value needs say which loops it must stand in; loops nest in the kernel's loop
-order. So what does not change in a loop is computed before it without a further pass.
+The ranges that a value needs are the loops it must be in; loops nest in the kernel's loop order. So
+loop-invariant values are computed outside of the loop without a further pass.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from tilegrad.ir.uop import UOp
 
 __all__ = ["linearize"]
 
-# Within a loop: definitions first, stores last, the rest as soon as its sources are there.
+# The order within a loop: definitions first, stores last, other nodes as soon as their sources are
+# ready.
 _EARLY = {
     Ops.DEFINE_GLOBAL: -50, Ops.DEFINE_VAR: -40, Ops.DEFINE_LOCAL: -30, Ops.SPECIAL: -25,
     Ops.DEFINE_ACC: -20, Ops.CONST: -10, Ops.LOAD: -1, Ops.RANGE: 5, Ops.STORE: 10,
@@ -25,17 +26,17 @@ _EARLY = {
 
 
 def linearize(ast: UOp) -> list[UOp]:
-    """The program of a lowered kernel: every source before its users, each loop opened by its
-    RANGE, closed by an END.
+    """The program of a lowered kernel: every source before its users, each loop opened by its RANGE
+    and closed by an END.
     """
     nodes = list(ast.toposort())
-    place = {number: rank for rank, number in enumerate(ast.arg.order)}
+    order = {number: rank for rank, number in enumerate(ast.arg.order)}
     depth_of = {
-        node: place.get(node.arg[0], len(place) + node.arg[0])
+        node: order.get(node.arg[0], len(order) + node.arg[0])
         for node in nodes
         if node.op is Ops.RANGE
     }
-    # Most nodes stand in the same few sets of loops.
+    # Most nodes share a few sets of loops.
     innermost: dict[frozenset[UOp], UOp | None] = {}
     home: dict[UOp, UOp | None] = {}
     members: dict[UOp | None, list[UOp]] = {None: []}
@@ -54,11 +55,11 @@ def linearize(ast: UOp) -> list[UOp]:
     return _Emitter(nodes, home, parent, members).run()
 
 
-def _parents(nests: Iterable[frozenset[UOp]], depth_of: dict[UOp, int]) -> dict[UOp, UOp | None]:
-    """The loop around each loop: the deepest of all outer ranges that anything inside it needs."""
+def _parents(sets: Iterable[frozenset[UOp]], depth_of: dict[UOp, int]) -> dict[UOp, UOp | None]:
+    """The parent of each loop: the deepest outer range that any node inside the loop needs."""
     outer: dict[UOp, set[UOp]] = {loop: set() for loop in depth_of}
-    for nest in nests:
-        ranges = sorted(nest, key=depth_of.__getitem__)
+    for inside in sets:
+        ranges = sorted(inside, key=depth_of.__getitem__)
         for position, loop in enumerate(ranges):
             outer[loop].update(ranges[:position])
     for loop in sorted(depth_of, key=depth_of.__getitem__):
@@ -91,8 +92,8 @@ class _Emitter:
             self.loops_at.setdefault(outer, []).append(loop)
 
     def run(self) -> list[UOp]:
-        # For each body, the items are its own nodes and the loops in it; an item needs what any
-        # node inside it needs.
+        # The items of a body are its own nodes and the loops in it; an item needs what any node
+        # inside it needs.
         needs: dict[UOp, set[UOp]] = {}
         around: dict[UOp | None, tuple[UOp, ...]] = {None: ()}
         for loop in self.parent:
@@ -111,7 +112,7 @@ class _Emitter:
                         if target is not here:
                             needs.setdefault(node, set()).add(target)
                         continue
-                    # The outermost of what holds either and not both.
+                    # The outermost loops, or nodes, that hold one of the two but not both.
                     mine, other = (*around[here], node), (*around[home[target]], target)
                     for ours, theirs in zip(mine, other, strict=False):
                         if ours is not theirs:
@@ -121,10 +122,10 @@ class _Emitter:
         return self.program
 
     def _effects(self, end: UOp) -> list[UOp]:
-        """What must have happened: an END stands for the effects and loops it closes."""
+        """The effects that an END stands for, and the loops that it closes."""
         found: list[UOp] = []
-        for part in end.src:
-            found += self._effects(part) if part.op is Ops.END else [part]
+        for source in end.src:
+            found += self._effects(source) if source.op is Ops.END else [source]
         return found
 
     def _body(self, loop: UOp | None, needs: dict[UOp, set[UOp]]) -> None:
@@ -182,8 +183,8 @@ class _Emitter:
         return _EARLY.get(item.op, 0)
 
     def _emit(self, node: UOp) -> None:
-        """Append `node`, its sources those of the program; an END among them is the foot of its
-        loop.
+        """Append `node` with its sources in the program; an END among them becomes the program's
+        END of its loop.
         """
         alias = self.alias
         src: list[UOp] = []
@@ -195,22 +196,22 @@ class _Emitter:
         new = tuple(dict.fromkeys(src) if node.op in (Ops.AFTER, Ops.SINK) else src)
         made = node if new == node.src else UOp(node.op, node.dtype, new, node.arg)
         alias[node] = made
-        # Two that differ only in what one loop closes are one.
+        # Nodes that differ only in the effects that one loop closes are equal in the program.
         if made not in self.emitted:
             self.emitted.add(made)
             self.program.append(made)
 
     def _feet(self, end: UOp) -> list[UOp]:
-        """What stands for an END in the program: the feet of its loops, or its effects where it
-        closes none.
+        """The program's nodes for an END: the ENDs of its loops, or its effects where it closes
+        none.
         """
-        loops = [part for part in end.src if part.op is Ops.RANGE]
+        loops = [source for source in end.src if source.op is Ops.RANGE]
         if loops:
             return [self.ends[loop] for loop in loops]
         return [
             made
-            for part in end.src
-            for made in (self._feet(part) if part.op is Ops.END else [self.alias[part]])
+            for source in end.src
+            for made in (self._feet(source) if source.op is Ops.END else [self.alias[source]])
         ]
 
     def _close(self, loop: UOp) -> None:

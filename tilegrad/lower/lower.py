@@ -1,10 +1,10 @@
-"""The pass list of this stage: each line a pass, with the reason for its place.
+"""The pass list of this stage: each line a pass, with the reason for its position.
 
 A pass takes and leaves a graph that its spec allows; from `lower.linearize` on it is a list of
 instructions. The program is verified at the end. If that fails, or a pass does, the list runs again
-and is verified after each pass, which names the one that went wrong; VERIFY=2 does so at once. The
-pipeline, a kernel made by hand, `python -m tilegrad show FILE --after lower.NAME` and `replay` all
-run this list.
+with a check after each pass, which names the faulty pass; VERIFY=2 checks after each pass at once.
+The pipeline, a kernel made by hand, `python -m tilegrad show FILE --after lower.NAME` and `replay`
+all run this list.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from tilegrad.ir.op import Stage
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.spec import verify, verify_step
 from tilegrad.ir.uop import UOp
-from tilegrad.lower.blocks import block_folds
+from tilegrad.lower.accumulators import use_accumulators
 from tilegrad.lower.choose import choose_loads
 from tilegrad.lower.decompose import decompose
-from tilegrad.lower.dots import join_operands
-from tilegrad.lower.expand import write_out
+from tilegrad.lower.dot_operands import join_operands
+from tilegrad.lower.expand import unroll
 from tilegrad.lower.grid import fix_launch, spread_shared, use_grid
 from tilegrad.lower.integers import choose_integers, order_sums
-from tilegrad.lower.join import join_accesses
+from tilegrad.lower.join_accesses import join_accesses
 from tilegrad.lower.lanes import use_lanes
 from tilegrad.lower.levels import split_levels
 from tilegrad.lower.linearize import linearize
+from tilegrad.lower.memory_accumulators import use_memory_accumulators
 from tilegrad.lower.peel import peel
-from tilegrad.lower.reduce import place_accumulators
-from tilegrad.lower.skip import skip_turns
+from tilegrad.lower.skip import skip_iterations
 from tilegrad.lower.skip_products import skip_products
-from tilegrad.lower.transpose import turn_tiles
-from tilegrad.lower.turn_loads import turn_loads
+from tilegrad.lower.transpose_loads import transpose_loads
+from tilegrad.lower.transpose_stores import transpose_stores
 from tilegrad.target import Target
 
 __all__ = ["PASSES", "lower"]
@@ -47,47 +47,48 @@ Pass = Callable[[Any, Target], State]
 Step = tuple[str, Pass]
 
 Note = Callable[[str, State, State], None]
-"""What is told of each pass: its name, and what there was before and after it."""
+"""Called after each pass with its name, the state before it and the state after it."""
 
 PASSES: tuple[Step, ...] = (
-    # While ranges are whole: afterwards an accumulator in memory would have to find its copies.
-    ("lower.blocks", block_folds),
-    # After blocks, which ask for the first turn of a loop; before lanes, while indices are sums.
-    ("lower.skip", skip_turns),
-    # Before lanes, each of which would have a gate of its own.
+    # Before expand: each unrolled copy would need its own slice of the array.
+    ("lower.memory_accumulators", use_memory_accumulators),
+    # After memory_accumulators, which test for the first iteration of a loop; before lanes, as
+    # bounds are read from sums in indices.
+    ("lower.skip", skip_iterations),
+    # Before lanes, which would give each lane a gate of its own.
     ("lower.choose", choose_loads),
-    # Before the rest is written out, so that a vector is one node and not sixteen. Scalar targets
-    # write out all.
+    # Before expand, so that a vector is one node and not sixteen. Scalar targets unroll everything.
     ("lower.lanes", lambda ast, target: use_lanes(ast, target) if target.has_vectors else ast),
-    # After lanes, which give the units their vectors; what has none becomes products.
-    ("lower.dots", join_operands),
-    # Before anything asks what an extent is: from here on, those of the launch are numbers.
+    # After lanes, which make the operands vectors. Units of a width that no instruction has become
+    # products.
+    ("lower.dot_operands", join_operands),
+    # Before any pass that needs the extents of launch axes: from here on they are constants.
     ("lower.launch", lambda ast, target: fix_launch(ast)),
-    ("lower.expand", lambda ast, target: write_out(ast)),
-    # While a fold holds its values side by side.
+    ("lower.expand", lambda ast, target: unroll(ast)),
+    # Before accumulators: a reduction has its unrolled values side by side.
     ("lower.skip_products", skip_products),
     # After expand: before it, the rows of a tile are one vector.
-    ("lower.transpose", turn_tiles),
-    ("lower.turn_loads", turn_loads),
-    # After expand, which copies memory per written-out element; before join, which asks what is
-    # aligned.
+    ("lower.transpose_stores", transpose_stores),
+    ("lower.transpose_loads", transpose_loads),
+    # After expand, which copies memory per unrolled element; before join_accesses, which needs
+    # alignment.
     ("lower.shared", lambda ast, target: spread_shared(ast)),
-    # Before ranges become positions in the launch, whose divisions would hide what is aligned.
-    ("lower.join", join_accesses),
-    # After expand: each written-out element of a tile has an accumulator of its own.
-    ("lower.reduce", place_accumulators),
+    # Before grid: divisions of launch positions would hide the alignment.
+    ("lower.join_accesses", join_accesses),
+    # After expand: each unrolled element of a tile has an accumulator of its own.
+    ("lower.accumulators", use_accumulators),
     ("lower.grid", lambda ast, target: use_grid(ast)),
     ("lower.simplify", lambda ast, target: simplify(ast)),
-    # While indices are sums of ranges: machine integers would hide the terms.
+    # Before integers: in machine integers the terms of a sum are hard to see.
     ("lower.order", lambda ast, target: order_sums(ast)),
     ("lower.integers", lambda ast, target: choose_integers(ast)),
-    # The last of a graph: what it makes (shifts, polynomials, split vectors) no other pass needs to
-    # understand.
+    # The last pass on a graph: no other pass needs to understand its shifts, polynomials and split
+    # vectors.
     ("lower.decompose", decompose),
     ("lower.linearize", lambda ast, target: linearize(ast)),
-    # Of a list, as a graph has no place for a loop's last iteration.
+    # After linearize: a graph cannot express a loop's last iteration.
     ("lower.peel", peel),
-    # The last: no other pass can make a sum long again, and a peeled iteration is still one of its
+    # The last pass: no other pass makes a sum longer, and a peeled iteration still belongs to its
     # loop.
     ("lower.levels", split_levels),
 )
@@ -100,9 +101,11 @@ def lower(
     *,
     after: str = "",
 ) -> list[UOp]:
-    """The program of a kernel: instructions in an order. `check` sees the state after every pass.
+    """The program of a kernel: instructions in an order. `check` is called with the state after
+    every pass.
 
-    `ast` is a kernel graph, or what the pass `after` left, from where the list then goes on.
+    `ast` is a kernel graph; with `after`, the state that this pass left, from which the list goes
+    on.
     """
     record = trace.get()
 
@@ -120,7 +123,7 @@ def lower(
         verify(program, Stage.PROGRAM, "lower")
     except Exception:
         if config.VERIFY:
-            # Which pass made what is wrong: this fails at it.
+            # The checks name the pass that went wrong.
             _verified(ast, target, steps)
         raise
     return program

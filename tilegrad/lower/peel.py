@@ -1,10 +1,9 @@
-"""The last turns of a loop apart, where they alone need a mask.
+"""Loop peeling: the last iterations apart, where only they need a mask.
 
 An axis that vectors do not divide is padded, and every vector along it has a gate per lane. Only in
-the last turn, or a few where chunks were padded alike, is any lane of it closed. A load with a mask
-waits on many processors for the stores before it, and a store with one takes many times as long as
-a whole one. So the loop runs that much less, without the gates, and its body comes once more behind
-it, with them.
+the last iteration, or in a few where chunks were padded alike, is a lane closed. On many processors
+a masked load waits for the stores before it, and a masked store takes many times as long as a plain
+one. So the loop runs that much less, without the gates, and a copy of its body follows, with them.
 
     before   i: 0..13     STORE(a, i*16, x, i*16 + (0..15) < 197)
     after    i: 0..12     STORE(a, i*16, x)
@@ -22,44 +21,46 @@ from tilegrad.target import Target
 
 __all__ = ["peel"]
 
-# A body of more instructions is not repeated: it has more to do than to wait for a mask.
+# The most instructions in a body that is copied: a longer one hides the latency of a mask.
 _MOST = 160
-# More turns with gates than these are no end of a loop. Several are padded where chunks share.
-_MOST_TURNS = 8
-# What has a number of its own, which no copy may share.
+# The most iterations that are peeled. Several are padded where chunks share an axis.
+_MOST_PEELED = 8
+# Nodes with a number of their own, which no copy may share.
 _NUMBERED = (Ops.DEFINE_ACC, Ops.DEFINE_LOCAL)
-# What stays where it stands.
+# Nodes that are not hoisted.
 _EFFECTS = (Ops.LOAD, Ops.STORE, Ops.ASSIGN, Ops.AFTER)
 
 
 def peel(program: Sequence[UOp], target: Target) -> list[UOp]:
-    """`program` with the last turn of innermost loops apart, where that opens all gates before."""
+    """`program` with the last iterations of innermost loops peeled, where that opens all gates
+    before them.
+    """
     program = list(program)
     if not target.has_mask:
         return program
     number = max((node.arg[0] for node in program if node.op is Ops.RANGE), default=0)
-    place = 0
-    while place < len(program):
-        loop = program[place]
-        end = _end_of_innermost(program, place)
-        for turns in range(1, _MOST_TURNS + 1):
-            shorter = _shorter(loop, turns, number + 1) if end is not None else None
+    position = 0
+    while position < len(program):
+        loop = program[position]
+        end = _end_of_innermost(program, position)
+        for count in range(1, _MOST_PEELED + 1):
+            shorter = _shorter(loop, count, number + 1) if end is not None else None
             if end is None or shorter is None:
                 break
-            opened = _opened(program[place + 1 : end], loop, shorter)
+            opened = _opened(program[position + 1 : end], loop, shorter)
             if opened:
-                made = _apart(program, place, end, shorter, opened)
+                made = _apart(program, position, end, shorter, opened)
                 program, number = (program, number) if made is None else (made, number + 2)
                 break
-        place += 1
+        position += 1
     return program
 
 
-def _end_of_innermost(program: list[UOp], place: int) -> int | None:
-    """Where the loop that begins at `place` ends, if no other begins in it and it is short."""
-    if program[place].op is not Ops.RANGE:
+def _end_of_innermost(program: list[UOp], position: int) -> int | None:
+    """The position of the END of the loop at `position`, if the loop is innermost and short."""
+    if program[position].op is not Ops.RANGE:
         return None
-    for end in range(place + 1, min(place + _MOST, len(program))):
+    for end in range(position + 1, min(position + _MOST, len(program))):
         if program[end].op is Ops.RANGE or program[end].op in _NUMBERED:
             return None
         if program[end].op is Ops.END:
@@ -67,16 +68,16 @@ def _end_of_innermost(program: list[UOp], place: int) -> int | None:
     return None
 
 
-def _shorter(loop: UOp, turns: int, number: int) -> UOp | None:
+def _shorter(loop: UOp, count: int, number: int) -> UOp | None:
     extent = loop.src[0]
-    if extent.op is not Ops.CONST or extent.arg < 3 * turns:
+    if extent.op is not Ops.CONST or extent.arg < 3 * count:
         return None
-    left = UOp.const(extent.dtype, extent.arg - turns)
+    left = UOp.const(extent.dtype, extent.arg - count)
     return loop.replace(src=(left,), arg=(number, loop.arg[1]))
 
 
 def _opened(body: list[UOp], loop: UOp, shorter: UOp) -> dict[UOp, UOp]:
-    """The gates per lane in `body` that the shorter loop opens, as what they are then."""
+    """The gates per lane in `body` that are open in the shorter loop, with their value there."""
     gates = {
         node.src[3]
         for node in body
@@ -92,25 +93,25 @@ def _opened(body: list[UOp], loop: UOp, shorter: UOp) -> dict[UOp, UOp]:
 
 
 def _apart(
-    program: list[UOp], place: int, end: int, shorter: UOp, opened: dict[UOp, UOp]
+    program: list[UOp], position: int, end: int, shorter: UOp, opened: dict[UOp, UOp]
 ) -> list[UOp] | None:
-    """The loop from `place` to `end` as the shorter one, and the last turns behind it; None where
-    something in it does not change from turn to turn.
+    """The loop from `position` to `end` as the shorter one, followed by the last iterations; None
+    where some node of it is invariant.
     """
-    loop, foot, body = program[place], program[end], program[place + 1 : end]
+    loop, foot, body = program[position], program[end], program[position + 1 : end]
     whole: dict[UOp, UOp] = {loop: shorter, **opened}
     left = loop.src[0].arg - shorter.src[0].arg
     first = UOp.const(loop.dtype, shorter.src[0].arg)
     tail = loop.replace(src=(UOp.const(loop.dtype, left),), arg=(shorter.arg[0] + 1, loop.arg[1]))
     last: dict[UOp, UOp] = {loop: first if left == 1 else tail + first}
-    turns = [_without_gate(node, whole) for node in body if node not in opened]
+    iterations = [_ungated(node, whole) for node in body if node not in opened]
     again = [_copied(node, last) for node in body]
     if any(made is node for made, node in zip(again, body, strict=True)):
         return None
-    before = program[:place]
-    # Also what is made of open gates alone: another loop may have made the same of its own.
+    before = program[:position]
+    # Nodes made of open gates alone too: another loop may have made the same node.
     own = set(body)
-    fresh = [made for made in turns if made is not None and made not in own]
+    fresh = [made for made in iterations if made is not None and made not in own]
     head, known = _hoisted(
         program, before, (*shorter.src, *tail.src, first, *opened.values(), *fresh, *again)
     )
@@ -120,8 +121,8 @@ def _apart(
     again = [node for node in dict.fromkeys(again) if node not in known and node not in there]
     closed, ended = (UOp(Ops.END, dtypes.void, (each,)) for each in (shorter, tail))
     behind = again if left == 1 else [tail, last[loop], *again, ended]
-    # What waited for the loop, or for something in it, waits for both. What stands behind is later
-    # anyway; loops around it are no concern of the foot's.
+    # Users of an effect in the loop, or of the loop itself, now wait for both copies. Later
+    # instructions follow anyway; the END is not inside the loops around it.
     both: dict[UOp, tuple[UOp, ...]] = {
         node: (whole.get(node, node), last[node])
         for node in body
@@ -131,7 +132,7 @@ def _apart(
     return [
         *head,
         shorter,
-        *dict.fromkeys(made for made in turns if made is not None and made not in known),
+        *dict.fromkeys(made for made in iterations if made is not None and made not in known),
         closed,
         *behind,
         *_waiting(program[end + 1 :], both),
@@ -141,8 +142,8 @@ def _apart(
 def _hoisted(
     program: list[UOp], before: list[UOp], wanted: Iterable[UOp]
 ) -> tuple[list[UOp], set[UOp]]:
-    """The part of a program `before` a loop, with those of `wanted` that need no loop in front of
-    all loops, where another last turn finds them; and what stands there.
+    """The start of a program `before` a loop, with the `wanted` nodes that need no loop hoisted out
+    of all loops, where another peeled loop finds them; and the nodes there.
     """
     start = next(number for number, node in enumerate(program) if node.op is Ops.RANGE)
     head, known = before[:start], set(before[:start])
@@ -154,7 +155,7 @@ def _hoisted(
 
 
 def _waiting(rest: list[UOp], both: Mapping[UOp, tuple[UOp, ...]]) -> list[UOp]:
-    """The end of a program, where what each of `both` was is two nodes now."""
+    """The rest of a program, in which two nodes replace each key of `both`."""
     made: dict[UOp, UOp] = {}
     for node in rest:
         src: list[UOp] = []
@@ -166,9 +167,7 @@ def _waiting(rest: list[UOp], both: Mapping[UOp, tuple[UOp, ...]]) -> list[UOp]:
 
 
 def _visible(program: list[UOp]) -> dict[UOp, bool]:
-    """The nodes of the beginning of a program: whether the loop that each stands in is still
-    open.
-    """
+    """The nodes of the start of a program, each with whether its loop is still open."""
     loops: list[UOp | None] = [None]
     home: dict[UOp, UOp | None] = {}
     for node in program:
@@ -181,7 +180,7 @@ def _visible(program: list[UOp]) -> dict[UOp, bool]:
 
 
 def _copied(node: UOp, mapping: dict[UOp, UOp]) -> UOp:
-    """`node` with its sources by `mapping`, which learns of it."""
+    """`node` with its sources replaced by `mapping`, to which the copy is added."""
     src = tuple(mapping.get(source, source) for source in node.src)
     made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
     if made is not node:
@@ -189,9 +188,9 @@ def _copied(node: UOp, mapping: dict[UOp, UOp]) -> UOp:
     return made
 
 
-def _without_gate(node: UOp, mapping: dict[UOp, UOp]) -> UOp | None:
-    """As `_copied`, where gates that `mapping` opens are left out; None for a choice between two
-    by such a gate, which is the first of them.
+def _ungated(node: UOp, mapping: dict[UOp, UOp]) -> UOp | None:
+    """As `_copied`, without the gates that `mapping` opens. A select by such a gate is its first
+    side: None.
     """
     has_gate = node.op in (Ops.LOAD, Ops.STORE) and len(node.src) == 4
     if has_gate and _is_open(node.src[3], mapping):

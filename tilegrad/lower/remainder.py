@@ -1,13 +1,13 @@
-"""The remainder of floats by arithmetic that every target has: exact, and in whole vectors.
+"""The remainder of floats by arithmetic that every target has: exact, and vectorized.
 
-Where n is the quotient |x| / |y| without its fraction, |x| - n * |y| is a float: it is a multiple
-of the last place of |y|, and less than |y|. So it comes out exact where a fused multiply-add gives
-it, or where |y| is split into halves whose products with n are exact. A rounded quotient is n, or
-one more: then the remainder is negative, and adding |y| once makes it right, again exactly.
+Let n be the quotient |x| / |y| without its fraction. Then |x| - n * |y| is a float, as it is a
+multiple of the last bit of |y| and less than |y|. A fused multiply-add gives it exactly; so do
+products with two halves of |y| that are exact. A rounded quotient is n or n + 1: then the remainder
+is negative, and adding |y| once corrects it, again exactly.
 
-n must have few bits. Where the quotient has more, multiples |y| * 2**(k * bits) are taken away, the
-largest k first, in a loop whose iterations all lanes share and that does not run where no lane
-needs it. A multiple that overflows, or is more than the lane has, takes away nothing.
+n must have few bits. Where the quotient has more, multiples |y| * 2**(k * bits) are subtracted, the
+largest k first, in a loop that all lanes share; it does not run where no lane needs it. A multiple
+that overflows, or exceeds the lane's value, subtracts nothing.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ from dataclasses import dataclass
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.lower.turns import any_lane
+from tilegrad.lower.range_reduction import any_lane
 
 __all__ = ["remainder"]
 
 
 @dataclass(frozen=True)
 class _Steps:
-    """How a dtype is stepped through: `bits` of the quotient at a time, a multiple of 3; `most`
-    steps take any quotient; `kept` are the bits of |y| whose product with n is exact, as a mask.
+    """The steps for a dtype: `bits` of the quotient at a time, a multiple of 3; `most` steps do for
+    any quotient; `mask` selects the bits of |y| whose product with n is exact.
     """
 
     bits: int
     most: int
-    kept: int
+    mask: int
 
 
-# The largest quotient is 2**277 of float32, 2**2098 of float64: the largest by the least number.
+# The largest quotient, of the largest by the least number, is 2**277 for float32 and 2**2098 for
+# float64.
 _FUSED = {4: _Steps(21, 15, 0), 8: _Steps(51, 43, 0)}
 _SPLIT = {4: _Steps(9, 32, 0xFFFFF000), 8: _Steps(24, 89, 0xFFFFFFFFF8000000)}
-# Steps that most quotients which need more than one are content with.
+# The steps that do for most quotients that need more than one.
 _FEW = 4
 
 
@@ -63,7 +64,7 @@ def remainder(x: UOp, y: UOp, number: int, has_fma: bool) -> UOp:
     count = any_lane(is_far).where(any_lane(is_further).where(most, few), none)
     loop = UOp(Ops.RANGE, dtypes.int32, (count,), (number, Axis.LOOP))
     factor = _power(count - 1 - loop, steps, x.dtype)
-    # In three products, as the whole factor is no float.
+    # Three products, as the whole factor would overflow.
     multiple = b * factor * factor * factor
     step = _step(rest, multiple, rest.alu(Ops.FDIV, multiple), steps)
     last = rest.after(UOp(Ops.ASSIGN, x.dtype, (rest, step)).end(loop))
@@ -80,7 +81,9 @@ def _all(like: UOp, value: float) -> UOp:
 
 
 def _exceeds(quotient: UOp, bits: int) -> UOp:
-    """Whether a quotient may have more than `bits` bits; it is rounded by a little at most."""
+    """Whether a quotient may have more than `bits` bits. Its rounding error is far below the
+    margin.
+    """
     return _all(quotient, 2.0**bits * 0.99) < quotient
 
 
@@ -94,24 +97,22 @@ def _power(step: UOp, steps: _Steps, dtype: DType) -> UOp:
 
 
 def _step(rest: UOp, by: UOp, quotient: UOp, steps: _Steps) -> UOp:
-    """`rest` less the whole multiples of `by` in it, where the quotient has at most `steps.bits`
-    bits.
-    """
+    """`rest` minus the multiples of `by` in it, for a quotient of at most `steps.bits` bits."""
     whole = quotient.alu(Ops.TRUNC)
-    if steps.kept:
-        left = _split_rest(rest, whole, by, steps.kept)
+    if steps.mask:
+        left = _split_rest(rest, whole, by, steps.mask)
     else:
         left = UOp(Ops.MULACC, rest.dtype, (whole * -1.0, by, rest))
     right = (left < UOp.const(left.dtype, 0.0)).where(left + by, left)
     return whole.eq(0.0).where(rest, right)
 
 
-def _split_rest(rest: UOp, whole: UOp, by: UOp, kept: int) -> UOp:
-    """`rest` - `whole` * `by`, which is a float, without a fused multiply-add: `by` in two parts,
-    and the error of the first difference added at the end (Knuth's two-sum).
+def _split_rest(rest: UOp, whole: UOp, by: UOp, mask: int) -> UOp:
+    """`rest` - `whole` * `by`, which is a float, without a fused multiply-add: `by` is split in
+    two, and the error of the first difference is added at the end (Knuth's two-sum).
     """
     kind = (dtypes.uint64 if by.dtype.itemsize == 8 else dtypes.uint32).vec(by.dtype.lanes)
-    high = (by.bitcast(kind) & kept).bitcast(by.dtype)
+    high = (by.bitcast(kind) & mask).bitcast(by.dtype)
     first, second = whole * high, whole * (by - high)
     total = rest - first
     taken = rest - total

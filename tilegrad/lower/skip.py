@@ -1,17 +1,17 @@
-"""Loops leave out turns that change nothing: those of folds that add the identity, and those of
-nests that fill what nobody reads.
+"""Loop bounds without the iterations that change nothing: those that add the identity to a
+reduction, and those that fill scratch that is not read.
 
-A window at the border of its input reads zeros, and so do the first and last places of a gradient
-that was padded. Which rows of the window those are depends on loops around the fold alone, so the
-fold's loop begins where the input does and ends where it ends. A 3x3 convolution of 7x7 pixels has
-a tenth less to do then, the gradient of a 5x5 convolution of 24x24 a sixth. A row of which all is
-hidden behind some place, as in attention that looks back only, is folded up to there: half of the
-work of all rows.
+A filter window at the border of its input reads padding, that is zeros; so do the first and last
+positions of a padded gradient. The rows of the filter window that do so depend only on loops around
+the reduction. So the reduce loop starts and ends with the input. That saves a tenth of a 3x3
+convolution of 7x7 pixels, and a sixth of the gradient of a 5x5 convolution of 24x24 pixels. Causal
+attention hides the end of each row: its reductions stop there, which saves half of the work over
+all rows.
 
-A zero is found at the gate of a load, also where the load was copied to scratch before: the copy
-holds zeros wherever its own loads are closed. What the other factor of a product is does not
-matter, as in `schedule.phases`; nor what is added to minus infinity, whose exponential is zero.
-What is written out has a turn in common, which stays if any of it counts.
+A zero is found by the gate of a load, also where scratch holds a copy of the load: the copy is zero
+wherever its own loads are closed. The other factor of the product does not matter, as in
+`schedule.phases`; nor does a term that is added to minus infinity, as exp(-inf) is zero. Unrolled
+copies share an iteration, which stays if one of them counts.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
 
-__all__ = ["skip_turns"]
+__all__ = ["skip_iterations"]
 
 _LOOPS = (Axis.LOOP, Axis.THREAD, Axis.REDUCE)
-_WRITTEN = (Axis.UPCAST, Axis.UNROLL)
-# What folds add nothing by.
+_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
+# The identities of the reductions that have skipped iterations.
 _NOTHING = (0, -math.inf)
-# A loop that ends where only its last turns are open in part is worth it from so many times these.
+# A loop is trimmed to its partly open last iterations only if it has this many times as many.
 _LONG = 8
 
 
 class _Bound(NamedTuple):
-    """Terms count only where `total` is less than `limit`, or, if not `is_less`, is not; it is
-    `condition` that asks for this, where no copy stands between.
+    """Terms count only where `total` is less than `limit`, or, if not `is_less`, where it is not
+    less. `condition` is the gate that says so, if no copy in scratch is between.
     """
 
     total: UOp
@@ -48,8 +48,8 @@ class _Bound(NamedTuple):
     condition: UOp | None = None
 
 
-def skip_turns(ast: UOp, target: Target) -> UOp:
-    """`ast` with loops of folds that run over the turns that count.
+def skip_iterations(ast: UOp, target: Target) -> UOp:
+    """`ast` with reduce loops over the iterations that count.
 
     before   REDUCE(LOAD(a, y + k - 1, 0, 0 < y + k) * LOAD(w, k), k)         k: 0..3
     after    REDUCE(LOAD(a, y + j + f - 1) * LOAD(w, j + f), j)               j: 0..3 - f
@@ -61,50 +61,50 @@ def skip_turns(ast: UOp, target: Target) -> UOp:
     named = _named(nodes)
     mapping: dict[UOp, tuple[UOp, tuple[UOp]]] = {}
     opened: dict[UOp, UOp] = {}
-    for fold in (node for node in nodes if node.op is Ops.REDUCE):
+    for reduce in (node for node in nodes if node.op is Ops.REDUCE):
         own = [
-            part for part in fold.src[1:] if part.arg[1] is Axis.REDUCE and named.count(part) == 1
+            loop for loop in reduce.src[1:] if loop.arg[1] is Axis.REDUCE and named.count(loop) == 1
         ]
-        nothing = fold.arg.definition.identity(fold.dtype)
-        bounds = list(_bounds(fold.src[0], nothing)) if own and nothing in _NOTHING else []
+        nothing = reduce.arg.definition.identity(reduce.dtype)
+        bounds = list(_bounds(reduce.src[0], nothing)) if own and nothing in _NOTHING else []
         for loop in own:
             lows: list[UOp] = []
             highs: list[UOp] = []
             for bound in bounds:
-                end = _end(bound, loop, fold.ranges)
+                end = _end(bound, loop, reduce.ranges)
                 if end is None:
                     continue
                 (highs if end.is_less else lows).append(end.total)
                 if end.condition is not None:
                     opened[end.condition] = UOp.const(dtypes.bool, bound.is_less)
             if lows or highs:
-                place, parts = _shorter(loop, lows, highs)
-                if parts != (loop,):
-                    mapping[loop] = place, parts
-    return _fill_what_is_read(replace_ranges(simplify(ast, opened), mapping)) if mapping else ast
+                index, loops = _shorter(loop, lows, highs)
+                if loops != (loop,):
+                    mapping[loop] = index, loops
+    return _trim_fills(replace_ranges(simplify(ast, opened), mapping)) if mapping else ast
 
 
 def _named(nodes: Iterable[UOp]) -> list[UOp]:
-    """The ranges that folds and nests run over, each as often as it is named."""
-    return [part for node in nodes if node.op in (Ops.REDUCE, Ops.END) for part in node.src[1:]]
+    """The ranges that reductions and loop nests run over, one entry per use."""
+    return [loop for node in nodes if node.op in (Ops.REDUCE, Ops.END) for loop in node.src[1:]]
 
 
 def _shorter(loop: UOp, lows: list[UOp], highs: list[UOp]) -> tuple[UOp, tuple[UOp]]:
-    """What `loop` is, and the loop it is made from, which runs from the last of `lows` to the first
-    of `highs`.
+    """The value of `loop` in terms of a shorter loop, which runs from the largest of `lows` to the
+    smallest of `highs`; and the shorter loop.
     """
     first, end = UOp.const(dtypes.index, 0), loop.src[0]
     for low in lows:
         first = first.maximum(low)
     for high in highs:
         end = end.minimum(high)
-    part = loop.replace(src=(simplify((end - first).maximum(0)),))
-    return part + simplify(first), (part,)
+    shorter = loop.replace(src=(simplify((end - first).maximum(0)),))
+    return shorter + simplify(first), (shorter,)
 
 
 def _end(bound: _Bound, loop: UOp, around: Iterable[UOp]) -> _Bound | None:
-    """The bound as one of `loop` itself, with what is known outside of the loop as its `total`:
-    where it ends, or, if not `is_less`, begins. None where that is not known.
+    """The bound solved for `loop`: its `total` is the end of the loop, or, if not `is_less`, its
+    start. None where it depends on more than loops around the reduction.
     """
     terms = terms_of(bound.total)
     if terms is None or loop not in terms[0]:
@@ -112,18 +112,18 @@ def _end(bound: _Bound, loop: UOp, around: Iterable[UOp]) -> _Bound | None:
     scale = terms[0][loop]
     rest, slack = UOp.const(dtypes.index, terms[1]), 0
     for factor, times in terms[0].items():
-        if factor.op is Ops.RANGE and factor.arg[1] in _WRITTEN:
-            # Of what is written out, the place that counts longest.
+        if factor.op is Ops.RANGE and factor.arg[1] in _UNROLLED:
+            # The unrolled copy that counts longest.
             most = times * factor.vmax
             slack += abs(most)
             rest = rest + (min(most, 0) if bound.is_less else max(most, 0))
         elif factor is not loop:
             rest = rest + factor * times
-    if any(part not in around or part.arg[1] not in _LOOPS for part in rest.ranges):
+    if any(loop not in around or loop.arg[1] not in _LOOPS for loop in rest.ranges):
         return None
     if slack and abs(scale) * loop.vmax < _LONG * slack:
         return None
-    # total < limit is loop * scale < limit - rest; of a negative scale, the other way round.
+    # total < limit means loop * scale < limit - rest, or the opposite if the scale is negative.
     left, is_less = rest * -1 + bound.limit, bound.is_less
     if scale < 0:
         left, scale, is_less = left * -1 + 1, -scale, not is_less
@@ -132,7 +132,7 @@ def _end(bound: _Bound, loop: UOp, around: Iterable[UOp]) -> _Bound | None:
 
 
 def _bounds(value: UOp, nothing: float) -> Iterator[_Bound]:
-    """Outside of which `value` is `nothing`, as far as loads and conditions tell."""
+    """The bounds outside of which `value` is `nothing`, as far as gates and conditions show."""
     for node in value.toposort():
         if node.op is Ops.CMPLT and _is_scalar_index(node):
             left, right = node.src
@@ -144,11 +144,11 @@ def _bounds(value: UOp, nothing: float) -> Iterator[_Bound]:
                     else:
                         yield _Bound(simplify(left - right), 0, not flag, node)
         elif (copy := _copy_of(node)) is not None:
-            for held in _NOTHING if node.dtype.is_float else (0,):
-                is_open = simplify(value, {node: UOp.const(node.dtype, held)})
+            for hidden in _NOTHING if node.dtype.is_float else (0,):
+                is_open = simplify(value, {node: UOp.const(node.dtype, hidden)})
                 if _is_always(is_open, nothing) and _is_closed(value, node, nothing):
-                    for bound in _bounds(copy.value, held):
-                        yield _Bound(_moved(bound.total, copy), bound.limit, bound.is_less)
+                    for bound in _bounds(copy.value, hidden):
+                        yield _Bound(_at_load(bound.total, copy), bound.limit, bound.is_less)
 
 
 def _is_scalar_index(condition: UOp) -> bool:
@@ -165,60 +165,60 @@ def _is_closed(value: UOp, load: UOp, nothing: float) -> bool:
 
 
 class _Copy(NamedTuple):
-    """What a nest fills scratch with, at `filled_at`, and where a load finds it; `places` are those
-    of the nest's ranges that the load reads.
+    """A copy in scratch: its value, the index of the store, the index of the load, and the ranges
+    of the store's loop nest in terms of the load's index.
     """
 
     value: UOp
     filled_at: UOp
     read_at: UOp
-    places: Mapping[UOp, UOp]
+    digits: Mapping[UOp, UOp]
 
 
-def _moved(total: UOp, copy: _Copy) -> UOp:
-    """`total`, over the ranges of a nest, over those of a load."""
+def _at_load(total: UOp, copy: _Copy) -> UOp:
+    """`total`, over the ranges of the store, in terms of the load's index."""
     terms, digits = terms_of(total), terms_of(copy.filled_at)
     if terms is not None and digits is not None:
-        times = {terms[0].get(part, 0) / scale for part, scale in digits[0].items()}
+        times = {terms[0].get(loop, 0) / scale for loop, scale in digits[0].items()}
         if len(times) == 1 and (each := times.pop()) == int(each):
-            # All digits of a place are the place.
+            # All digits of an index together are the index.
             rest = total - copy.filled_at * int(each)
             return simplify(simplify(rest) + copy.read_at * int(each))
-    return simplify(total, copy.places)
+    return simplify(total, copy.digits)
 
 
 def _copy_of(load: UOp) -> _Copy | None:
-    """What a load from scratch that a nest filled finds there."""
+    """The copy that a load from scratch reads; None if the load is no such load."""
     if load.op is not Ops.LOAD or load.src[0].op is not Ops.AFTER:
         return None
     memory, *effects = load.src[0].src
     if memory.op is not Ops.DEFINE_LOCAL or len(effects) != 1 or effects[0].op is not Ops.END:
         return None
-    store, *nest = effects[0].src
+    store, *loops = effects[0].src
     if store.op is not Ops.STORE or store.src[0] is not memory:
         return None
-    # What the gate of a store keeps out is not read.
+    # The load does not read where the gate of the store is closed.
     opened = {gate: UOp.const(dtypes.bool, True) for gate in store.src[3:]}
     terms = terms_of(store.src[1])
-    if terms is None or terms[1] or set(terms[0]) != set(nest):
+    if terms is None or terms[1] or set(terms[0]) != set(loops):
         return None
-    places: dict[UOp, UOp] = {}
+    digits: dict[UOp, UOp] = {}
     length = 1
-    for part, scale in sorted(terms[0].items(), key=lambda each: each[1]):
-        # Digits: each place begins where those of the ones inside it end.
-        if scale != length or part.op is not Ops.RANGE or part.src[0].op is not Ops.CONST:
+    for loop, scale in sorted(terms[0].items(), key=lambda each: each[1]):
+        # Mixed-radix digits: each stride is the product of the extents inside of it.
+        if scale != length or loop.op is not Ops.RANGE or loop.src[0].op is not Ops.CONST:
             return None
-        length *= part.src[0].arg
-        places[part] = simplify(load.src[1] // scale % part.src[0].arg)
-    return _Copy(simplify(store.src[2], opened), store.src[1], load.src[1], places)
+        length *= loop.src[0].arg
+        digits[loop] = simplify(load.src[1] // scale % loop.src[0].arg)
+    return _Copy(simplify(store.src[2], opened), store.src[1], load.src[1], digits)
 
 
 _Known = dict[tuple[UOp, float], bool]
 
 
 def _is_always(value: UOp, nothing: float, known: _Known | None = None) -> bool:
-    """Whether `value` is zero, or minus infinity, whatever it is made of besides; `known` has the
-    answers so far.
+    """Whether `value` is zero, or minus infinity, for any value of the other operands; `known`
+    caches answers.
     """
     known = {} if known is None else known
     key = value, nothing
@@ -238,11 +238,12 @@ def _is_made_so(value: UOp, nothing: float, known: _Known) -> bool:
         return value.op is Ops.MUL and any(_is_always(factor, 0, known) for factor in value.src)
     if value.op is Ops.MUL and value.src[1].op is Ops.CONST and value.src[1].arg > 0:
         return _is_always(value.src[0], nothing, known)
-    return value.op is Ops.ADD and any(_is_always(part, nothing, known) for part in value.src)
+    return value.op is Ops.ADD and any(_is_always(term, nothing, known) for term in value.src)
 
 
-def _fill_what_is_read(ast: UOp) -> UOp:
-    """`ast` with nests that fill scratch up to where it is read, those first that read others.
+def _trim_fills(ast: UOp) -> UOp:
+    """`ast` with loop nests that fill scratch only as far as it is read; readers before the nests
+    that they read.
 
     before   { k: STORE(scratch, k, x) } REDUCE(LOAD(scratch, j), j)       k: 0..n, j: 0..i
     after    { k: STORE(scratch, k, x) } REDUCE(LOAD(scratch, j), j)       k: 0..i, j: 0..i
@@ -260,37 +261,37 @@ def _fill_what_is_read(ast: UOp) -> UOp:
             return ast
         done.add(fill.src[0])
         loads = [node for node in nodes if node.op is Ops.LOAD and node.src[0] is fill]
-        shorter = _shorter_nest(fill.src[1], loads, _named(nodes))
+        shorter = _shorter_fill(fill.src[1], loads, _named(nodes))
         if shorter is not None:
             ast = replace_ranges(ast, shorter)
 
 
-def _shorter_nest(
-    nest: UOp, loads: list[UOp], named: list[UOp]
+def _shorter_fill(
+    fill: UOp, loads: list[UOp], named: list[UOp]
 ) -> dict[UOp, tuple[UOp, tuple[UOp]]] | None:
-    """The outermost loop of a nest, to end where the last of `loads` reads; None if it is not known
-    to read less than all.
+    """The outermost loop of the nest `fill`, with the last position that `loads` read as its end;
+    None if they may read all.
     """
-    if nest.op is not Ops.END or nest.src[0].op is not Ops.STORE:
+    if fill.op is not Ops.END or fill.src[0].op is not Ops.STORE:
         return None
-    terms = terms_of(nest.src[0].src[1])
-    if terms is None or terms[1] or set(terms[0]) != set(nest.src[1:]):
+    terms = terms_of(fill.src[0].src[1])
+    if terms is None or terms[1] or set(terms[0]) != set(fill.src[1:]):
         return None
     loop, scale = max(terms[0].items(), key=lambda each: each[1])
     if loop.arg[1] is not Axis.LOOP or named.count(loop) != 1:
         return None
     last = UOp.const(dtypes.index, 0)
     for load in loads:
-        end = _end_of_reads(load.src[1], nest.ranges)
+        end = _end_of_reads(load.src[1], fill.ranges)
         if end is None or end.op is Ops.CONST:
             return None
         last = last.maximum(end)
-    part = loop.replace(src=(simplify(((last + (scale - 1)) // scale).minimum(loop.src[0])),))
-    return {loop: (part, (part,))}
+    shorter = loop.replace(src=(simplify(((last + (scale - 1)) // scale).minimum(loop.src[0])),))
+    return {loop: (shorter, (shorter,))}
 
 
 def _end_of_reads(position: UOp, around: Set[UOp]) -> UOp | None:
-    """What is behind the last place that is read within a turn of the loops `around`."""
+    """One past the last index that is read in an iteration of the loops `around`."""
     terms = terms_of(position)
     if terms is None:
         return None

@@ -1,7 +1,7 @@
-"""Folds leave out products of zeros, where written-out loops have found them.
+"""Reductions without the products of zeros that unrolling exposes.
 
-What lower.skip does with the turns of a loop, for windows whose places are written out: a 3x3
-convolution of 7x7 pixels has another tenth less to do.
+It is the counterpart of lower.skip for unrolled filter windows: another tenth of a 3x3 convolution
+of 7x7 pixels.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ __all__ = ["skip_products"]
 
 
 def skip_products(ast: UOp, target: Target) -> UOp:
-    """`ast` without products of a zero that written-out loops have found: where all places of a
-    window and all that it stands at are written out, the gate of each load is open or closed.
+    """`ast` without products of a constant zero. Where a filter window and the positions it is
+    applied to are unrolled, the gate of each load is constant.
 
     before   REDUCE(LOAD(a, 0, 0, False) * LOAD(w, k), LOAD(a, 0, 0, True) * LOAD(w, k + 1), k)
     after    REDUCE(LOAD(a, 0, 0, True) * LOAD(w, k + 1), k)
     """
     mapping: dict[UOp, UOp] = {}
     closed: dict[UOp, bool] = {}
-    for fold in ast.toposort():
-        if fold.op is not Ops.REDUCE or fold.arg is not Ops.ADD:
+    for reduce in ast.toposort():
+        if reduce.op is not Ops.REDUCE or reduce.arg is not Ops.ADD:
             continue
-        values = [part for part in fold.src if part.op is not Ops.RANGE]
-        kept = [value for value in values if not _is_closed(value, closed)]
-        if len(kept) < len(values):
-            loops = [part for part in fold.src if part.op is Ops.RANGE]
-            mapping[fold] = fold.replace(src=(*(kept or [UOp.const(fold.dtype, 0)]), *loops))
+        values = [source for source in reduce.src if source.op is not Ops.RANGE]
+        left = [value for value in values if not _is_closed(value, closed)]
+        if len(left) < len(values):
+            loops = [source for source in reduce.src if source.op is Ops.RANGE]
+            mapping[reduce] = reduce.replace(src=(*(left or [UOp.const(reduce.dtype, 0)]), *loops))
     return ast.substitute(mapping) if mapping else ast
 
 
 def _is_closed(value: UOp, closed: dict[UOp, bool]) -> bool:
-    """Whether `value` is a product of what a closed gate hides; `closed` says which gates, and
-    products, are.
+    """Whether `value` is a product with a load whose gate is closed; `closed` caches answers for
+    gates and products.
     """
     if value.op is Ops.MUL:
         if value not in closed:

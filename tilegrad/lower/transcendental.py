@@ -1,21 +1,21 @@
-"""exp, exp2, log2, sin and cos as polynomials: arithmetic, casts of bits and choices only, so that
-whole vectors run through them; and SCALE, where the target has it.
+"""exp, exp2, log2, sin and cos as polynomials: only arithmetic, bitcasts and selects, so that they
+vectorize; and SCALE, where the target has it.
 
 Each function reduces its argument exactly, evaluates a polynomial by Horner's rule with MULACC, and
-puts the parts together. Special values (zero, infinities, NaN, subnormal numbers) take the same
-path with a choice at the end. half and bfloat16 are computed in float32.
+combines the results. Special values (zero, infinities, NaN, subnormal numbers) take the same path,
+with a select at the end. float16 and bfloat16 are computed in float32.
 
-Error bounds, against correctly rounded results (tests/lower/test_transcendental.py measures them):
+Error bounds, against correctly rounded results (measured by tests/lower/test_transcendental.py):
 
     exp      float32 1.5 ulp, float64 2 ulp
     exp2     float32 1.5 ulp, float64 2 ulp
     log2     float32 1.5 ulp, float64 3 ulp
-    sin      float32 2 ulp, float64 2.5 ulp, of arguments of any size (lower/turns.py reduces them)
+    sin      float32 2 ulp, float64 2.5 ulp, for arguments of any size (range_reduction.py)
     cos      the same
 
 Coefficients: those of float32 are Chebyshev fits, of degree 6 for exp and exp2, 10 for log2 and 11
-for sin; the others are the functions' own series, taken far enough that the next term is below half
-a unit in the last place.
+for sin; those of float64 are the functions' series up to a term below half a unit in the last
+place.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import Callable
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.lower.turns import reduced
+from tilegrad.lower.range_reduction import reduced
 
 __all__ = ["cos", "exp", "exp2", "log2", "sin"]
 
@@ -37,7 +37,8 @@ _EXP2_FLOAT = (1.0, 0.6931472067106187, 0.24022651213596455, 0.05550327214210924
 _EXP_FLOAT = (1.0, 1.0, 0.4999999343199124, 0.16666520397761744, 0.04166839081122878,
               0.00836874522795643, 0.001381453885311253)  # fmt: skip
 _EXP_DOUBLE = tuple(1.0 / math.factorial(k) for k in range(14))
-# ln 2 in two parts, the first so short that its multiples by exponents are exact.
+# ln 2 as a sum of two constants; the first has few bits, so that its multiples by exponents are
+# exact.
 _LN2_FLOAT = (0.693115234375, 3.1946184945309415e-05)
 _LN2_DOUBLE = (0.6931471803691238, 1.9082149292705877e-10)
 _EXP2_DOUBLE = tuple(_LN2**k / math.factorial(k) for k in range(14))
@@ -48,11 +49,11 @@ _LOG2_FLOAT = (1.4426950418020965, -0.7213475159796165, 0.48089788826877267,
                0.09720983942791098)  # fmt: skip
 _ATANH_DOUBLE = tuple(2.0 / (_LN2 * (2 * k + 1)) for k in range(12))
 _SIN = tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(11))
-# A fit of sin, chosen among its neighbours so that sin(pi/2) is 1 and nothing is more.
+# A fit of sin, chosen among its neighbours so that sin(pi/2) is 1 and no value exceeds 1.
 _SIN_FLOAT = (1.0, -0.1666666567325592, 0.008333328180015087, -0.000198410838493146,
               2.753646867859061e-06, -2.408028088041192e-08)  # fmt: skip
 
-# Bytes of the vectors that SCALE takes.
+# The vector sizes, in bytes, that SCALE takes.
 _SCALED = (16, 32, 64)
 
 
@@ -72,7 +73,7 @@ def _multiply_add(x: UOp, factor: UOp, addend: UOp) -> UOp:
 
 
 def _integer(dtype: DType) -> DType:
-    """The integers with as many bits."""
+    """The integer dtype of the same width."""
     return (dtypes.int64 if dtype.itemsize == 8 else dtypes.int32).vec(dtype.lanes)
 
 
@@ -81,7 +82,7 @@ def _mantissa_bits(dtype: DType) -> int:
 
 
 def _at_most(x: UOp, limit: float) -> UOp:
-    """The smaller of the two; NaN passes."""
+    """The minimum; NaN passes."""
     bound = _const(x, limit)
     return (bound < x).where(bound, x)
 
@@ -92,13 +93,12 @@ def _at_least(x: UOp, limit: float) -> UOp:
 
 
 def _power(x: UOp, scale: float, has_scale: bool) -> tuple[UOp, Callable[[UOp], UOp]]:
-    """x * scale rounded to a whole number n, and what multiplies a value by 2**n, rounded once; |n|
-    must be below 1100, for float32 150. Both forms give the same.
+    """x * scale rounded to an integer n, and a function that multiplies a value by 2**n with one
+    rounding. |n| must be below 1100, for float32 below 150. Both variants give equal results.
 
-    A sum with a large number leaves n in the last bits. Where SCALE is no instruction, the large
-    number has a bias besides, which makes of these bits the exponent of a power that is far from
-    both ends, so that numbers too small to be normal are rounded once, by the product with the
-    other power.
+    A sum with a large number leaves n in its last bits. Where SCALE is no instruction, the large
+    number includes an exponent bias. The bits then are the exponent of a power of two in the middle
+    of the range; a product with a second power rounds subnormal results once.
     """
     is_double = x.dtype.itemsize == 8
     bits, bias, far = (52, 1023, 512) if is_double else (23, 127, 64)
@@ -120,10 +120,10 @@ def exp(x: UOp, has_scale: bool = False) -> UOp:
     is_double = x.dtype.itemsize == 8
     inside = _at_most(_at_least(x, -746.0 if is_double else -104.5), 711.0 if is_double else 89.0)
     whole, scaled = _power(inside, 1 / _LN2, has_scale)
-    part = inside
+    rest = inside
     for ln2 in _LN2_DOUBLE if is_double else _LN2_FLOAT:
-        part = _multiply_add(whole, _const(x, -ln2), part)
-    return scaled(_horner(part, _EXP_DOUBLE if is_double else _EXP_FLOAT))
+        rest = _multiply_add(whole, _const(x, -ln2), rest)
+    return scaled(_horner(rest, _EXP_DOUBLE if is_double else _EXP_FLOAT))
 
 
 def exp2(x: UOp, has_scale: bool = False) -> UOp:
@@ -133,13 +133,13 @@ def exp2(x: UOp, has_scale: bool = False) -> UOp:
         _at_least(x, -1080.0 if is_double else -152.0), 1025.0 if is_double else 129.0
     )
     whole, scaled = _power(inside, 1.0, has_scale)
-    part = inside + whole * -1.0
-    return scaled(_horner(part, _EXP2_DOUBLE if is_double else _EXP2_FLOAT))
+    rest = inside + whole * -1.0
+    return scaled(_horner(rest, _EXP2_DOUBLE if is_double else _EXP2_FLOAT))
 
 
 def log2(x: UOp, has_fma: bool = True) -> UOp:
     """log2(x) for float32 and float64: the exponent plus the logarithm of a mantissa between
-    sqrt(1/2) and sqrt(2). Without fused multiply-adds that of float32 is computed in float64.
+    sqrt(1/2) and sqrt(2). Without fused multiply-adds, float32 is computed in float64.
     """
     is_double = x.dtype.itemsize == 8
     bits = _mantissa_bits(x.dtype)
@@ -157,7 +157,7 @@ def log2(x: UOp, has_fma: bool = True) -> UOp:
         above = above.cast(dtypes.float64)
         value = above * _horner(above, _LOG2_FLOAT)
     else:
-        # The first coefficient in two parts: all but the leading product is small.
+        # The first coefficient as a sum of two: all products but the leading one are small.
         first, *rest = _LOG2_FLOAT
         leading = 1.44269502162933349609375
         small = UOp(
@@ -175,9 +175,7 @@ def log2(x: UOp, has_fma: bool = True) -> UOp:
 
 
 def cos(x: UOp, angle: UOp | None = None) -> UOp:
-    """cos(x) for float32 and float64: the sine of the `angle` that lower.turns has made of x for a
-    cosine.
-    """
+    """cos(x) for float32 and float64: the sine of `angle`, to which x reduces for a cosine."""
     if angle is None:
         angle = reduced(x, is_cosine=True)
     value = x.eq(_const(x, 0.0)).where(_const(x, 1.0), _sine_of_angle(angle))
@@ -185,8 +183,8 @@ def cos(x: UOp, angle: UOp | None = None) -> UOp:
 
 
 def sin(x: UOp, angle: UOp | None = None) -> UOp:
-    """sin(x) for float32 and float64: an odd polynomial of the `angle` between -pi/2 and pi/2 that
-    lower.turns has made of x, or would make of it without a branch.
+    """sin(x) for float32 and float64: an odd polynomial of `angle`, the range reduction of x, or
+    without one of the branch-free reduction.
     """
     if angle is None:
         angle = reduced(x)
@@ -198,7 +196,7 @@ def _sine_of_angle(angle: UOp) -> UOp:
     terms = _SIN if angle.dtype.itemsize == 8 else _SIN_FLOAT
     square = angle * angle
     value = UOp(Ops.MULACC, angle.dtype, (angle * square, _horner(square, terms[1:]), angle))
-    # The coefficients of float32 see to it that nothing is beyond 1.
+    # The coefficients of float32 are chosen so that no value exceeds 1.
     return _at_most(_at_least(value, -1.0), 1.0) if angle.dtype.itemsize == 8 else value
 
 

@@ -32,8 +32,8 @@ _COPIED_ARRAY = Mutant(
 _NEIGHBOURS_APART = Mutant(
     "loads and stores of neighbours stay apart",
     "tilegrad/lower/lower.py",
-    '("lower.join", join_accesses)',
-    '("lower.join", lambda ast, target: ast)',
+    '("lower.join_accesses", join_accesses)',
+    '("lower.join_accesses", lambda ast, target: ast)',
 )
 
 MUTANTS: dict[str, Mutant] = {
@@ -136,7 +136,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "F1.2": Mutant(
         "the result of a fold is stored in each turn of its loop",
-        "tilegrad/lower/reduce.py",
+        "tilegrad/lower/accumulators.py",
         "    return accumulator.after(assigned.end(*loops))\n",
         "    return accumulator.after(assigned)\n",
     ),

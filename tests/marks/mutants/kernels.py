@@ -288,9 +288,9 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "R5.3": Mutant(
         "a maximum takes each value twice",
-        "tilegrad/lower/reduce.py",
-        "        return value.alu(fold.arg, total)\n",
-        "        return value.alu(fold.arg, total).alu(fold.arg, value)\n",
+        "tilegrad/lower/accumulators.py",
+        "        return value.alu(reduce.arg, total)\n",
+        "        return value.alu(reduce.arg, total).alu(fold.arg, value)\n",
     ),
     "R7.1": Mutant(
         "a name that stands twice in a pattern may be two nodes",
@@ -325,8 +325,8 @@ MUTANTS: dict[str, Mutant] = {
     "R7.6": Mutant(
         "loads and stores of neighbours stay apart",
         "tilegrad/lower/lower.py",
-        '("lower.join", join_accesses)',
-        '("lower.join", lambda ast, target: ast)',
+        '("lower.join_accesses", join_accesses)',
+        '("lower.join_accesses", lambda ast, target: ast)',
     ),
     "R7.7": Mutant(
         "writing out copies what does not depend on the axis",

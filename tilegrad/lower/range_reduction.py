@@ -1,15 +1,15 @@
-"""Angles of any size, brought between -pi/2 and pi/2: what sine and cosine do first.
+"""Range reduction: angles of any size brought between -pi/2 and pi/2, for sine and cosine.
 
-Up to `FAR`, the nearest multiple of pi is taken away in float64, pi being given in parts whose
-multiples are exact. Beyond, x = m * 2**e with a whole m, and the fraction of x / 2 pi is that of
-m * (2**e / 2 pi), of which only the digits of 1 / 2 pi count that stand neither so far left that m
-times them is whole, nor so far right that they change nothing (Payne, Hanek: Radian Reduction for
-Trigonometric Functions, 1983). That window of digits is chosen for each lane, and the product is
-one of whole numbers in limbs of 32 bits.
+Up to `FAR`, the nearest multiple of pi is subtracted in float64, with pi as a sum of constants
+whose multiples are exact. Beyond, x = m * 2**e with an integer m, and the fraction of x / 2 pi is
+that of m * (2**e / 2 pi). Only a window of the binary digits of 1 / 2 pi matters: digits further
+left give an integer, and digits further right are below the precision (Payne, Hanek: Radian
+Reduction for Trigonometric Functions, 1983). The digits are selected for each lane, and the product
+is one of integers in limbs of 32 bits.
 
-The nearest that a number comes to a multiple of pi / 2 is 2**-61 for float64 and 2**-30 for float32
-(Muller: Elementary Functions, section 11.3.2), so 128 and 64 bits of the fraction hold as many
-digits as the result has, and some more.
+The distance of a number from a multiple of pi / 2 is at least 2**-61 for float64 and 2**-30 for
+float32 (Muller: Elementary Functions, section 11.3.2), so 128 and 64 bits of the fraction are more
+than the result's precision.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from tilegrad.ir.uop import UOp
 
 __all__ = ["FAR", "any_lane", "far", "is_far", "near", "reduced", "reduced_together"]
 
-# pi in parts of 27 bits, so that a multiple below 2**26 of each is exact, with or without fused
-# multiply-adds; the last part takes what is left.
-_PI_PARTS = (
+# pi as a sum of constants of 27 bits, so that a multiple below 2**26 of each is exact, with or
+# without fused multiply-adds; the last constant has the rest.
+_PI_TERMS = (
     3.141592651605606,
     1.9841871479187034e-09,
     1.144237741932715e-17,
     3.2892513872648515e-26,
 )
 FAR = 2.0**25 * math.pi
-# The first digits of 1 / 2 pi are preceded by zeros, so that the window starts at a place >= 0.
+# Zeros before the first digits of 1 / 2 pi, so that the first bit needed is at a position >= 0.
 _ZEROS = 32
 _LIMB = 0xFFFFFFFF
 
 
 def near(x: UOp, is_cosine: bool = False) -> UOp:
     """An angle between -pi/2 and pi/2 whose sine is that of x, or the cosine of x, for |x| <= FAR:
-    x less the nearest multiple of pi, or odd multiple of pi / 2, in float64 for both.
+    x minus the nearest multiple of pi, or odd multiple of pi / 2, in float64 for both.
     """
     wide = x.cast(dtypes.float64)
     magic = UOp.const(wide.dtype, 1.5 * 2.0**52)
-    turns = wide * (1.0 / math.pi)
-    shifted = (turns + -0.5 if is_cosine else turns) + magic
+    multiples = wide * (1.0 / math.pi)
+    shifted = (multiples + -0.5 if is_cosine else multiples) + magic
     whole = shifted + magic * -1.0
     is_odd = (shifted.bitcast(_int64(x)) & 1).ne(0)
     if is_cosine:
         # cos(k pi + pi/2 + rest) is -sin(rest), or sin(rest) where k is odd.
         whole, is_odd = whole + 0.5, is_odd.logical_not()
     rest = wide
-    for part in _PI_PARTS:
-        rest = UOp(Ops.MULACC, wide.dtype, (whole, UOp.const(wide.dtype, -part), rest))
+    for term in _PI_TERMS:
+        rest = UOp(Ops.MULACC, wide.dtype, (whole, UOp.const(wide.dtype, -term), rest))
     angle = rest.cast(x.dtype)
     return is_odd.where(angle * -1.0, angle)
 
@@ -60,10 +60,10 @@ def near(x: UOp, is_cosine: bool = False) -> UOp:
 def far(x: UOp, is_cosine: bool = False) -> UOp:
     """The same for finite x beyond `FAR`."""
     is_double = x.dtype.itemsize == 8
-    fraction = _turns(x, is_double)
+    fraction = _fraction(x, is_double)
     if is_cosine:
         fraction[0] = fraction[0] + (1 << 62)
-    # The nearest half turn; adding a quarter wraps around at the full turn.
+    # The nearest half period; adding a quarter wraps around at the full period.
     half = (fraction[0] + (1 << 62)) >> 63
     top = (fraction[0] + (half << 63)).bitcast(_int64(x))
     angle = _radians_exact(top, fraction[1]) if is_double else _radians(top).cast(x.dtype)
@@ -86,9 +86,9 @@ def reduced(x: UOp, is_cosine: bool = False) -> UOp:
 
 
 def reduced_together(values: list[UOp], number: int, is_cosine: bool = False) -> list[UOp]:
-    """The angles of values of one dtype that are known at the same time. What few are far is seen
-    to by a loop that does not run where none is: so it costs a test for all values together, and
-    its constants take no registers of vectors.
+    """The angles of values of one dtype that are known at the same time. The rare far angles are
+    computed in a loop that does not run where there is none. So they cost one test for all values
+    together, and their constants take no vector registers.
 
     before   a, b                                               float.vec(4)
     after    angles[0..8] = near(a), near(b); sizes[0..8] = a, b
@@ -96,18 +96,18 @@ def reduced_together(values: list[UOp], number: int, is_cosine: bool = False) ->
                if (is_far(sizes[i])) angles[i] = far(sizes[i])
              angles[0..4], angles[4..8]
 
-    `number` and the next are those of the arrays, and `number` that of the loop.
+    The arrays have the numbers `number` and `number` + 1, the loop has `number`.
     """
     dtype, lanes = values[0].dtype.scalar, values[0].dtype.lanes
     size = lanes * len(values)
     sizes, angles = (
-        UOp(Ops.DEFINE_LOCAL, dtype.ptr(size, Place.SCRATCH), (), number + place)
-        for place in (0, 1)
+        UOp(Ops.DEFINE_LOCAL, dtype.ptr(size, Place.SCRATCH), (), number + offset)
+        for offset in (0, 1)
     )
-    places = [UOp.const(dtypes.int32, lanes * place) for place in range(len(values))]
-    given = sizes.after(*[sizes.store(at, x) for at, x in zip(places, values, strict=True)])
-    usual = angles.after(
-        *[angles.store(at, near(x, is_cosine)) for at, x in zip(places, values, strict=True)]
+    offsets = [UOp.const(dtypes.int32, lanes * number) for number in range(len(values))]
+    given = sizes.after(*[sizes.store(at, x) for at, x in zip(offsets, values, strict=True)])
+    near_angles = angles.after(
+        *[angles.store(at, near(x, is_cosine)) for at, x in zip(offsets, values, strict=True)]
     )
     flags = is_far(values[0])
     for x in values[1:]:
@@ -115,8 +115,8 @@ def reduced_together(values: list[UOp], number: int, is_cosine: bool = False) ->
     times = any_lane(flags).where(UOp.const(dtypes.int32, size), UOp.const(dtypes.int32, 0))
     loop = UOp(Ops.RANGE, dtypes.int32, (times,), (number, Axis.LOOP))
     x = given.load(loop)
-    done = usual.after(usual.store(loop, far(x, is_cosine), is_far(x)).end(loop))
-    return [done.load(at, dtype=values[0].dtype) for at in places]
+    done = near_angles.after(near_angles.store(loop, far(x, is_cosine), is_far(x)).end(loop))
+    return [done.load(at, dtype=values[0].dtype) for at in offsets]
 
 
 def any_lane(flags: UOp) -> UOp:
@@ -127,41 +127,41 @@ def any_lane(flags: UOp) -> UOp:
     return flags
 
 
-def _turns(x: UOp, is_double: bool) -> list[UOp]:
+def _fraction(x: UOp, is_double: bool) -> list[UOp]:
     """The fraction of |x| / 2 pi, as words of 64 bits: one for float32, two for float64."""
     u64 = dtypes.uint64.vec(x.dtype.lanes)
     bits = x.bitcast((dtypes.uint64 if is_double else dtypes.uint32).vec(x.dtype.lanes)).cast(u64)
     digits, bias = (52, 1023) if is_double else (23, 127)
     whole = (bits & ((1 << digits) - 1)) | (1 << digits)
     exponent = (bits >> digits) & (2 * bias + 1)
-    # Lanes that are not far may have any exponent here; what comes of them is not used.
-    place = exponent + ((1 << 64) + _ZEROS - bias - digits)
-    limbs = _window(place, *((3, 4) if is_double else (2, 2)))[: 6 if is_double else 3]
+    # Lanes that are not far may have any exponent here; their results are not used.
+    bit = exponent + ((1 << 64) + _ZEROS - bias - digits)
+    limbs = _digits_from(bit, *((3, 4) if is_double else (2, 2)))[: 6 if is_double else 3]
     product = _times(limbs, whole & _LIMB)
     if is_double:
-        # The upper half counts for one limb more.
+        # The upper half has a weight of one limb more.
         upper = _times(limbs[1:], whole >> 32)
         product = _sum(product, [*upper, UOp.const(u64, 0)])
     pairs = zip(product[0::2], product[1::2], strict=False)
     return [(high << 32) | low for high, low in pairs][: 2 if is_double else 1]
 
 
-def _window(place: UOp, words: int, levels: int) -> list[UOp]:
-    """`words` times 64 bits of 1 / 2 pi from bit `place` on, as limbs of 32 bits; `place` is below
-    64 * 2**levels.
+def _digits_from(bit: UOp, words: int, levels: int) -> list[UOp]:
+    """`words` times 64 bits of 1 / 2 pi from bit `bit` on, as limbs of 32 bits; `bit` is below 64 *
+    2**levels.
     """
     size = words + 2**levels
     table = _digits(64 * size)
     found = [
-        UOp.const(place.dtype, (table >> (64 * (size - 1 - word))) & (2**64 - 1))
+        UOp.const(bit.dtype, (table >> (64 * (size - 1 - word))) & (2**64 - 1))
         for word in range(size)
     ]
     for level in reversed(range(levels)):
         step = 1 << level
-        is_later = ((place >> (6 + level)) & 1).ne(0)
+        is_later = ((bit >> (6 + level)) & 1).ne(0)
         found = [is_later.where(found[word + step], found[word]) for word in range(words + step)]
-    left = place & 63
-    right = UOp.const(place.dtype, 63) ^ left
+    left = bit & 63
+    right = UOp.const(bit.dtype, 63) ^ left
     limbs: list[UOp] = []
     for word in range(words):
         shifted = (found[word] << left) | ((found[word + 1] >> 1) >> right)
@@ -171,7 +171,7 @@ def _window(place: UOp, words: int, levels: int) -> list[UOp]:
 
 @cache
 def _digits(bits: int) -> int:
-    """The first `bits` binary digits of 1 / 2 pi behind the point, `_ZEROS` zeros among them; pi by
+    """The first `bits` binary digits of 1 / 2 pi after the point, `_ZEROS` zeros among them; pi by
     Machin's formula.
     """
     one = 1 << (bits + 64)
@@ -188,8 +188,8 @@ def _digits(bits: int) -> int:
 
 
 def _times(limbs: list[UOp], factor: UOp) -> list[UOp]:
-    """A fraction in limbs of 32 bits, first the highest, times a whole number of 32 bits; what is
-    whole is dropped.
+    """The fraction of a fraction in limbs of 32 bits, the highest first, times an integer of 32
+    bits.
     """
     result: list[UOp] = []
     carry: UOp | None = None
@@ -212,18 +212,20 @@ def _sum(left: list[UOp], right: list[UOp]) -> list[UOp]:
 
 
 def _radians(top: UOp) -> UOp:
-    """2**-64 turns as an angle in float64."""
+    """An angle in float64, from units of 2**-64 of a period."""
     return top.cast(dtypes.float64) * (math.pi * 2.0**-63)
 
 
 def _radians_exact(top: UOp, low: UOp) -> UOp:
-    """2**-128 turns as an angle, rounded once but for a few units of the 2**-78th part."""
-    pieces = ((top >> 32), (top & _LIMB), (low >> 32), (low & _LIMB))
+    """An angle from units of 2**-128 of a period, with an error of a few 2**-78 before the last
+    rounding.
+    """
+    limbs = ((top >> 32), (top & _LIMB), (low >> 32), (low & _LIMB))
     a, b, c, d = (
-        piece.cast(dtypes.float64) * 2.0 ** (32 - 32 * number)
-        for number, piece in enumerate(pieces)
+        limb.cast(dtypes.float64) * 2.0 ** (32 - 32 * number) for number, limb in enumerate(limbs)
     )
-    # The turns as a sum of two floats without loss, and the first of them as 26 bits and the rest.
+    # The fraction of a period as an exact sum of two floats, and the first of them as 26 bits and
+    # the rest.
     high = a + b
     rest = ((a + high * -1.0) + b) + (c + d)
     total = high + rest

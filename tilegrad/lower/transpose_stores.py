@@ -1,9 +1,10 @@
-"""Scalar stores of a tile become vector stores of the turned tile.
+"""Scalar stores of a register tile become vector stores of the transposed tile.
 
-The lanes of a register tile may lie far apart in memory while its rows are neighbours there:
-channels as lanes, pixels as rows. Element by element, storing such a tile would cost as much as a
-short fold. Turned in registers, each lane's neighbours are one vector; where the neighbours of one
-lane end where those of the next begin, as in a panel of pairs, all of them are whole vectors.
+The lanes of a register tile may be far apart in memory while its rows are contiguous: channels as
+lanes, pixels as rows. Element by element, storing such a tile would cost as much as a short
+reduction. After a transpose in registers, the elements of each lane are one vector. Where the
+elements of one lane end where those of the next begin, as in a panel of pairs, all of them are
+whole vectors.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
 
-__all__ = ["LEAST_ROWS", "turn_tiles"]
+__all__ = ["LEAST_ROWS", "transpose_stores"]
 
 # Fewer rows are stored element by element.
 LEAST_ROWS = 4
-# (pointer, what its index adds to a constant, the dtype of the vectors)
+# (pointer, the terms of its index, the dtype of the vectors)
 Key = tuple[UOp, frozenset[tuple[UOp, int]], DType]
 
 
-def turn_tiles(ast: UOp, target: Target) -> UOp:
+def transpose_stores(ast: UOp, target: Target) -> UOp:
     """before   STORE(a, i*8 + l*99 + r, GEP(v_r, l))          for all lanes l and rows r
-    after    STORE(a, i*8 + l*99, GEP(t, l*rows ...))        t: the vectors of all rows, turned
+    after    STORE(a, i*8 + l*99, GEP(t, l*rows ...))        t: the vectors of all rows, transposed
 
-    Lanes that are neighbours in memory, as are the pairs of a panel, stay together.
+    Lanes that are consecutive in memory, as are the pairs of a panel, stay together.
     """
     if not target.has_vectors:
         return ast
@@ -44,17 +45,17 @@ def turn_tiles(ast: UOp, target: Target) -> UOp:
             if size == 1 and _is_dense(run, rows, dtype.lanes):
                 new |= _interleaved(pointer, run, rows)
                 continue
-            for part in _cut(run, dtype.lanes, size, target):
-                new |= _turned(pointer, part, size, rows)
-    # What a tile is computed from may have been filled by another.
+            for chunk in _cut(run, dtype.lanes, size, target):
+                new |= _transposed(pointer, chunk, size, rows)
+    # A tile may be computed from memory that another tile's stores fill.
     while any(node in new for node in ast.toposort()):
         ast = _with_stores(ast, new)
     return ast
 
 
 def _element(node: UOp) -> tuple[Key, int] | None:
-    """What a store of one lane of a vector shares with those of its tile, and the constant part of
-    its index.
+    """The key that the stores of a tile share, and the constant term of this store's index; None
+    for a node that does not store one lane of a vector.
     """
     if node.op is not Ops.STORE or len(node.src) != 3 or node.arg is not None:
         return None
@@ -73,8 +74,8 @@ def _element(node: UOp) -> tuple[Key, int] | None:
 def _runs(
     rows: dict[UOp, dict[int, tuple[int, UOp]]], lanes: int
 ) -> Iterator[tuple[list[UOp], int]]:
-    """Vectors of which each group of lanes is stored behind that of the vector before it, and how
-    many lanes a group has.
+    """Runs of vectors in which each group of lanes is stored right after that of the vector before
+    it; and the size of the groups.
     """
     whole = [vector for vector, stored in rows.items() if len(stored) == lanes]
     run: list[UOp] = []
@@ -93,7 +94,7 @@ def _runs(
 
 
 def _group(stored: dict[int, tuple[int, UOp]], lanes: int) -> int:
-    """How many neighbouring lanes are neighbours in memory: a power of two, less than all."""
+    """The number of consecutive lanes that are consecutive in memory: a power of two, below all."""
     size = 1
     while size * 4 <= lanes and all(
         stored[lane][0] == stored[lane - lane % (2 * size)][0] + lane % (2 * size)
@@ -104,7 +105,7 @@ def _group(stored: dict[int, tuple[int, UOp]], lanes: int) -> int:
 
 
 def _cut(run: Sequence[UOp], lanes: int, size: int, target: Target) -> Iterator[Sequence[UOp]]:
-    """Parts of a run that are one vector a group: powers of two, or what a mask makes one."""
+    """Chunks of a run that are one vector a group: powers of two, or what a mask makes one."""
     least = LEAST_ROWS if size == 1 else 2
     while len(run) >= least:
         power = min(1 << (len(run).bit_length() - 1), lanes // size)
@@ -134,60 +135,60 @@ def _is_dense(run: Sequence[UOp], rows: dict[UOp, dict[int, tuple[int, UOp]]], l
 def _interleaved(
     pointer: UOp, run: Sequence[UOp], rows: dict[UOp, dict[int, tuple[int, UOp]]]
 ) -> dict[UOp, UOp]:
-    """The stores of whole vectors of a dense tile, by the scalar stores they stand for."""
+    """The stores of whole vectors of a dense tile, by the scalar stores they replace."""
     lanes, count = run[0].dtype.lanes, len(run)
     vectors = _zipped_all(run)
     found: dict[UOp, UOp] = {}
-    for place, value in enumerate(vectors):
-        held = range(place * lanes // count, (place + 1) * lanes // count)
-        store = pointer.store(rows[run[0]][held[0]][1].src[1], value)
-        found |= {rows[vector][lane][1]: store for vector in run for lane in held}
+    for number, value in enumerate(vectors):
+        covered = range(number * lanes // count, (number + 1) * lanes // count)
+        store = pointer.store(rows[run[0]][covered[0]][1].src[1], value)
+        found |= {rows[vector][lane][1]: store for vector in run for lane in covered}
     return found
 
 
 def _zipped_all(vectors: Sequence[UOp], size: int = 1) -> list[UOp]:
-    """The elements of a power of two of vectors, first the first of each, then the second; groups
-    of `size` stay together.
+    """The elements of a power of two of vectors interleaved: the first of each, then the second;
+    groups of `size` stay together.
     """
     count = len(vectors)
     for _ in range(count.bit_length() - 1):
         half = count // 2
         vectors = [
-            _zipped(vectors[place], vectors[place + half], side, size)
-            for place in range(half)
+            _zipped(vectors[number], vectors[number + half], side, size)
+            for number in range(half)
             for side in range(2)
         ]
     return list(vectors)
 
 
-def _turned(
-    pointer: UOp, part: Sequence[UOp], size: int, rows: dict[UOp, dict[int, tuple[int, UOp]]]
+def _transposed(
+    pointer: UOp, chunk: Sequence[UOp], size: int, rows: dict[UOp, dict[int, tuple[int, UOp]]]
 ) -> dict[UOp, UOp]:
-    """The vector stores of the rows `part`, by the scalar stores they stand for."""
-    lanes = part[0].dtype.lanes
-    count = 1 << (len(part) - 1).bit_length()
-    vectors = _zipped_all([*part, *[part[-1]] * (count - len(part))], size)
+    """The vector stores of the rows `chunk`, by the scalar stores they replace."""
+    lanes = chunk[0].dtype.lanes
+    count = 1 << (len(chunk) - 1).bit_length()
+    vectors = _zipped_all([*chunk, *[chunk[-1]] * (count - len(chunk))], size)
     whole = count * size
     found: dict[UOp, UOp] = {}
     for lane in range(0, lanes, size):
         first = lane * count % lanes
         value = vectors[lane * count // lanes].gep(*range(first, first + whole))
         gate: tuple[UOp, ...] = ()
-        if count > len(part):
-            gate = (UOp.stack(UOp.const(dtypes.bool, row < len(part)) for row in range(count)),)
-        store = pointer.store(rows[part[0]][lane][1].src[1], value, *gate)
-        found |= {rows[vector][lane + at][1]: store for vector in part for at in range(size)}
+        if count > len(chunk):
+            gate = (UOp.stack(UOp.const(dtypes.bool, row < len(chunk)) for row in range(count)),)
+        store = pointer.store(rows[chunk[0]][lane][1].src[1], value, *gate)
+        found |= {rows[vector][lane + at][1]: store for vector in chunk for at in range(size)}
     return found
 
 
 def _zipped(a: UOp, b: UOp, side: int, size: int) -> UOp:
-    """Lanes of `a` and `b` in turn, from their first halves or their second; `size` at a time."""
+    """The interleaved lanes of `a` and `b`, from their first halves or their second; groups of
+    `size` stay together.
+    """
     lanes = a.dtype.lanes
-    places = [
-        side * (lanes // 2) + place // (2 * size) * size + place % size for place in range(lanes)
-    ]
-    is_first = UOp.stack(UOp.const(dtypes.bool, place // size % 2 == 0) for place in range(lanes))
-    return is_first.where(a.gep(*places), b.gep(*places))
+    picks = [side * (lanes // 2) + lane // (2 * size) * size + lane % size for lane in range(lanes)]
+    is_first = UOp.stack(UOp.const(dtypes.bool, lane // size % 2 == 0) for lane in range(lanes))
+    return is_first.where(a.gep(*picks), b.gep(*picks))
 
 
 def _with_stores(ast: UOp, new: dict[UOp, UOp]) -> UOp:

@@ -1,8 +1,8 @@
-"""Floats of 8 bits on machines that have none: their bits as float32, float32 rounded to them, and
-back to bits.
+"""8-bit floats on machines that lack them: bits to float32, rounding of a float32, and float32 to
+bits.
 
-Everything is arithmetic of float32 and of its bits, so that whole vectors run through it. What is
-made here must agree with base/float8.py, which says what each format means.
+All of it is arithmetic on float32 and on its bits, so it vectorizes. It must agree with
+base/float8.py, which defines the formats.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ __all__ = ["from_bits", "rounded", "to_bits", "to_digits"]
 
 
 def from_bits(bits: UOp, kind: Float8) -> UOp:
-    """The float32 with the value that 8 bits mean."""
+    """The float32 value of 8 bits."""
     wide = bits.cast(dtypes.uint32)
     size, single = wide & 0x7F, dtypes.float32.vec(bits.dtype.lanes)
-    # The digits moved up, the exponent rebased by a multiplication, which is exact for subnormals
-    # too.
+    # The mantissa is shifted up and the exponent rebased by a multiplication, which is exact for
+    # subnormals too.
     value = (size << (23 - kind.digits)).bitcast(single) * 2.0 ** (127 - kind.bias)
     if kind.has_infinity:
         special = (size << (23 - kind.digits)) | 0x7F800000
@@ -35,7 +35,7 @@ def from_bits(bits: UOp, kind: Float8) -> UOp:
 
 
 def to_bits(value: UOp, kind: Float8) -> UOp:
-    """The 8 bits of a float32 that already is a value of this kind."""
+    """The 8 bits of a float32 that already is a value of this format."""
     wide = value.bitcast(_u32(value))
     size = (wide & 0x7FFFFFFF).bitcast(value.dtype)
     bits = (size * 2.0 ** (kind.bias - 127)).bitcast(wide.dtype) >> (23 - kind.digits)
@@ -48,8 +48,8 @@ def to_bits(value: UOp, kind: Float8) -> UOp:
 
 
 def rounded(value: UOp, kind: Float8) -> UOp:
-    """A float32 rounded to the nearest value of this kind, ties to even; what is beyond the largest
-    becomes what this kind has for it.
+    """A float32 rounded to the nearest value of this format, ties to even; larger magnitudes become
+    the format's overflow value.
     """
     wide = value.bitcast(_u32(value))
     magnitude = (wide & 0x7FFFFFFF).bitcast(value.dtype)
@@ -65,10 +65,10 @@ def rounded(value: UOp, kind: Float8) -> UOp:
 
 
 def to_digits(magnitude: UOp, digits: int, bias: int) -> UOp:
-    """A positive float32 rounded to `digits` behind the point, or to the last place of the numbers
-    that are subnormal with this `bias`.
+    """A positive float32 rounded to `digits` mantissa bits, or to the spacing of the numbers that
+    are subnormal with this `bias`.
 
-    Adding and taking away a number whose last place is the one wanted rounds once.
+    Adding and subtracting a number whose last bit has the wanted weight rounds once.
     """
     exponent = magnitude.bitcast(_u32(magnitude)) & 0x7F800000
     least = UOp.const(exponent.dtype, (128 - bias) << 23)

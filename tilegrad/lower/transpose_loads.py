@@ -1,9 +1,9 @@
-"""Vectors gathered element by element become vector loads along the other axis, turned.
+"""Gathered vectors become vector loads along the other axis and a transpose in registers.
 
-The reverse of `lower.transpose`: what is added to a register tile (a residual, a bias of its own
-for each element) may lie as the tile is stored, neighbours along its rows. Element by element,
-gathering the lanes of each row would cost as much as a short fold. So each lane loads its rows as
-one vector, and these are turned in registers.
+The reverse of `lower.transpose_stores`: an operand of a register tile's epilogue (a residual, a
+bias for each element) may have the layout of the stored tile, contiguous along its rows. Element by
+element, gathering the lanes of each row would cost as much as a short reduction. So each lane loads
+its rows as one vector, and the vectors are transposed in registers.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp
-from tilegrad.lower.transpose import LEAST_ROWS
+from tilegrad.lower.transpose_stores import LEAST_ROWS
 from tilegrad.target import Target
 
-__all__ = ["turn_loads"]
+__all__ = ["transpose_loads"]
 
-# (pointer, what the indices add to a constant, how far lanes are from the first one, the dtype)
+# (pointer, the terms of the indices, the offset of each lane from the first, the dtype)
 Key = tuple[UOp, frozenset[tuple[UOp, int]], tuple[int, ...], DType]
 
 
-def turn_loads(ast: UOp, target: Target) -> UOp:
+def transpose_loads(ast: UOp, target: Target) -> UOp:
     """before   VECTORIZE(LOAD(a, i*8 + r), LOAD(a, i*8 + 99 + r), ...)      for all rows r
     after    unzipped LOAD(a, i*8) : vec(8), LOAD(a, i*8 + 99) : vec(8), ...
     """
@@ -36,49 +36,51 @@ def turn_loads(ast: UOp, target: Target) -> UOp:
     new: dict[UOp, UOp] = {}
     for rows in groups.values():
         for run in _runs(rows):
-            for part in _cut(run, rows[run[0]].dtype.lanes):
-                new |= _turned([rows[place] for place in part])
+            for chunk in _cut(run, rows[run[0]].dtype.lanes):
+                new |= _transposed([rows[offset] for offset in chunk])
     return ast.substitute(new)
 
 
 def _row(node: UOp) -> tuple[Key, int] | None:
-    """What rows of one tile share, and where this one begins."""
+    """The key that the rows of a tile share, and the constant offset of this row; None for a node
+    that is no gathered row.
+    """
     if node.op is not Ops.VECTORIZE or node.dtype.lanes.bit_count() != 1:
         return None
     first = node.src[0]
     if first.op is not Ops.LOAD or first.dtype is dtypes.bool or first.src[0].op is Ops.AFTER:
         return None
     pointer = first.src[0]
-    places: list[int] = []
+    offsets: list[int] = []
     factors: frozenset[tuple[UOp, int]] | None = None
     for load in node.src:
         if load.op is not Ops.LOAD or len(load.src) != 2 or load.src[0] is not pointer:
             return None
         terms = terms_of(load.src[1])
-        if terms is None or (places and frozenset(terms[0].items()) != factors):
+        if terms is None or (offsets and frozenset(terms[0].items()) != factors):
             return None
         factors = frozenset(terms[0].items())
-        places.append(terms[1])
-    if factors is None or len(set(places)) < len(places):
-        # The same element for several lanes is one load already.
+        offsets.append(terms[1])
+    if factors is None or len(set(offsets)) < len(offsets):
+        # One element for several lanes is one load already.
         return None
-    apart = tuple(place - places[0] for place in places)
-    return (pointer, factors, apart, node.dtype), places[0]
+    apart = tuple(offset - offsets[0] for offset in offsets)
+    return (pointer, factors, apart, node.dtype), offsets[0]
 
 
 def _runs(rows: dict[int, UOp]) -> Iterator[list[int]]:
-    """Places that follow one another."""
+    """Runs of consecutive offsets."""
     run: list[int] = []
-    for place in sorted(rows):
-        if run and place != run[-1] + 1:
+    for offset in sorted(rows):
+        if run and offset != run[-1] + 1:
             yield run
             run = []
-        run.append(place)
+        run.append(offset)
     yield run
 
 
 def _cut(run: list[int], lanes: int) -> Iterator[list[int]]:
-    """Parts of a run that are one vector a lane; the last two may overlap, as a mask costs more."""
+    """Chunks of a run that are one vector a lane; the last two may overlap to avoid a mask."""
     count = min(1 << (len(run).bit_length() - 1), lanes)
     if count < LEAST_ROWS:
         return
@@ -88,14 +90,15 @@ def _cut(run: list[int], lanes: int) -> Iterator[list[int]]:
         yield run[-count:]
 
 
-def _turned(rows: Sequence[UOp]) -> dict[UOp, UOp]:
-    """The rows of a tile as they are picked from the vectors of its lanes."""
+def _transposed(rows: Sequence[UOp]) -> dict[UOp, UOp]:
+    """The rows of a tile, each by the vector that replaces it."""
     dtype = rows[0].dtype
     count = len(rows)
     loads = [load.replace(dtype=load.dtype.vec(count)) for load in rows[0].src]
     together = dtype.lanes // count
     vectors = [
-        _joined(loads[place : place + together], dtype) for place in range(0, len(loads), together)
+        _joined(loads[number : number + together], dtype)
+        for number in range(0, len(loads), together)
     ]
     for _ in range(count.bit_length() - 1):
         pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
@@ -103,29 +106,31 @@ def _turned(rows: Sequence[UOp]) -> dict[UOp, UOp]:
     return dict(zip(rows, vectors, strict=True))
 
 
-def _joined(parts: Sequence[UOp], dtype: DType) -> UOp:
-    """Short vectors side by side."""
-    count = parts[0].dtype.lanes
-    total = _spread(parts[-1], dtype)
-    for place, part in reversed(list(enumerate(parts[:-1]))):
+def _joined(vectors: Sequence[UOp], dtype: DType) -> UOp:
+    """The concatenation of short vectors."""
+    count = vectors[0].dtype.lanes
+    total = _spread(vectors[-1], dtype)
+    for number, vector in reversed(list(enumerate(vectors[:-1]))):
         is_before = UOp.stack(
-            UOp.const(dtypes.bool, lane < (place + 1) * count) for lane in range(dtype.lanes)
+            UOp.const(dtypes.bool, lane < (number + 1) * count) for lane in range(dtype.lanes)
         )
-        total = is_before.where(_spread(part, dtype), total)
+        total = is_before.where(_spread(vector, dtype), total)
     return total
 
 
-def _spread(part: UOp, dtype: DType) -> UOp:
-    """A short vector again and again."""
-    count = part.dtype.lanes
+def _spread(vector: UOp, dtype: DType) -> UOp:
+    """A short vector repeated."""
+    count = vector.dtype.lanes
     return (
-        part if count == dtype.lanes else part.gep(*(lane % count for lane in range(dtype.lanes)))
+        vector
+        if count == dtype.lanes
+        else vector.gep(*(lane % count for lane in range(dtype.lanes)))
     )
 
 
 def _unzipped(a: UOp, b: UOp, side: int) -> UOp:
     """Every second lane of both, from the first or the second on."""
     lanes = a.dtype.lanes
-    places = [(2 * lane + side) % lanes for lane in range(lanes)]
+    picks = [(2 * lane + side) % lanes for lane in range(lanes)]
     is_first = UOp.stack(UOp.const(dtypes.bool, lane < lanes // 2) for lane in range(lanes))
-    return is_first.where(a.gep(*places), b.gep(*places))
+    return is_first.where(a.gep(*picks), b.gep(*picks))

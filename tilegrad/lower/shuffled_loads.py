@@ -1,10 +1,8 @@
-"""Loads whose lanes lie close together: the memory they span is loaded whole, and the lanes are
-picked from it.
+"""Loads whose lanes are close together: a load of the span and a shuffle.
 
 A stride of two (every other pixel) and a division by two (the gradient of pooling) are of this
-kind. Between the first and the last element that lanes read, all memory is the buffer's own, so a
-window without gates may be read whole; with gates, an element is read where a lane that wants it
-may.
+kind. All memory between the first and the last element is in the buffer, so an ungated span may be
+loaded whole; with gates, an element is loaded where a lane that needs it may.
 """
 
 from __future__ import annotations
@@ -17,15 +15,15 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
 
-__all__ = ["MOST_LOADS", "load_window"]
+__all__ = ["MOST_LOADS", "load_and_shuffle"]
 
 MOST_LOADS = 4
 
 
-def load_window(
+def load_and_shuffle(
     node: UOp, src: tuple[UOp, ...], positions: Sequence[UOp], target: Target
 ) -> UOp | None:
-    """The lanes of the scalar load `node` at `positions`; `src` are the pointer and, of a gated
+    """The lanes of the scalar load `node` at `positions`. `src` has the pointer and, for a gated
     load, the alternative and the gate as vectors. None where the lanes are not close together.
 
     before   LOAD(a, i*8 + u//2)                         u: lane 0..16
@@ -46,17 +44,17 @@ def load_window(
     first = positions[offsets.index(0)]
     lanes = span if is_exact and not gated else width
     starts = [*range(0, span - lanes, lanes), max(span - lanes, 0)]
-    # A load between, of which no lane wants anything, would have no gate.
+    # A load of the span that no lane needs would have no gate: it is left out.
     starts = [start for start in starts if any(0 <= each - start < lanes for each in offsets)]
     found: UOp | None = None
     for number, start in enumerate(starts):
         wanted = [offset - start for offset in offsets]
-        part = _load(node, (pointer, *gated), simplify(first + start), wanted, lanes)
-        picked = _pick(part, [min(max(each, 0), lanes - 1) for each in wanted])
+        loaded = _load(node, (pointer, *gated), simplify(first + start), wanted, lanes)
+        picked = _pick(loaded, [min(max(each, 0), lanes - 1) for each in wanted])
         if found is None:
             found = picked
         else:
-            # What the loads before it reach is theirs.
+            # Lanes within the loads before this one take their element from those.
             theirs = [offset < starts[number - 1] + lanes for offset in offsets]
             found = _flags(theirs).where(found, picked)
     assert found is not None
@@ -66,13 +64,13 @@ def load_window(
 
 
 def _known_lanes(gate: UOp) -> list[bool] | None:
-    """The lanes that a gate opens, if that is known of each."""
+    """The lanes that a gate opens, if each is constant."""
     flags = [simplify(_lane_of(gate, lane, {})) for lane in range(gate.dtype.lanes)]
     return [bool(flag.arg) for flag in flags] if all(f.op is Ops.CONST for f in flags) else None
 
 
 def _lane_of(vector: UOp, lane: int, known: dict[UOp, UOp]) -> UOp:
-    """One lane, where it is computed lane by lane; `known` has that of what was met before."""
+    """One lane of a value that is computed lane by lane; `known` caches results."""
     if vector in known:
         return known[vector]
     if vector.op is Ops.VECTORIZE:
@@ -89,18 +87,18 @@ def _lane_of(vector: UOp, lane: int, known: dict[UOp, UOp]) -> UOp:
 def _load_open(
     node: UOp, src: tuple[UOp, ...], positions: Sequence[UOp], is_open: list[bool], target: Target
 ) -> UOp | None:
-    """As `load_window`, where it is known which lanes are open: the others want nothing, and
-    between those that want something, no gate is needed.
+    """As `load_and_shuffle`, for a gate that is constant in each lane: closed lanes need no
+    element, and no gate is needed between the open ones.
     """
     pointer, other, gate = src
     anywhere = positions[is_open.index(True)]
     wanted = [at if is_wanted else anywhere for at, is_wanted in zip(positions, is_open)]
-    found = load_window(node, (pointer,), wanted, target)
+    found = load_and_shuffle(node, (pointer,), wanted, target)
     return None if found is None else gate.where(found, other)
 
 
 def _offsets(positions: Sequence[UOp]) -> list[int] | None:
-    """How far each position is from the lowest one, if that is known."""
+    """The distance of each position from the lowest one, if constant."""
     apart = [simplify(position - positions[0]) for position in positions]
     if any(each.op is not Ops.CONST for each in apart):
         return None
@@ -109,23 +107,25 @@ def _offsets(positions: Sequence[UOp]) -> list[int] | None:
 
 
 def _load(node: UOp, src: tuple[UOp, ...], start: UOp, wanted: Sequence[int], lanes: int) -> UOp:
-    """`lanes` elements from `start`, of which lane number l wants the one numbered `wanted[l]`."""
+    """`lanes` elements from `start`; lane l needs the element number `wanted[l]`."""
     pointer, *gated = src
     dtype = node.dtype.vec(lanes)
     if not gated and max(wanted) >= lanes - 1:
         return UOp(Ops.LOAD, dtype, (pointer, start), node.arg)
-    users = [[lane for lane, each in enumerate(wanted) if each == place] for place in range(lanes)]
+    users = [
+        [lane for lane, each in enumerate(wanted) if each == number] for number in range(lanes)
+    ]
     zero = UOp.const(node.dtype, 0).broadcast(lanes)
     gate = _flags([bool(each) for each in users])
     if gated:
         most = max(len(each) for each in users)
         any_of = [
-            _pick(gated[1], [each[min(turn, len(each) - 1)] if each else 0 for each in users])
-            for turn in range(most)
+            _pick(gated[1], [each[min(rank, len(each) - 1)] if each else 0 for each in users])
+            for rank in range(most)
         ]
         total = any_of[0]
-        for part in any_of[1:]:
-            total = total | part
+        for other in any_of[1:]:
+            total = total | other
         gate = total & gate if not all(users) else total
     return UOp(Ops.LOAD, dtype, (pointer, start, zero, gate), node.arg)
 

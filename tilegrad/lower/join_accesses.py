@@ -1,8 +1,8 @@
-"""Accesses to neighbouring elements become one, on targets whose arithmetic is scalar.
+"""Vector loads and stores on targets whose arithmetic is scalar.
 
-There every written-out element is a value of its own, and only memory knows vectors: loads and
-stores of 2 or 4 elements. They are joined where it is proven that they are neighbours, that the
-first one is aligned, and that one gate holds for all.
+There every unrolled element is a value of its own, and only memory accesses are vectors, of 2 or 4
+elements. Accesses are joined where it is proven that they are consecutive, that the first one is
+aligned, and that one gate holds for all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilegrad.target import Target
 __all__ = ["join_accesses"]
 
 _MOST_BYTES = 16
-# (pointer, what the index adds to a constant, gate)
+# (pointer, the terms of the index, gate)
 Key = tuple[UOp, frozenset[tuple[UOp, int]], tuple[UOp, ...]]
 
 
@@ -33,11 +33,11 @@ def join_accesses(ast: UOp, target: Target) -> UOp:
     return _join_stores(_join_loads(simplify(ast), target), target)
 
 
-def _place(access: UOp) -> tuple[Key, int] | None:
-    """What accesses that may be joined have in common, and the constant part of the index."""
+def _key(access: UOp) -> tuple[Key, int] | None:
+    """The key that joinable accesses share, and the constant term of the index."""
     pointer, index = access.src[:2]
     memory = pointer.dtype
-    # An array of one lane's own need not be aligned.
+    # A lane's private array need not be aligned.
     if not isinstance(memory, Pointer) or memory.place is Place.SCRATCH:
         return None
     found = terms_of(index)
@@ -48,11 +48,11 @@ def _place(access: UOp) -> tuple[Key, int] | None:
 
 
 def _runs(
-    key: Key, places: Sequence[int], dtype: DType, target: Target
+    key: Key, offsets: Sequence[int], dtype: DType, target: Target
 ) -> Iterator[tuple[int, int]]:
-    """(first, count) of the neighbours among `places` that one access can move, longest first."""
+    """(first, count) of consecutive `offsets` that one access can move, longest first."""
     aligned = math.gcd(*(scale * factor.divisor for factor, scale in key[1])) if key[1] else 0
-    left = set(places)
+    left = set(offsets)
     width = target.memory_lanes
     while width > 1:
         if width * dtype.itemsize <= _MOST_BYTES and aligned % width == 0:
@@ -68,7 +68,7 @@ def _join_loads(ast: UOp, target: Target) -> UOp:
     groups: dict[tuple[Key, DType], dict[int, UOp]] = {}
     nodes = ast.toposort()
     for node in nodes:
-        if node.op is Ops.LOAD and node.dtype.lanes == 1 and (found := _place(node)) is not None:
+        if node.op is Ops.LOAD and node.dtype.lanes == 1 and (found := _key(node)) is not None:
             groups.setdefault((found[0], node.dtype), {})[found[1]] = node
     # load -> (its run, its lane in it)
     member: dict[UOp, tuple[tuple[Key, int, int], int]] = {}
@@ -111,11 +111,11 @@ def _join_stores(ast: UOp, target: Target) -> UOp:
 
 
 def _joined(effects: Sequence[tuple[UOp, bool]], target: Target) -> list[UOp]:
-    """The sources of one node, the stores that only it asks for joined."""
+    """The sources of one node, with the stores that only this node has joined."""
     groups: dict[tuple[Key, DType], dict[int, UOp]] = {}
     for node, is_own in effects:
         if is_own and node.op is Ops.STORE and node.arg is None and node.src[2].dtype.lanes == 1:
-            found = _place(node)
+            found = _key(node)
             if found is not None:
                 groups.setdefault((found[0], node.src[2].dtype), {})[found[1]] = node
     replaced: dict[UOp, UOp] = {}
@@ -129,7 +129,7 @@ def _joined(effects: Sequence[tuple[UOp, bool]], target: Target) -> list[UOp]:
 
 
 def _stack(values: Sequence[UOp]) -> UOp:
-    """The vector of `values`, which may be one already."""
+    """The vector of `values`; an existing vector, if they are all its lanes."""
     first = values[0]
     if first.op is Ops.GEP and first.src[0].dtype.lanes == len(values):
         lanes = tuple((node.src[0], node.arg) if node.op is Ops.GEP else None for node in values)
