@@ -11,8 +11,8 @@ from tilegrad import GlobalCounters, Tensor, dtypes, jit
 from tilegrad.base.trace import counters
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops
+from tilegrad.ir.slices import find_slices
 from tilegrad.ir.uop import UOp
-from tilegrad.ir.windows import find_windows
 
 
 def array(*shape: int) -> Any:
@@ -165,8 +165,8 @@ def test_places_that_are_written_to_stay_numbers() -> None:
     window = UOp(Ops.SHRINK, dtypes.float32, (x,), ((4, 8),))
     read = UOp(Ops.SHRINK, dtypes.float32, (x,), ((20, 24),))
     written = UOp(Ops.ASSIGN, dtypes.float32, (window, read))
-    assert [each.start for each in find_windows(list(UOp.sink(read).toposort()))] == [20]
-    assert find_windows(list(UOp.sink(written).toposort())) == []
+    assert [each.start for each in find_slices(list(UOp.sink(read).toposort()))] == [20]
+    assert find_slices(list(UOp.sink(written).toposort())) == []
 
 
 def test_written_windows_at_moving_places_share_a_plan() -> None:

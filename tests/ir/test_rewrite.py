@@ -312,7 +312,7 @@ def test_shared_nodes_are_rewritten_once() -> None:
 
 def test_rules_that_are_kept_walk_only_what_is_new() -> None:
     """1,000 nodes once; then the one that was added, and nothing where nothing was."""
-    matcher = PatternMatcher("kept", [Rule("halve", a * 2, a + a)], is_kept=True)
+    matcher = PatternMatcher("kept", [Rule("halve", a * 2, a + a)], is_cached=True)
     node = UOp.variable("only_here", 0, 9)
     for step in range(1000):
         node = node * 3 + step
@@ -332,7 +332,7 @@ def test_rules_that_are_kept_walk_only_what_is_new() -> None:
 
 def test_what_is_kept_goes_with_the_node() -> None:
     """No node keeps itself alive, so nothing waits for the collector."""
-    matcher = PatternMatcher("kept", [Rule("halve", a * 2, a + a)], is_kept=True)
+    matcher = PatternMatcher("kept", [Rule("halve", a * 2, a + a)], is_cached=True)
     gc.collect()
     gc.disable()
     try:

@@ -34,8 +34,8 @@ from tilegrad.engine.windows import opened
 from tilegrad.ir.copies import direct_copies
 from tilegrad.ir.lengths import Terms, is_length, memory_shape, terms_of, value_of
 from tilegrad.ir.op import Ops
+from tilegrad.ir.slices import offset_name
 from tilegrad.ir.uop import UOp, sint, toposort
-from tilegrad.ir.windows import place_name
 
 __all__ = [
     "NOT_SIZED", "Form", "Forms", "Sized", "Value", "constants_of", "form_among", "form_of",
@@ -123,7 +123,7 @@ class Form:
         for place, number in enumerate(self.numbers):
             yield variable_name(place), bits_of(request.nodes[number])
         for place, (number, axis) in enumerate(self.windows):
-            yield place_name(place), request.nodes[number].arg[axis][0]
+            yield offset_name(place), request.nodes[number].arg[axis][0]
         for place, number in enumerate(self.draws):
             arg = request.nodes[number].arg
             yield f"seed{place}_low", arg.seed & 0xFFFFFFFF

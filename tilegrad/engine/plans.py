@@ -27,8 +27,8 @@ from tilegrad.engine.plan import Memory, Plan, Step, Turns, plan_of, text_of
 from tilegrad.ir.args import BufferArg, RandArg
 from tilegrad.ir.lengths import terms_of
 from tilegrad.ir.op import Ops
+from tilegrad.ir.slices import MemorySlice, offset_number, open_slices
 from tilegrad.ir.uop import UOp, toposort
-from tilegrad.ir.windows import Window, open_windows, place_number
 
 if TYPE_CHECKING:
     from tilegrad.schedule.schedule import Item, Schedule
@@ -46,11 +46,11 @@ class Graph:
     leaves: list[UOp]
     draws: list[UOp]
     key: str
-    windows: Sequence[Window] = ()
+    windows: Sequence[MemorySlice] = ()
 
     def numbered(self) -> UOp:
         """The graph as the schedule takes it: leaves and draws are numbers, nobody's memory."""
-        root = open_windows(self.nodes, self.windows) if self.windows else self.nodes[-1]
+        root = open_slices(self.nodes, self.windows) if self.windows else self.nodes[-1]
         mapping: dict[UOp, UOp] = {}
         for number, node in enumerate(self.leaves):
             mapping[node] = node.replace(arg=BufferArg(number, node.arg.device, node.arg.size))
@@ -78,7 +78,7 @@ def normalise(sink: UOp) -> Graph:
     return Graph(nodes, leaves, draws, key_of(nodes))
 
 
-def key_of(nodes: Sequence[UOp], windows: Sequence[Window] = ()) -> str:
+def key_of(nodes: Sequence[UOp], windows: Sequence[MemorySlice] = ()) -> str:
     """The key of the graph that `nodes` make up; it leaves out the places of `windows`."""
     places: dict[int, list[object]] = {}
     for window in windows:
@@ -237,7 +237,7 @@ def _names_in_graph(variables: Sequence[str], item: Item) -> tuple[str, ...]:
     """
     names: list[str] = []
     for name in variables:
-        draw, place = _DRAW.fullmatch(name), place_number(name)
+        draw, place = _DRAW.fullmatch(name), offset_number(name)
         if draw is not None and int(draw[2]) < len(item.draws):
             name = f"{draw[1]}{item.draws[int(draw[2])]}{draw[3]}"
         elif place is not None and place < len(item.places):

@@ -19,7 +19,7 @@ from tilegrad.ir.uop import UOp, alive
 __all__ = ["Request"]
 
 _FLOAT_BITS = Struct("<d")
-# What a window of memory is seen through (ir.windows).
+# What a window of memory is seen through (ir.slices).
 _ORDER = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.DETACH})
 _SPECIAL = _ORDER | {Ops.CONST, Ops.BUFFER, Ops.RAND, Ops.SHRINK, Ops.ASSIGN, Ops.AFTER}
 # Arguments that are equal only if they mean the same, and cost nothing to keep.

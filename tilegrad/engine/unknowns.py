@@ -56,7 +56,7 @@ class Explained:
 
     Attributes:
         sizes: of each size of the graph what it is; None for the beginning of a window of memory
-            that may be anywhere (`ir.windows`).
+            that may be anywhere (`ir.slices`).
         shapes: the shape of each node.
         low, high: between what the unknowns may be.
         defined: for each unknown, a size that is this unknown.
@@ -250,7 +250,7 @@ class _Solver:
 
     def _free_starts(self) -> set[int]:
         """Where windows of memory begin whose sizes, and those of the memory, do not change: that
-        is no size (`ir.windows`).
+        is no size (`ir.slices`).
         """
         found: set[int] = set()
         changing: set[int] = set()

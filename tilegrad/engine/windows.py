@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import replace
 
 from tilegrad.engine.plans import Graph, key_of
-from tilegrad.ir.windows import Window, find_windows
+from tilegrad.ir.slices import MemorySlice, find_slices
 
 __all__ = ["opened"]
 
@@ -26,7 +26,7 @@ _seen: dict[str, tuple[int, ...] | None] = {}
 
 def opened(graph: Graph) -> Graph:
     """`graph`, with variables for its windows if they move; its nodes are the same."""
-    windows = find_windows(graph.nodes)
+    windows = find_slices(graph.nodes)
     if not windows:
         return graph
     key = key_of(graph.nodes, windows)
@@ -38,6 +38,6 @@ def opened(graph: Graph) -> Graph:
     return replace(graph, windows=windows, key=key) if is_open else graph
 
 
-def _are_many(graph: Graph, windows: list[Window]) -> bool:
+def _are_many(graph: Graph, windows: list[MemorySlice]) -> bool:
     kinds = Counter((graph.nodes[each.position].src[0], each.axis, each.size) for each in windows)
     return max(kinds.values()) >= _MANY

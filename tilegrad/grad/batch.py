@@ -26,7 +26,7 @@ from tilegrad.grad.regions import Region, region_of, register_moved
 from tilegrad.grad.rules import device_of, expand, reshape
 from tilegrad.grad.sums import sum_axes
 from tilegrad.ir.args import CustomArg, KernelArg, KernelInfo
-from tilegrad.ir.loops import part_of
+from tilegrad.ir.loops import output_of
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
@@ -175,7 +175,7 @@ class _Batch(Lifted):
         return batched_loop(node, self.done, self.size, batch)
 
     def part(self, node: UOp) -> UOp:
-        found = part_of(self.done[node.src[0]], node.arg)
+        found = output_of(self.done[node.src[0]], node.arg)
         if len(found.shape) == len(node.shape):
             return expand(reshape(found, (1, *node.shape)), (self.size, *node.shape))
         return found if node.arg < node.src[0].arg.carries else self.behind(found)

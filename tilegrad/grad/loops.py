@@ -21,7 +21,7 @@ from typing import NamedTuple
 from tilegrad.base.dtype import DType, sum_dtype
 from tilegrad.grad.over_steps import sum_over_steps, worth_stacking
 from tilegrad.ir.args import LoopArg
-from tilegrad.ir.loops import Pair, loop_of, part_of, shaped, stand_in
+from tilegrad.ir.loops import Pair, loop_of, output_of, shaped, stand_in
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 
@@ -111,7 +111,7 @@ def loop_gradients(
         body.device,
         is_reversed=not body.arg.is_reversed,
     )
-    made = {flow.number: part_of(backward, part) for part, flow in enumerate(flows)}
+    made = {flow.number: output_of(backward, part) for part, flow in enumerate(flows)}
     if later:
         known = _all_steps(backward, values, [*back.values()], stacks)
         outside = {leaf: shaped(source, leaf.shape) for leaf, source in shared}
@@ -136,7 +136,7 @@ def _kept(body: _Body, found: Mapping[int, UOp]) -> tuple[dict[int, UOp], list[P
         if value in nodes and not (value.op.is_movement or value.op is Ops.BUFFER):
             leaf = body.stand_in(value.dtype, value.shape)
             mapping[value] = shaped(leaf, value.shape)
-            stacks.append((leaf, part_of(body.loop, part)))
+            stacks.append((leaf, output_of(body.loop, part)))
     if not mapping:
         return dict(found), []
     return dict(zip(found, UOp.sink(*found.values()).substitute(mapping).src, strict=True)), stacks
@@ -162,10 +162,10 @@ def _all_steps(
     length = backward.arg.length
     known = {leaf: shaped(source, (length, *leaf.shape)) for leaf, source in stacks}
     for number, leaf in enumerate(back):
-        known[leaf] = shaped(part_of(backward, len(values) + number), (length, *leaf.shape))
+        known[leaf] = shaped(output_of(backward, len(values) + number), (length, *leaf.shape))
     for part in range(backward.arg.carries, len(values)):
         base = _base(values[part])
-        known.setdefault(base, shaped(part_of(backward, part), (length, *base.shape)))
+        known.setdefault(base, shaped(output_of(backward, part), (length, *base.shape)))
     return known
 
 
@@ -253,7 +253,7 @@ def _found_again(body: _Body) -> tuple[list[Pair], list[Pair]]:
     shared: list[Pair] = []
     for number, leaf in body.own.items():
         if number in body.carries:
-            stacks.append((leaf, part_of(body.loop, len(body.values) + number)))
+            stacks.append((leaf, output_of(body.loop, len(body.values) + number)))
         else:
             (stacks if number in body.stacks else shared).append((leaf, body.loop.src[number]))
     return stacks, shared
@@ -306,9 +306,9 @@ def loop_tangents(
         body.device,
         is_reversed=body.arg.is_reversed,
     )
-    found = {number: part_of(both, where) for number, where in place.items()}
+    found = {number: output_of(both, where) for number, where in place.items()}
     for number in moving:
-        found[len(values) + number] = part_of(both, len(made) + place[number])
+        found[len(values) + number] = output_of(both, len(made) + place[number])
     return found
 
 

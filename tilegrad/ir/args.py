@@ -1,5 +1,5 @@
-"""The arguments of ops that need more than a number: frozen, hashable, and printed as text that
-reads back.
+"""Arguments of ops that need more than a number: frozen, hashable, and printed as text that parses
+back.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 __all__ = ["STEP", "BufferArg", "CustomArg", "KernelArg", "KernelInfo", "LoopArg", "RandArg"]
 
 STEP = "step"
-"""The name of the variable that holds the number of a loop's step."""
+"""The name of the variable that holds the iteration number of a loop."""
 
 
 class BufferArg(NamedTuple):
-    """A leaf of the tensor graph: memory number `slot` of `size` elements on `device`. In a graph
+    """A leaf of the tensor graph: buffer number `slot` of `size` elements on `device`. In a graph
     that is planned for many sizes `size` may depend on lengths (`ir.lengths`).
 
-    A tuple, whose hash takes no call of Python: there is one for each result of each run.
+    It is a tuple because its hash needs no Python call: each result of each run has one.
     """
 
     slot: int
@@ -28,7 +28,7 @@ class BufferArg(NamedTuple):
 
 @dataclass(frozen=True)
 class RandArg:
-    """A draw of random words: its shape, and the (seed, offset) that fix its numbers."""
+    """A draw of random words: its shape, and the (seed, offset) that determine its numbers."""
 
     shape: tuple[Any, ...]
     seed: int
@@ -38,8 +38,9 @@ class RandArg:
 
 @dataclass(frozen=True)
 class CustomArg:
-    """A Python function as a step: its name, the shape of what it makes, and the function itself,
-    from the bytes of whole row-major values to those of one. `gradient` is as KernelArg's.
+    """A Python function as a step: its name, the shape of its result, and the function itself,
+    which maps the bytes of whole row-major values to those of the result. `gradient` is as
+    KernelArg's.
     """
 
     name: str
@@ -50,10 +51,10 @@ class CustomArg:
 
 @dataclass(frozen=True, repr=False)
 class KernelArg:
-    """A kernel written by hand as a step: its name, the shape of what it makes, and its graph.
+    """A kernel written by hand as a step: its name, the shape of its result, and its graph.
 
-    Parameter 0 of the graph is what it makes, the others are the sources in order. `gradient` takes
-    the gradient of its value and the node, and gives those of the sources.
+    Parameter 0 of the graph is the result, the others are the sources in order. `gradient` maps the
+    gradient of the result and the node to the gradients of the sources.
     """
 
     name: str
@@ -69,9 +70,9 @@ class KernelArg:
 class LoopArg:
     """A loop over the steps 0 to `length` - 1, or from the last to the first if it `is_reversed`.
 
-    `body` is a SINK of the next value of each carry, then of what each step gives besides. Its
-    leaf BUFFER -1 - i stands for source i of the loop: of `carries` the value that the step finds,
-    of `stacks` the step's row (of the first axis), of all others the whole.
+    `body` is a SINK of the next value of each carry, followed by the stacked outputs of a step. Its
+    leaf BUFFER -1 - i stands for source i of the loop: the current value for the first `carries`
+    sources, the step's row (of the first axis) for the next `stacks`, the whole for all others.
     """
 
     body: Any
@@ -82,18 +83,18 @@ class LoopArg:
 
     @property
     def outputs(self) -> int:
-        """How many PARTs there are."""
+        """The number of outputs, each a PART."""
         return len(self.body.src) + self.carries
 
-    def value(self, part: int) -> Any:
-        """What a step adds to the part, or for a last value leaves as it."""
+    def value(self, number: int) -> Any:
+        """The value that a step appends to output `number`, or, for a final carry, leaves as it."""
         count = len(self.body.src)
-        return self.body.src[part if part < count else part - count]
+        return self.body.src[number if number < count else number - count]
 
-    def shape(self, part: int) -> tuple[int, ...]:
-        """The shape of a part: stacked values have an axis of steps in front."""
-        one = tuple(self.value(part).shape)
-        return one if part < self.carries else (self.length, *one)
+    def shape(self, number: int) -> tuple[int, ...]:
+        """The shape of output `number`: stacked values have an axis of steps in front."""
+        one = tuple(self.value(number).shape)
+        return one if number < self.carries else (self.length, *one)
 
     def __repr__(self) -> str:
         way = ", is_reversed=True" if self.is_reversed else ""
@@ -103,8 +104,8 @@ class LoopArg:
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """What a kernel's SINK knows: its name, the printed order of its ranges (by number), and the
-    Opts applied.
+    """The argument of a kernel's SINK: its name, the printed order of its ranges (by number), and
+    the applied Opts.
     """
 
     name: str = ""
@@ -113,7 +114,7 @@ class KernelInfo:
 
     @property
     def overlaps(self) -> bool:
-        """Whether parts of an axis overlap, so that some elements are stored twice: the Opt has
-        made sure that both times it is the same value, so chunks may do it at once.
+        """Whether chunks of an axis overlap, so that some elements are stored twice. The Opt
+        guarantees that both stores have the same value, so chunks may run in parallel.
         """
         return any(opt.op.name == "OVERLAP" for opt in self.opts)

@@ -1,7 +1,7 @@
-"""The smallest and largest value that an integer node can take, and the constant that divides it.
+"""Bounds of integer nodes: the smallest and largest value, and a constant divisor.
 
-Interval arithmetic over the graph. A fixed-width integer whose interval leaves its dtype may have
-wrapped, so its bounds are then the dtype's own; `index` never wraps.
+Interval arithmetic over the graph. A fixed-width integer whose interval exceeds its dtype may have
+wrapped, so its bounds are the dtype's; `index` never wraps.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _BINARY = frozenset({
 
 
 def bounds_of(node: Any) -> Bounds:
-    """(smallest, largest) of `node`, whose sources have theirs; floats give their dtype's range or
-    a constant.
+    """(smallest, largest) of `node`, whose sources have theirs; floats have a constant or their
+    dtype's range.
     """
     if node.op is Ops.CONST:
         return node.arg, node.arg
@@ -67,8 +67,8 @@ def _interval(node: Any) -> Bounds | None:
     if op is Ops.DEFINE_VAR:
         return node.arg[1], node.arg[2]
     if op is Ops.WHERE or op is Ops.VECTORIZE:
-        parts = src[1:] if op is Ops.WHERE else src
-        return min(part.vmin for part in parts), max(part.vmax for part in parts)
+        values = src[1:] if op is Ops.WHERE else src
+        return min(value.vmin for value in values), max(value.vmax for value in values)
     if op is Ops.CAST and src[0].dtype.kind in ("int", "uint", "index", "bool"):
         return (int(src[0].vmin), int(src[0].vmax)) if node.dtype.kind != "bool" else None
     if op is Ops.NEG:
@@ -120,7 +120,7 @@ def _binary(op: Ops, left: Bounds, right: Bounds) -> Bounds | None:
 
 def divisor_of(node: Any) -> int:
     """A constant that divides every value of the integer `node` (0 divides only 0); its sources
-    know theirs.
+    have theirs.
     """
     op, src = node.op, node.src
     if op is Ops.CONST:

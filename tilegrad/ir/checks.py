@@ -1,8 +1,8 @@
-"""What each op asks of its dtypes, argument and sources, at each stage.
+"""The checks of each op's dtypes, argument and sources, at each stage.
 
-A check takes a node and gives what is wrong with it, or None. `CHECKS` holds those that are the
+A check takes a node and returns what is wrong with it, or None. `CHECKS` holds those that are the
 same at every stage; `TABLES` joins them with a stage's own and with the number of sources from
-`ir.op`, which is what `ir.spec.verify` goes by. A new op has an entry here.
+`ir.op`. `ir.spec.verify` uses it. A new op needs an entry here.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _range(node: UOp) -> str | None:
 
 
 def _access(node: UOp, dtype: DType, gate: UOp | None) -> str | None:
-    """What a load or store of `dtype` asks of its pointer, index and gate."""
+    """The check of a load's or store's pointer, index and gate, for values of `dtype`."""
     pointer, index = node.src[0].dtype, node.src[1]
     if not isinstance(pointer, Pointer):
         return f"its buffer is {dtype_text(pointer)}, no pointer"
@@ -186,14 +186,16 @@ def _outside(index: UOp, gate: UOp | None, count: int, size: int) -> str | None:
         if low > high or (low >= 0 and high + count <= size):
             return None
     for lane in range(max(count, index.dtype.lanes)):
-        place = lane_of(index, lane) if index.dtype.lanes > 1 else index + lane if lane else index
+        position = (
+            lane_of(index, lane) if index.dtype.lanes > 1 else index + lane if lane else index
+        )
         allowed = gate if gate is None or gate.dtype.lanes == 1 else lane_of(gate, lane)
-        low, high = bounds_under(place, allowed)
+        low, high = bounds_under(position, allowed)
         if low > high or (low >= 0 and high < size):
             continue
-        found = find_outside(place, allowed, size)
+        found = find_outside(position, allowed, size)
         if found is not None:
-            return f"its index {cut(render(place))} is not below {size} where {found}"
+            return f"its index {cut(render(position))} is not below {size} where {found}"
     return None
 
 
@@ -217,7 +219,7 @@ def _store(node: UOp) -> str | None:
         return f"{len(src)} sources, not 3 or 4"
     if node.dtype is not dtypes.void:
         return f"{dtype_text(node.dtype)}, not void"
-    if node.arg is not None and not _folds(node.arg):
+    if node.arg is not None and not _reduces(node.arg):
         return f"it combines with {node.arg!r}"
     return _access(node, src[2].dtype, src[3] if len(src) == 4 else None)
 
@@ -245,15 +247,15 @@ def _loop(node: UOp) -> str | None:
     return None
 
 
-def _part(node: UOp) -> str | None:
+def _output(node: UOp) -> str | None:
     (loop,) = node.src
     if loop.op is not Ops.LOOP or not 0 <= node.arg < loop.arg.outputs:
-        return f"{node.arg!r} is no part of it"
+        return f"it has no output {node.arg!r}"
     same = node.dtype is loop.arg.value(node.arg).dtype
     return None if same else f"{dtype_text(node.dtype)} of {_types((loop.arg.value(node.arg),))}"
 
 
-def _folds(op: Any) -> bool:
+def _reduces(op: Any) -> bool:
     return isinstance(op, Ops) and op.definition.identity is not None
 
 
@@ -266,7 +268,7 @@ def _reduce(node: UOp) -> str | None:
     values, _ = _values_and_ranges(node)
     if not values or any(value.dtype is not node.dtype for value in values):
         return f"{dtype_text(node.dtype)} of {_types(values) or 'nothing'}"
-    return None if _folds(node.arg) else f"it folds with {node.arg!r}"
+    return None if _reduces(node.arg) else f"it reduces with {node.arg!r}"
 
 
 def _prefix(node: UOp) -> str | None:
@@ -275,7 +277,7 @@ def _prefix(node: UOp) -> str | None:
         return f"{dtype_text(node.dtype)} of {_types(values) or 'nothing'}"
     if not ranges:
         return "it runs over nothing"
-    is_pair = isinstance(node.arg, tuple) and len(node.arg) == 2 and _folds(node.arg[0])
+    is_pair = isinstance(node.arg, tuple) and len(node.arg) == 2 and _reduces(node.arg[0])
     if not is_pair or not 0 <= node.arg[1] <= len(values):
         return f"{node.arg!r} of {len(values)} values"
     return None
@@ -317,14 +319,14 @@ def _end(node: UOp) -> str | None:
 
 
 def _group(node: UOp) -> str | None:
-    """While a kernel becomes a program, an END may stand for several effects and no loop: the
-    stores of a vector, taken apart.
+    """While a kernel becomes a program, an END may stand for several effects and no loop, such as
+    the scalar stores of a vector.
     """
     return None if node.dtype is dtypes.void else f"{dtype_text(node.dtype)}, not void"
 
 
 def _running(node: UOp) -> str | None:
-    """A PREFIX while a kernel becomes a program: its range may be unrolled, its steps values."""
+    """A PREFIX while a kernel becomes a program: its range may be unrolled."""
     return _prefix(node) if any(source.op is Ops.RANGE for source in node.src) else None
 
 
@@ -355,7 +357,7 @@ def _assign_accumulator(node: UOp) -> str | None:
 
 
 def _differ(left: Any, right: Any) -> bool:
-    """Whether two sizes are different integers; symbolic ones are left to who knows more."""
+    """Whether two sizes are different integers; symbolic sizes are compared elsewhere."""
     return left != right and isinstance(left, int) and isinstance(right, int)
 
 
@@ -366,7 +368,7 @@ def _shapes_differ(left: Sequence[Any], right: Sequence[Any]) -> bool:
 
 
 def _elementwise(check: Check) -> Check:
-    """As `check`, and the sources have one shape; constants go with any."""
+    """As `check`, and the sources have one shape; constants fit any shape."""
 
     def with_shapes(node: UOp) -> str | None:
         shape: Any = None
@@ -384,7 +386,9 @@ def _elementwise(check: Check) -> Check:
 
 
 def _movement(problem: Callable[[UOp, Sequence[Any]], str | None]) -> Check:
-    """The dtype stays, and `problem` finds the argument to fit the source's shape."""
+    """The dtype is that of the source, and `problem` finds that the argument fits the source's
+    shape.
+    """
 
     def check(node: UOp) -> str | None:
         if node.src[0].dtype is not node.dtype:
@@ -416,7 +420,7 @@ def _expand(node: UOp, shape: Sequence[Any]) -> str | None:
 def _pad(node: UOp, shape: Sequence[Any]) -> str | None:
     fits = len(node.arg) == len(shape)
     wrong = not fits or any(
-        isinstance(part, int) and part < 0 for pair in node.arg for part in pair
+        isinstance(count, int) and count < 0 for pair in node.arg for count in pair
     )
     return f"{shape} by {node.arg}" if wrong else None
 
@@ -436,7 +440,7 @@ def _flip(node: UOp, shape: Sequence[Any]) -> str | None:
 def _reduce_axis(node: UOp) -> str | None:
     if node.src[0].dtype is not node.dtype:
         return f"{dtype_text(node.dtype)} of {_types(node.src)}"
-    is_pair = isinstance(node.arg, tuple) and len(node.arg) == 2 and _folds(node.arg[0])
+    is_pair = isinstance(node.arg, tuple) and len(node.arg) == 2 and _reduces(node.arg[0])
     shape = node.src[0].shape
     if not is_pair or any(not 0 <= axis < len(shape) for axis in node.arg[1]):
         return f"{node.arg!r} of {shape}"
@@ -446,7 +450,7 @@ def _reduce_axis(node: UOp) -> str | None:
 def _prefix_axis(node: UOp) -> str | None:
     if node.src[0].dtype is not node.dtype:
         return f"{dtype_text(node.dtype)} of {_types(node.src)}"
-    is_pair = isinstance(node.arg, tuple) and len(node.arg) == 2 and _folds(node.arg[0])
+    is_pair = isinstance(node.arg, tuple) and len(node.arg) == 2 and _reduces(node.arg[0])
     shape = node.src[0].shape
     return None if is_pair and 0 <= node.arg[1] < len(shape) else f"{node.arg!r} of {shape}"
 
@@ -493,13 +497,13 @@ def _tensor_assign(node: UOp) -> str | None:
 def _tensor_after(node: UOp) -> str | None:
     if len(node.src) != 2 or node.src[1].op is not Ops.ASSIGN:
         return "what has happened is no assignment"
-    # What was assigned to is in memory once it was computed, maybe in another shape.
-    memory, place = node.src[0], node.src[1].src[0]
+    # The target of an assignment is in memory once it was computed, perhaps with another shape.
+    memory, target = node.src[0], node.src[1].src[0]
     while memory.op is Ops.RESHAPE:
         memory = memory.src[0]
-    while place.op.is_movement:
-        place = place.src[0]
-    return _after(node) if place is memory else "the assignment is to other memory"
+    while target.op.is_movement:
+        target = target.src[0]
+    return _after(node) if target is memory else "the assignment is to other memory"
 
 
 _any_number = _arithmetic(_NUMBERS)
@@ -546,7 +550,7 @@ _TENSOR_CHECKS: dict[Ops, Check] = {
     Ops.AFTER: _tensor_after,
     Ops.CUSTOM: _custom,
     Ops.LOOP: _loop,
-    Ops.PART: _part,
+    Ops.PART: _output,
     Ops.SINK: _effect,
 }
 _CODE_CHECKS: dict[Ops, Check] = {
@@ -572,7 +576,7 @@ _CODE_CHECKS: dict[Ops, Check] = {
 
 
 def _table(stage: Stage) -> dict[Ops, tuple[int | None, Check]]:
-    """For each op that may stand at `stage`: how many sources it has, and its check."""
+    """For each op that is allowed at `stage`: its number of sources, and its check."""
     checks = {**CHECKS, **(_TENSOR_CHECKS if stage is Stage.TENSOR else _CODE_CHECKS)}
     if stage is Stage.CODE:
         checks |= {Ops.END: _group, Ops.PREFIX: _running}
@@ -583,6 +587,6 @@ def _table(stage: Stage) -> dict[Ops, tuple[int | None, Check]]:
     }
 
 
-# By stage: what may stand there, its number of sources, and its check. While a kernel becomes a
-# program it may hold the ops of both.
+# By stage: the allowed ops, with their number of sources and their check. Between kernel and
+# program the ops of both are allowed.
 TABLES = {stage: _table(stage) for stage in (Stage.TENSOR, Stage.KERNEL, Stage.PROGRAM, Stage.CODE)}

@@ -1,8 +1,7 @@
-"""Copies that land where they are wanted: a value on its way to memory of its own.
+"""Direct copies: a copy between devices that writes to its final memory.
 
 `x.assign(Tensor(array))` copies from the host to the device, and then into the memory of x. Where
-nothing else asks for the copy, it goes there at once: a model is loaded without a second model
-beside it.
+the copy has no other user, it writes there at once: loading a model needs no second model's memory.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ __all__ = ["direct_copies"]
 
 
 def direct_copies(nodes: Collection[UOp]) -> dict[UOp, UOp]:
-    """The assignments whose value is all of a copy that only they use, each with that copy. `nodes`
-    are all of a graph.
+    """The assignments whose value is a whole copy without other users, each with that copy. `nodes`
+    are all nodes of a graph.
     """
     users = Counter(source for node in nodes for source in node.src)
     found: dict[UOp, UOp] = {}
     for node in nodes:
         if node.op is not Ops.ASSIGN:
             continue
-        place, value = node.src
-        while place.op is Ops.RESHAPE:
-            place = place.src[0]
+        target, value = node.src
+        while target.op is Ops.RESHAPE:
+            target = target.src[0]
         is_alone = users[value] == 1
         while value.op in (Ops.RESHAPE, Ops.DETACH):
             value = value.src[0]
             is_alone = is_alone and users[value] == 1
-        is_whole = place.op is Ops.BUFFER and place.arg.size == tidy(prod(node.shape))
-        if value.op is Ops.COPY and is_alone and is_whole and place.arg.device == value.arg:
+        is_whole = target.op is Ops.BUFFER and target.arg.size == tidy(prod(node.shape))
+        if value.op is Ops.COPY and is_alone and is_whole and target.arg.device == value.arg:
             found[node] = value
     return found

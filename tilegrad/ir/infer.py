@@ -17,7 +17,7 @@ Shape = tuple[Any, ...]
 
 
 def shape_of(node: Any) -> Shape:
-    """The shape of `node`; every source already has its own."""
+    """The shape of `node`, whose sources have theirs."""
     op, arg, src = node.op, node.arg, node.src
     if op.is_alu:
         return _widest(src)
@@ -71,7 +71,9 @@ _AS_SOURCE = frozenset(
 
 
 def _between(start: Any, end: Any) -> Any:
-    """How many from `start` to `end`: of a window of fixed size at any place, a number."""
+    """The distance from `start` to `end`: a number for a slice of fixed size at a variable
+    offset.
+    """
     if not isinstance(end, int) and end.op is Ops.ADD and end.src[0] is start:
         size = end.src[1]
         return int(size.arg) if size.op is Ops.CONST else size
@@ -79,12 +81,12 @@ def _between(start: Any, end: Any) -> Any:
 
 
 def _plus(size: Any, amount: Any) -> Any:
-    """The sum, without a node for adding nothing: `n` stays the identical node."""
+    """The sum; adding 0 keeps the identical node `n`."""
     return size if isinstance(amount, int) and amount == 0 else size + amount
 
 
 def _widest(src: tuple[Any, ...]) -> Shape:
-    """The common shape of an elementwise op's sources; constants of shape () go with any."""
+    """The common shape of an elementwise op's sources; constants of shape () fit any shape."""
     for source in src:
         shape: Shape = source.shape
         if shape:

@@ -1,14 +1,14 @@
-"""What a tensor graph means, in plain Python: the oracle of the tests.
+"""The meaning of a tensor graph, in plain Python: the oracle of the tests.
 
-Every node has the list of its values in row-major order. Each op rounds to the dtype of its node,
-a reduction folds in index order in that dtype, and nothing is fused or reordered. So a device
-that disagrees by more than the rounding of another order of summation, or of its own exp2, log2
-and sin, is wrong.
+Every node has the list of its values in row-major order. Each op rounds to the dtype of its node, a
+reduction runs in index order in that dtype, and nothing is fused or reordered. A device that
+deviates by more than the rounding of another order of summation, or of its own exp2, log2 and sin,
+is wrong.
 
-Random words are threefry-2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw: Parallel Random
-Numbers: As Easy as 1, 2, 3; 2011). The key is the seed, low word first. Word number w of a stream
-is word w % 2 of the block that the counter w // 2 gives, low word first; a draw is the words from
-its offset on, one for each element.
+Random words are threefry-2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers:
+As Easy as 1, 2, 3; 2011). The key is the seed, low word first. Word number w of a stream is word w
+% 2 of the block of counter w // 2, low word first; a draw is the words from its offset on, one for
+each element.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def interpret(
 
 
 def evaluate_size(size: int | UOp, variables: Mapping[str, int]) -> int:
-    """The number that a size comes to when its variables have the given values.
+    """The value of a size for the given values of its variables.
 
     Raises InternalError for a variable without a value, or a node that is no size.
     """
@@ -162,20 +162,22 @@ class _Node:
         raise InternalError(f"interpret: a {op} node in a tensor graph", node=repr(node)[:200])
 
     def after(self) -> Values:
-        """Memory with the values of an assignment at their places."""
+        """Memory with the values of an assignment at their positions."""
         (memory, assign), (old, new) = self.node.src, self.sources
         chain: list[UOp] = []
         view = assign.src[0]
         while view is not memory:
             chain.append(view)
             view = view.src[0]
-        places: Values = list(range(len(old)))
+        positions: Values = list(range(len(old)))
         for step in reversed(chain):
             if step.op is not Ops.RESHAPE:
-                places = _Node(step, {step.src[0]: places}, self.variables).move()
+                positions = _Node(step, {step.src[0]: positions}, self.variables).move()
         found = list(old)
-        for place, value in zip(places, new if len(new) == len(places) else new * len(places)):
-            found[place] = value
+        for position, value in zip(
+            positions, new if len(new) == len(positions) else new * len(positions)
+        ):
+            found[position] = value
         return found
 
     def buffer(self, buffers: Mapping[int, Sequence[Any]]) -> Values:
@@ -197,7 +199,9 @@ class _Node:
         return [truncate(function(*row), node.dtype) for row in zip(*columns, strict=True)]
 
     def move(self) -> Values:
-        """Each element of the result, by where it stands in the source; outside of it is zero."""
+        """Each element of the result, by its position in the source; elements outside of it are
+        zero.
+        """
         node, op, arg = self.node, self.node.op, self.node.arg
         inner, outer = self.shape(node.src[0]), self.shape(node)
         if op in (Ops.PAD, Ops.SHRINK):
@@ -219,9 +223,9 @@ class _Node:
         strides = _strides(inner)
         result = []
         for index in _indices(outer):
-            place = origin(index)
-            inside = all(0 <= i < size for i, size in zip(place, inner, strict=True))
-            value = self.sources[0][_offset(place, strides)] if inside else 0
+            position = origin(index)
+            inside = all(0 <= i < size for i, size in zip(position, inner, strict=True))
+            value = self.sources[0][_offset(position, strides)] if inside else 0
             result.append(truncate(value, node.dtype))
         return result
 
@@ -234,8 +238,8 @@ class _Node:
         start = truncate(op.definition.identity(node.dtype), node.dtype)
         result = [start for _ in _indices(outer)]
         for index, value in zip(_indices(inner), self.sources[0], strict=True):
-            place = _offset((0 if axis in axes else i for axis, i in enumerate(index)), strides)
-            result[place] = truncate(op.evaluate(result[place], value), node.dtype)
+            position = _offset((0 if axis in axes else i for axis, i in enumerate(index)), strides)
+            result[position] = truncate(op.evaluate(result[position], value), node.dtype)
         return result
 
     def prefix(self) -> Values:
@@ -252,7 +256,7 @@ class _Node:
         return result
 
     def rows(self) -> tuple[int, int]:
-        """How many rows source 0 has along axis 0, and the elements of one."""
+        """The number of rows of source 0 along axis 0, and the elements of a row."""
         shape = self.shape(self.node.src[0])
         return shape[0], len(list(_indices(shape[1:])))
 

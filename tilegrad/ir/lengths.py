@@ -1,9 +1,9 @@
-"""Sizes that are variables of a launch although the user wrote numbers.
+"""Lengths: sizes that are variables of a launch although the user wrote numbers.
 
 A graph that comes with one size after the other is planned once, with *lengths* for these sizes:
 variables whose values the engine finds in each graph. A `Variable` of the user has memory for its
-largest value, as one tensor is seen at many values. Memory of a length is that of its value in the
-launch: a tensor that such a run computes is the same memory as one of a run planned for numbers.
+largest value, as one tensor is used at many values. A length has memory for its value in the
+launch: a tensor that such a run computes has the memory that a run planned for numbers gives it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PREFIX = "_length"
 _NAME = re.compile(rf"{_PREFIX}\d+")
 
 Terms = tuple[tuple[int, tuple[str, ...]], ...]
-"""A size as a sum of products: of each a factor, and the names of variables."""
+"""A size as a sum of products: for each product a factor, and the names of variables."""
 
 
 def length_name(number: int) -> str:
@@ -53,7 +53,9 @@ def memory_shape(shape: Sequence[Any]) -> tuple[sint, ...]:
 
 
 def extent_of(shape: Sequence[Any]) -> UOp | None:
-    """The elements of memory of this shape, where that is for a launch to say."""
+    """The number of elements of memory of this shape, if it is a launch variable; None for a
+    number.
+    """
     sizes = memory_shape(shape)
     if all(isinstance(size, int) for size in sizes):
         return None
@@ -62,7 +64,7 @@ def extent_of(shape: Sequence[Any]) -> UOp | None:
 
 
 def terms_of(size: sint) -> Terms:
-    """A size made of sums and products only, to be evaluated without its node."""
+    """A size made of sums and products only, in a form that is evaluated without its node."""
     return tuple([
         (scale, tuple([factor.arg[0] for factor in factors]))
         for factors, scale in products(size).items()
@@ -70,7 +72,7 @@ def terms_of(size: sint) -> Terms:
 
 
 def value_of(terms: Terms, values: Mapping[str, int]) -> int:
-    """The value of a size under those of its variables."""
+    """The value of a size for the values of its variables."""
     total = 0
     for scale, names in terms:
         for name in names:

@@ -1,5 +1,5 @@
-"""Rule sets: patterns become Python source, one function per op, which tries on a node only the
-rules whose root can be that op.
+"""Rule sets, compiled to Python source: one function per op, which tries only the rules whose root
+can be that op.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Writer:
 
     def write(self) -> list[str]:
         """The body of a function of `u`, `ctx` and `kind`, the scalar dtype of `u`, that returns
-        where the rule applies.
+        the result where the rule applies.
         """
         depth = self.match(self.rule.left, "u", 1, is_root=True)
         self.result(depth)
@@ -97,8 +97,8 @@ class _Writer:
         else:
             self.emit(depth, f"{', '.join(children)}, *_ = {node}.src")
         # Patterns that name an op first: they reject soonest.
-        parts = pattern.src
-        order = sorted(range(len(children)), key=lambda i: parts[i].op is None)
+        patterns = pattern.src
+        order = sorted(range(len(children)), key=lambda i: patterns[i].op is None)
         for i in order:
             depth = self.match(pattern.src[i], children[i], depth)
         return depth
@@ -107,7 +107,7 @@ class _Writer:
         rule = self.rule
         captures = rule.left.names()
         numbers = {
-            name for name, part in captures.items() if part.is_constant and rule.right is not None
+            name for name, each in captures.items() if each.is_constant and rule.right is not None
         }
         if rule.when is not None:
             wanted = _parameters(rule.when)
@@ -130,7 +130,7 @@ class _Writer:
         self.emit(depth + 1, "return r")
 
     def build(self, pattern: UPat, dtype: str) -> str:
-        """An expression that makes the node of a right side; constants take `dtype`."""
+        """An expression that makes the node of a right side; constants have `dtype`."""
         if pattern.folded or (pattern.is_constant and pattern.name is None):
             return f"UOp(Ops.CONST, {dtype}, (), {self.number_of(pattern)})"
         if pattern.name is not None and pattern.name in self.bound:
@@ -138,10 +138,10 @@ class _Writer:
             return f"UOp(Ops.CONST, {dtype}, (), {node}.arg)" if pattern.is_constant else node
         assert pattern.op is not None and pattern.src is not None
         op = pattern.op[0]
-        parts = pattern.src[1:] if op is Ops.WHERE else pattern.src
-        typed = next((part for part in parts if self.has_dtype(part)), None)
+        patterns = pattern.src[1:] if op is Ops.WHERE else pattern.src
+        typed = next((each for each in patterns if self.has_dtype(each)), None)
         inner = dtype if typed is None else f"{self.build(typed, dtype)}.dtype"
-        src = [self.build(part, inner) for part in parts]
+        src = [self.build(each, inner) for each in patterns]
         if op is Ops.WHERE:
             src.insert(0, self.build(pattern.src[0], dtype))
         out = f"dtypes.bool.vec({inner}.lanes)" if op.is_boolean else inner
@@ -150,7 +150,7 @@ class _Writer:
     def has_dtype(self, pattern: UPat) -> bool:
         if pattern.folded or pattern.is_constant:
             return False
-        return pattern.name in self.bound or any(self.has_dtype(part) for part in pattern.src or ())
+        return pattern.name in self.bound or any(self.has_dtype(each) for each in pattern.src or ())
 
     def number_of(self, pattern: UPat) -> str:
         if pattern.is_constant:
@@ -160,7 +160,7 @@ class _Writer:
                 else self.constant(pattern.arg, "c")
             )
         assert pattern.op is not None and pattern.src is not None
-        arguments = ", ".join(self.number_of(part) for part in pattern.src)
+        arguments = ", ".join(self.number_of(each) for each in pattern.src)
         return f"Ops.{pattern.op[0].name}.evaluate({arguments})"
 
 
@@ -174,21 +174,21 @@ def _parameters(function: Callable[..., Any]) -> Sequence[str]:
 
 
 def _same_shape(a: UPat, b: UPat) -> bool:
-    """Whether swapping `a` and `b` matches nothing new: both take anything, under names of their
+    """Whether swapping `a` and `b` matches nothing new: both match any node, under names of their
     own.
     """
     plain = all(
-        part.op is None and part.dtype is None and part.src is None and part.arg is None
-        for part in (a, b)
+        each.op is None and each.dtype is None and each.src is None and each.arg is None
+        for each in (a, b)
     )
     return plain and not (a.name and b.name)
 
 
 Entry = Rule | tuple[UPat, Callable[..., Any]]
 Step = Callable[[UOp, Any], UOp | None]
-# More than tilegrad writes: its own sums stay.
+# More than the sums in tilegrad: they all stay compiled.
 _MOST_SUMS = 64
-# What the rules of sums `a + b` were compiled to: a sum may be written where it is used.
+# A cache of compiled sums `a + b`: a sum may be written where it is used.
 _compiled: Recent[tuple[Rule, ...], list[Step | None]] = Recent(lambda: _MOST_SUMS)
 
 
@@ -196,8 +196,8 @@ class PatternMatcher:
     """A set of rules: `PatternMatcher(name, [...])`, or just a list; `a + b` tries the rules of `a`
     first.
 
-    With `is_kept`, what the rules make of a node is remembered in its `simple` slot, so that a
-    graph is walked only as far as it is new. One set of rules may do so, without a context.
+    With `is_cached`, the result of the rules for a node is cached in its `simple` slot, so that
+    only new nodes of a graph are visited. One set of rules may do so, without a context.
     """
 
     def __init__(
@@ -205,12 +205,12 @@ class PatternMatcher:
         name: str | Sequence[Entry] = "rules",
         rules: Sequence[Entry] = (),
         *,
-        is_kept: bool = False,
+        is_cached: bool = False,
     ):
         entries = rules if isinstance(name, str) else name
         self.name = name if isinstance(name, str) else "rules"
         self.rules: list[Rule] = [self._as_rule(entry) for entry in entries]
-        self.is_kept = is_kept
+        self.is_cached = is_cached
         self._is_sum = False
         self._steps: list[Step | None] | None = None
         self._each: dict[Rule, Step] | None = None
@@ -240,8 +240,8 @@ class PatternMatcher:
         return add
 
     def steps(self) -> list[Step | None]:
-        """For each op, by its number, the function that tries the rules for it in order. It is
-        compiled when the first node of the op comes, as most graphs have few of the ops.
+        """For each op, by its number, the function that tries its rules in order. It is compiled at
+        the first node of the op, as most graphs have few ops.
         """
         if self._steps is None and self._is_sum:
             self._steps = _compiled.get(tuple(self.rules))
@@ -258,12 +258,12 @@ class PatternMatcher:
         return self._steps
 
     def rewrite(self, node: UOp, ctx: Any = None) -> UOp | None:
-        """What the first rule that applies makes of `node`, or None."""
+        """The result of the first rule that applies to `node`, or None."""
         step = (self._steps or self.steps())[node.op.serial]
         return None if step is None else step(node, ctx)
 
     def rewrite_traced(self, node: UOp, ctx: Any, steps: list[Rewrite]) -> UOp | None:
-        """As `rewrite`, and the step is kept in `steps`."""
+        """As `rewrite`, with the rewrite appended to `steps`."""
         if self._each is None:
             self._each = {rule: _step_of([rule], self.name) for rule in self.rules}
         for rule, match in self._each.items():

@@ -1,9 +1,9 @@
-"""Every op, defined once: how many sources it takes, what it computes, where in the data's way it
-may stand.
+"""Every op, defined once: its number of sources, its meaning, and the stages at which it is
+allowed.
 
 Inference, constant folding, the interpreter, the specs, the rule checker and docs/ops.md read these
 definitions; no other file lists ops again. Ops that compute have an `evaluate` on plain Python
-numbers, which is their meaning.
+numbers, which defines their meaning.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Axis", "Definition", "Ops", "Stage"]
 
 
 class Stage(Flag):
-    """The forms a graph takes on its way: tensors, a kernel, a linear program."""
+    """The stages of a graph: tensors, a kernel, a linear program."""
 
     TENSOR = auto()
     KERNEL = auto()
@@ -35,8 +35,8 @@ class Stage(Flag):
 
 
 class Axis(Members):
-    """What runs a range. `LOOP` is a plain loop over outputs, `REDUCE` one that folds; the others
-    shape a kernel.
+    """What runs a range. `LOOP` is a plain loop over outputs, `REDUCE` one over the terms of a
+    reduction; the others shape a kernel.
     """
 
     GLOBAL = "global"
@@ -52,10 +52,11 @@ class Axis(Members):
 
 @dataclass(frozen=True)
 class Definition:
-    """What is known of an op; `arity` None means any number of sources.
+    """The definition of an op; `arity` None means any number of sources.
 
-    `price` is what one element takes beyond its sources, in units of one multiply: a function is
-    its polynomial, and a division a slow instruction. All cost models read it.
+    `price` is the cost of one element without its sources, in units of one multiply: a
+    transcendental function costs its polynomial, a division a slow instruction. All cost models
+    read it.
     """
 
     arity: int | None
@@ -174,7 +175,7 @@ _MOST_BITS = 64
 
 
 def _shift_left(x: int, y: int) -> int:
-    """Wrapping to the dtype drops what was shifted out."""
+    """Bits shifted out are dropped by wrapping to the dtype."""
     return x << y if 0 <= y <= _MOST_BITS else 0
 
 
@@ -216,16 +217,15 @@ class Ops(Members):
     )
     DEFINE_LOCAL = op(
         None,
-        "Memory inside a kernel, at the place its pointer dtype names: shared by a block, or "
-        "scratch of one thread. The "
-        "sources are the ranges inside which it lives; `arg` is its number.",
+        "Memory inside a kernel, in the address space of its pointer dtype: shared by a block, or "
+        "scratch of one thread. The sources are the ranges each iteration of which has its own "
+        "copy; `arg` is its number.",
         Stage.CODE,
     )
     DEFINE_ACC = op(
         None,
-        "A register variable, set to its first source where it stands; the other sources are the "
-        "ranges inside which it "
-        "lives. A use reads its value at that moment.",
+        "A register variable, initialised to its first source; the other sources are the ranges "
+        "around it. A use reads its value at that moment.",
         Stage.CODE,
     )
     SPECIAL = op(
@@ -246,15 +246,14 @@ class Ops(Members):
     )
     EXPAND = op(1, "Axes of size 1 repeated up to the shape `arg`.", Stage.TENSOR)
     PAD = op(1, "Zeros around: `arg[i]` is (before, after) for axis i.", Stage.TENSOR)
-    SHRINK = op(1, "A window: `arg[i]` is (start, end) for axis i.", Stage.TENSOR)
+    SHRINK = op(1, "A slice: `arg[i]` is (start, end) for axis i.", Stage.TENSOR)
     FLIP = op(1, "Axes reversed where `arg[i]` is true.", Stage.TENSOR)
 
     # tensor level
-    REDUCE_AXIS = op(1, "Fold axes, which keep size 1: `arg` is (op, axes).", Stage.TENSOR)
+    REDUCE_AXIS = op(1, "Axes reduced to size 1: `arg` is (op, axes).", Stage.TENSOR)
     PREFIX_AXIS = op(
         1,
-        "Every prefix along an axis folded: element i is the fold of elements 0 to i; `arg` is "
-        "(op, axis).",
+        "A scan along an axis: element i is the reduction of elements 0 to i; `arg` is (op, axis).",
         Stage.TENSOR,
     )
     GATHER = op(
@@ -340,8 +339,8 @@ class Ops(Members):
     )
     FMOD = op(
         2,
-        "x less as many whole y as its size has, of floats: exact, with the sign of x, as C's "
-        "fmod. NaN for an infinite x or a zero y.",
+        "Remainder of floats: exact, with the sign of x, as C's fmod. NaN for an infinite x or a "
+        "zero y.",
         evaluate=_fmod,
         symbol="fmod",
         price=16,
@@ -399,8 +398,8 @@ class Ops(Members):
 
     SCALE = op(
         2,
-        "x times 2 to the power y rounded down, rounded once: what lower.decompose makes "
-        "exponentials of where a target has it.",
+        "x times 2 to the power y rounded down, rounded once. lower.decompose uses it for "
+        "exponentials where a target has it.",
         Stage.PROGRAM,
         evaluate=_scale,
         symbol="scale",
@@ -434,32 +433,32 @@ class Ops(Members):
         Stage.CODE,
     )
     REDUCE = op(
-        None, "(value, *ranges): the value folded over the ranges with the op `arg`.", Stage.KERNEL
+        None, "(value, *ranges): the value reduced over the ranges by the op `arg`.", Stage.KERNEL
     )
     RESCALED = op(
         2,
-        "(value, factor), as what a REDUCE sums: what was summed before is first multiplied by the "
-        "factor.",
+        "(value, factor), the value of a REDUCE by ADD: the sum so far is multiplied by the factor "
+        "before the value is added.",
         Stage.KERNEL,
     )
     PREFIX = op(
         None,
-        "(*values, *ranges): what the values of all turns of the ranges before this one, and the "
-        "first `count` of this one, fold to; `arg` is (op, count). The ranges run on: a fold whose "
-        "every step is looked at.",
+        "(*values, *ranges): a scan. The reduction of the values of all earlier iterations of the "
+        "ranges and of the first `count` values of this one; `arg` is (op, count). It does not "
+        "close the ranges.",
         Stage.KERNEL,
     )
     VECTORIZE = op(None, "A vector of its sources, one per lane.", Stage.CODE)
     GEP = op(1, "The lanes `arg` of a vector, in that order; a scalar for one lane.", Stage.CODE)
     AFTER = op(
         None,
-        "Source 0 as it is once the other sources have happened. In a tensor graph: memory, once "
-        "source 1, an ASSIGN to a part of it, has run.",
+        "Source 0 after the effects of the other sources. In a tensor graph: memory, after source "
+        "1, an ASSIGN to it or to a view of it.",
     )
     END = op(
         None,
         "In a kernel: (*effects, *ranges), the effects once the ranges have run. In a program: "
-        "(range,), the foot of the loop.",
+        "(range,), the end of the loop.",
         Stage.CODE,
     )
     BARRIER = op(None, "Every lane of the block waits here until all have come.", Stage.CODE)
@@ -476,22 +475,22 @@ class Ops(Members):
     # by Python
     CUSTOM = op(
         None,
-        "(*inputs): what the Python function or the kernel graph in `arg` makes of whole values, a "
-        "step of its own.",
+        "(*inputs): the result of the Python function or kernel graph in `arg` for whole values, "
+        "a step of its own.",
         Stage.TENSOR,
     )
 
     # many times
     LOOP = op(
         None,
-        "(*first values, *stacks, *shared): the graph in `arg`, a LoopArg, run once per step. What "
-        "it gives are its PARTs.",
+        "(*first values, *stacks, *shared): the graph in `arg`, a LoopArg, run once per step. Its "
+        "outputs are PARTs.",
         Stage.TENSOR,
     )
     PART = op(
         1,
-        "What a LOOP gives under the number `arg`: the last value of each carry, then the stacked "
-        "values of its steps, then each carry as the steps found it, stacked.",
+        "Output number `arg` of a LOOP: the last value of each carry, then the stacked values of "
+        "its steps, then the stacked values of each carry before each step.",
         Stage.TENSOR,
     )
 

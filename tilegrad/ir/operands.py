@@ -1,13 +1,14 @@
-"""Matrices that every step of a loop multiplies with, laid out as the steps read them.
+"""Operand layouts of loops: a matrix that every step multiplies with is transposed once if that
+makes its reads contiguous.
 
-A product reads an operand best where neighbouring elements belong to neighbouring results: they are
-one vector, and so is what is added to the results. Where neighbours are summed instead, a step
-reads across the rows. A loop can have the operand turned once, before its first step.
+A product reads an operand best where consecutive elements belong to consecutive results: they form
+a vector, and so do the results. Where the last axis is summed instead, a step reads the operand
+with a stride. The loop then transposes the operand once, before its first step.
 
     before   SUM(h[n, k] * w[j, k], k)       in every step
     after    SUM(h[n, k] * t[k, j], k)       t = w transposed, in memory
 
-The gradient of that step by h sums over j, and so reads w as it was.
+The gradient of that step by h sums over j, and so reads w in its own layout.
 """
 
 from __future__ import annotations
@@ -18,26 +19,26 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.runs import runs_of
 from tilegrad.ir.uop import UOp, toposort
 
-__all__ = ["read_across", "turned"]
+__all__ = ["strided_operands", "transposed"]
 
-# Fewer results side by side than these are no vector.
+# The least number of consecutive results that is worth a vector.
 _LEAST = 4
 
 Order = tuple[int, ...]
 
 
-def read_across(
+def strided_operands(
     values: Sequence[UOp], shapes: Mapping[UOp, tuple[int, ...]]
 ) -> dict[UOp, tuple[UOp, Order, list[UOp]]]:
-    """The factors of sums of products in `values` that read a leaf of `shapes` across its rows:
-    each with the leaf, the order of its axes in which they would read it along them, and the
-    movement above the leaf, innermost first.
+    """The factors of sums of products in `values` that read a leaf of `shapes` with a stride: each
+    with the leaf, the order of its axes that makes the reads contiguous, and the movement ops above
+    the leaf, innermost first.
     """
     found: dict[UOp, tuple[UOp, Order, list[UOp]]] = {}
-    for fold in toposort(values):
-        if fold.op is not Ops.REDUCE_AXIS or fold.arg[0] is not Ops.ADD:
+    for reduce in toposort(values):
+        if reduce.op is not Ops.REDUCE_AXIS or reduce.arg[0] is not Ops.ADD:
             continue
-        product = fold.src[0]
+        product = reduce.src[0]
         while product.op is Ops.CAST:
             product = product.src[0]
         for factor in product.src if product.op is Ops.MUL else ():
@@ -45,14 +46,14 @@ def read_across(
             if leaf not in shapes:
                 continue
             axes = _axes_of(shapes[leaf], moves)
-            order = None if axes is None else _order(shapes[leaf], axes, fold.arg[1])
+            order = None if axes is None else _order(shapes[leaf], axes, reduce.arg[1])
             if order is not None:
                 found[factor] = leaf, order, moves
     return found
 
 
 def _below(node: UOp) -> tuple[UOp, list[UOp]]:
-    """What a node moves or casts, and how, innermost first."""
+    """The leaf below movement ops and casts, and these ops, innermost first."""
     moves: list[UOp] = []
     while node.op in (Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.CAST):
         moves.append(node)
@@ -61,8 +62,8 @@ def _below(node: UOp) -> tuple[UOp, list[UOp]]:
 
 
 def _axes_of(shape: tuple[int, ...], moves: Sequence[UOp]) -> list[int | None] | None:
-    """Which axis of `shape` each axis is after `moves`, None for one that is new; None if some are
-    mixed.
+    """The axis of `shape` that each axis is after `moves`, None for a new axis; None as a whole if
+    axes are mixed.
     """
     axes: list[int | None] = list(range(len(shape)))
     for move in moves:
@@ -87,17 +88,19 @@ def _axes_of(shape: tuple[int, ...], moves: Sequence[UOp]) -> list[int | None] |
 def _order(
     shape: tuple[int, ...], axes: Sequence[int | None], summed: Sequence[int]
 ) -> Order | None:
-    """The axes of `shape` with those that are summed first, if the last of them is."""
+    """The axes of `shape` with the summed ones first, if the last axis is summed."""
     inner = {axes[axis] for axis in summed}
-    kept = [axis for axis in range(len(shape)) if axis not in inner]
+    others = [axis for axis in range(len(shape)) if axis not in inner]
     large = [axis for axis in range(len(shape)) if shape[axis] > 1]
-    if not large or large[-1] not in inner or not any(shape[axis] >= _LEAST for axis in kept):
+    if not large or large[-1] not in inner or not any(shape[axis] >= _LEAST for axis in others):
         return None
-    return (*[axis for axis in range(len(shape)) if axis in inner], *kept)
+    return (*[axis for axis in range(len(shape)) if axis in inner], *others)
 
 
-def turned(value: UOp, order: Order) -> UOp:
-    """`value` in memory with its axes in `order`: what it was made of, if that is so already."""
+def transposed(value: UOp, order: Order) -> UOp:
+    """`value` in memory with its axes in `order`; its source, if `value` is the opposite
+    transpose.
+    """
     moved = value
     if moved.op is Ops.CONTIGUOUS and moved.arg is None:
         moved = moved.src[0]

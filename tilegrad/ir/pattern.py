@@ -1,4 +1,4 @@
-"""Patterns of nodes, and the rules that are made of them.
+"""Patterns of nodes, and the rules made of them.
 
 A rule is an equation with a guard, or a pattern with a function: `ir.matcher` compiles a set of
 them, and `ir.rewrite` applies it to a graph.
@@ -23,10 +23,10 @@ def _as_tuple(value: Any) -> tuple[Any, ...] | None:
 
 class UPat:
     """A pattern for a node: op (one, several, or None for any), dtype, sources, argument, and the
-    name it captures.
+    name of the capture.
 
-    `src` None takes any sources; a tuple takes those in that order, or in any order where the op
-    commutes. A name used twice must be the same node. Operators build patterns: `(x + c0) + c1`.
+    `src` None matches any sources; a tuple matches those in that order, or in any order where the
+    op commutes. A name used twice must be the same node. Operators build patterns: `(x + c0) + c1`.
     """
 
     __slots__ = ("allow_any_len", "arg", "dtype", "folded", "name", "op", "src")
@@ -125,7 +125,7 @@ class UPat:
         return self._binary(Ops.MAX, other)
 
     def where(self, yes: Any, no: Any) -> UPat:
-        yes, no = (part if isinstance(part, UPat) else UPat.const(part) for part in (yes, no))
+        yes, no = (side if isinstance(side, UPat) else UPat.const(side) for side in (yes, no))
         return UPat(Ops.WHERE, src=(self, yes, no))
 
     def named(self, name: str) -> UPat:
@@ -135,15 +135,13 @@ class UPat:
     def names(self) -> dict[str, UPat]:
         """The captures of this pattern and its sources."""
         found = {} if self.name is None else {self.name: self}
-        for part in self.src or ():
-            found |= part.names()
+        for source in self.src or ():
+            found |= source.names()
         return found
 
 
 def fold(expression: UPat) -> UPat:
-    """On the right side of an equation: the number that `expression`, made of constants, comes
-    to.
-    """
+    """On the right side of an equation: the value of `expression`, which is made of constants."""
     result = UPat(expression.op, expression.dtype, expression.src, expression.arg, expression.name)
     result.folded = True
     return result
@@ -153,7 +151,7 @@ class Rule:
     """A named rewrite: left = right where `when` holds, or left -> `function(**captures)`.
 
     A guard sees constants as numbers and other captures as nodes. A function returns None where it
-    does not apply, and is given `ctx` if it asks for it.
+    does not apply, and receives `ctx` if it has such a parameter.
     """
 
     __slots__ = ("function", "left", "name", "right", "when")

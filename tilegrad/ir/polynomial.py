@@ -1,4 +1,4 @@
-"""Polynomials with integer coefficients over numbered unknowns: what sizes are of each other.
+"""Polynomials with integer coefficients over numbered unknowns: relations between sizes.
 
 A polynomial maps a product of unknowns (their numbers in order, with repeats) to its coefficient,
 which is never 0.
@@ -93,8 +93,8 @@ def replace(polynomial: Polynomial, number: int, by: Polynomial) -> Polynomial:
 
 
 def solve(left: Polynomial, right: Polynomial) -> tuple[int, Polynomial] | None:
-    """An unknown and what it must be for `left` to equal `right`; None where no unknown stands
-    alone, with the factor 1 or -1.
+    """An unknown and the value that makes `left` equal to `right`; None where no unknown is alone
+    in a term with the factor 1 or -1.
     """
     difference = add(left, scale(right, -1))
     alone = [

@@ -1,9 +1,9 @@
-"""What can be proved of integer expressions: their bounds where a condition holds, and that
-different lanes mean different places.
+"""Proofs about integer expressions: their bounds under a condition, and that different lanes access
+different elements.
 
-A proof is by intervals over sums of terms. Where it fails, a search for a counterexample tells a
-wrong expression from one that is only too hard to prove: `find_outside` and `find_collision` give
-values of the variables for which it goes wrong, or None.
+A proof uses intervals over sums of terms. Where it fails, a search for a counterexample tells a
+wrong expression from one that is only too hard to prove: `find_outside` and `find_collision` return
+values of the variables for which it is wrong, or None.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Interval = tuple[Any, Any]
 
 # A search tries every point of a grid up to this size, else this many of them.
 _POINTS = 512
-# Of one extent.
+# For one extent.
 _MOST_FACTS = 16
 
 
@@ -41,12 +41,12 @@ def linear(node: UOp) -> tuple[Terms, int]:
     constant = 0
     stack = [(node, 1)]
     while stack:
-        part, scale = stack.pop()
-        op, src = part.op, part.src
+        term, scale = stack.pop()
+        op, src = term.op, term.src
         if op is Ops.CONST:
-            constant += part.arg * scale
-        elif _may_wrap(part):
-            terms[part] = terms.get(part, 0) + scale
+            constant += term.arg * scale
+        elif _may_wrap(term):
+            terms[term] = terms.get(term, 0) + scale
         elif op is Ops.ADD:
             stack += [(src[1], scale), (src[0], scale)]
         elif op is Ops.SUB:
@@ -55,19 +55,19 @@ def linear(node: UOp) -> tuple[Terms, int]:
             stack.append((src[0], -scale))
         elif op is Ops.MUL and src[1].op is Ops.CONST:
             stack.append((src[0], scale * src[1].arg))
-        elif op is Ops.SHL and src[1].op is Ops.CONST and 0 <= src[1].arg < part.dtype.bits:
+        elif op is Ops.SHL and src[1].op is Ops.CONST and 0 <= src[1].arg < term.dtype.bits:
             stack.append((src[0], scale << src[1].arg))
         elif op is Ops.MULACC and src[1].op is Ops.CONST:
             stack += [(src[2], scale), (src[0], scale * src[1].arg)]
-        elif op is Ops.CAST and _keeps_value(part):
+        elif op is Ops.CAST and _keeps_value(term):
             stack.append((src[0], scale))
         else:
-            terms[part] = terms.get(part, 0) + scale
+            terms[term] = terms.get(term, 0) + scale
     return {factor: scale for factor, scale in terms.items() if scale}, constant
 
 
 def _may_wrap(node: UOp) -> bool:
-    """Whether a fixed-width integer may wrap around, so that no law of sums is sure."""
+    """Whether a fixed-width integer may wrap around, so that the laws of sums may not hold."""
     return node.dtype.kind != "index" and node.bounds == (node.dtype.min, node.dtype.max)
 
 
@@ -93,13 +93,17 @@ class _Fact:
 
 
 def _facts(condition: UOp) -> list[_Fact] | None:
-    """What the comparisons in a conjunction say, one fact per sum; None if it never holds."""
+    """The comparisons in a conjunction, one fact per sum; None if it never holds."""
     found: dict[frozenset[tuple[UOp, int]], _Fact] = {}
-    for part in conjuncts(condition):
-        if part.op is Ops.CONST and not part.arg:
+    for conjunct in conjuncts(condition):
+        if conjunct.op is Ops.CONST and not conjunct.arg:
             return None
-        negated = part.op is Ops.XOR and part.src[1].op is Ops.CONST and part.src[1].arg is True
-        test = part.src[0] if negated else part
+        negated = (
+            conjunct.op is Ops.XOR
+            and conjunct.src[1].op is Ops.CONST
+            and conjunct.src[1].arg is True
+        )
+        test = conjunct.src[0] if negated else conjunct
         if test.op not in (Ops.CMPLT, Ops.CMPEQ) or not test.src[0].dtype.is_int:
             continue
         if test.op is Ops.CMPEQ and negated:
@@ -131,8 +135,8 @@ def _facts(condition: UOp) -> list[_Fact] | None:
 
 @functools.lru_cache(maxsize=256)
 def _extent_facts(loop: UOp) -> tuple[_Fact, ...]:
-    """That a range lies below its extent, said of sums: what stays below a minimum stays below each
-    of its parts, which are written `-max(a, b)`.
+    """That a range lies below its extent, as facts about sums: a value below a minimum is below
+    each of its operands, which are written `-max(a, b)`.
     """
     terms, constant = linear(loop.src[0])
     found: dict[frozenset[tuple[UOp, int]], _Fact] = {}
@@ -144,13 +148,13 @@ def _extent_facts(loop: UOp) -> tuple[_Fact, ...]:
             continue
         found[key] = _Fact(terms, None, high)
         for factor, scale in terms.items():
-            for part in factor.src if factor.op is Ops.MAX and scale > 0 else ():
-                inner, constant = linear(part)
+            for bound in factor.src if factor.op is Ops.MAX and scale > 0 else ():
+                inner, constant = linear(bound)
                 rest = Counter(terms)
                 rest.pop(factor)
                 rest.update({other: scale * by for other, by in inner.items()})
-                kept = {other: by for other, by in rest.items() if by}
-                stack.append((kept, high - scale * constant))
+                others = {other: by for other, by in rest.items() if by}
+                stack.append((others, high - scale * constant))
     return tuple(found.values())
 
 
@@ -171,38 +175,40 @@ def bounds_under(node: UOp, condition: UOp | None = None) -> Interval:
     """(smallest, largest) value of the integer `node` where `condition` holds; (1, 0) if it never
     does.
 
-    Used are comparisons of sums in a conjunction: `0 <= i + k - 1` and `i + k < n` bound `i + k`
-    wherever it stands, also as a part of a longer sum. So do extents that are no constants: a loop
-    that begins at `start` runs over `i < n - start`.
+    The proof uses comparisons of sums in a conjunction: `0 <= i + k - 1` and `i + k < n` bound `i +
+    k` anywhere, also within a longer sum. So do extents that are no constants: a loop that begins
+    at `start` runs over `i < n - start`.
     """
     facts = [] if condition is None else _facts(condition)
     if facts is None:
         return (1, 0)
-    parts = toposort([node], stop=lambda part: not _is_arithmetic(part))
-    for part in parts:
-        if part.op is Ops.RANGE and part.src[0].op is not Ops.CONST:
-            facts += _extent_facts(part)
+    nodes = toposort([node], stop=lambda inner: not _is_arithmetic(inner))
+    for inner in nodes:
+        if inner.op is Ops.RANGE and inner.src[0].op is not Ops.CONST:
+            facts += _extent_facts(inner)
     if not facts:
         return node.bounds
-    # The longest first: what it bounds is bounded best.
+    # The longest first: it gives the best bounds.
     facts.sort(key=lambda fact: -len(fact.terms))
     known: dict[UOp, Interval] = {}
     narrowed: dict[UOp, _Narrowed] = {}
     limits = _limits(facts)
-    for part in parts:
-        interval = part.bounds
-        is_inner = _is_arithmetic(part)
-        seen = _Narrowed(part, tuple([narrowed[source] for source in part.src]) if is_inner else ())
-        if is_inner and any(known[source] != source.bounds for source in part.src):
+    for inner in nodes:
+        interval = inner.bounds
+        is_inner = _is_arithmetic(inner)
+        seen = _Narrowed(
+            inner, tuple([narrowed[source] for source in inner.src]) if is_inner else ()
+        )
+        if is_inner and any(known[source] != source.bounds for source in inner.src):
             interval = _meet(interval, bounds_of(seen))
-        if part in limits:
-            interval = _meet(interval, limits[part])
-        if part.op in _SUMS and part.dtype.is_int:
-            interval = _meet(interval, _sum_bounds(part, facts, known))
+        if inner in limits:
+            interval = _meet(interval, limits[inner])
+        if inner.op in _SUMS and inner.dtype.is_int:
+            interval = _meet(interval, _sum_bounds(inner, facts, known))
         if interval[0] > interval[1]:
             return (1, 0)
         seen.set(interval)
-        narrowed[part], known[part] = seen, interval
+        narrowed[inner], known[inner] = seen, interval
     return known[node]
 
 
@@ -218,7 +224,7 @@ def _meet(a: Interval, b: Interval) -> Interval:
 
 
 def _limits(facts: Sequence[_Fact]) -> dict[UOp, Interval]:
-    """What the facts say of each single factor, whatever the others are."""
+    """The bounds of each single factor that follow from the facts, whatever the others are."""
     found: dict[UOp, Interval] = {}
     for fact in facts:
         for factor, scale in fact.terms.items():
@@ -238,7 +244,7 @@ def _limits(facts: Sequence[_Fact]) -> dict[UOp, Interval]:
 
 
 def _spread(terms: Terms, known: Mapping[UOp, Interval]) -> Interval:
-    """Interval of a sum of terms."""
+    """The interval of a sum of terms."""
     low = high = 0
     for factor, scale in terms.items():
         a, b = known[factor]
@@ -248,7 +254,9 @@ def _spread(terms: Terms, known: Mapping[UOp, Interval]) -> Interval:
 
 
 def _sum_bounds(node: UOp, facts: Sequence[_Fact], known: Mapping[UOp, Interval]) -> Interval:
-    """Interval of a sum, the known facts standing for the terms they are about, longest first."""
+    """The interval of a sum, with the known facts in place of the terms they are about, longest
+    first.
+    """
     terms, constant = linear(node)
     if any(factor not in known for factor in terms):
         return node.bounds
@@ -273,34 +281,34 @@ def _sum_bounds(node: UOp, facts: Sequence[_Fact], known: Mapping[UOp, Interval]
 
 
 def lane_of(node: UOp, lane: int) -> UOp:
-    """Lane number `lane` of a vector expression, with the choice pushed down to its leaves."""
+    """Lane number `lane` of a vector expression, pushed down to its leaves."""
     made: dict[UOp, UOp] = {}
     stack = [node]
     while stack:
-        part = stack[-1]
-        is_inner = part.dtype.lanes > 1 and (part.op.is_alu or part.op is Ops.CAST)
-        missing = [source for source in part.src if is_inner and source not in made]
+        inner = stack[-1]
+        is_inner = inner.dtype.lanes > 1 and (inner.op.is_alu or inner.op is Ops.CAST)
+        missing = [source for source in inner.src if is_inner and source not in made]
         if missing:
             stack += missing
             continue
         stack.pop()
         if is_inner:
-            src = tuple(made[source] for source in part.src)
-            made[part] = UOp(part.op, part.dtype.scalar, src, part.arg)
+            src = tuple(made[source] for source in inner.src)
+            made[inner] = UOp(inner.op, inner.dtype.scalar, src, inner.arg)
         else:
-            made[part] = part if part.dtype.lanes == 1 else part.gep(lane)
+            made[inner] = inner if inner.dtype.lanes == 1 else inner.gep(lane)
     return made[node]
 
 
-# places of lanes
+# positions of lanes
 
 
 def are_apart(index: UOp, axes: Collection[UOp], width: int = 1, *, at_once: bool = False) -> bool:
-    """Whether it is proved that points which differ on `axes`, and with `at_once` on nothing else,
-    never meet in the `width` places from `index` on.
+    """Whether it is proved that points that differ on `axes`, and with `at_once` on nothing else,
+    never share one of the `width` positions from `index` on.
 
-    The terms must be like the digits of a number: each step larger than all that the smaller ones
-    add up to.
+    The terms must be like the digits of a number: each stride is larger than the sum of the smaller
+    ones at their maximum.
     """
     terms, _ = linear(index)
     if any(axis not in terms for axis in axes):
@@ -331,8 +339,8 @@ def _is_opaque(node: UOp) -> bool:
 
 
 def _variables(nodes: Sequence[UOp]) -> list[UOp] | None:
-    """The variables of scalar integer expressions; None if these are more than arithmetic on whole
-    numbers.
+    """The variables of scalar integer expressions; None if these are more than integer
+    arithmetic.
     """
     found: list[UOp] = []
     for node in toposort(nodes, stop=_is_opaque):
@@ -344,7 +352,7 @@ def _variables(nodes: Sequence[UOp]) -> list[UOp] | None:
             return None
         if not _is_opaque(node):
             continue
-        # The extent of a loop may hold variables: they come first.
+        # The extent of a loop may have variables: they come first.
         inner = _variables(node.src) if node.op is Ops.RANGE else []
         if inner is None or node.dtype.kind == "bool":
             return None
@@ -361,13 +369,13 @@ _GLOBALS: dict[str, Any] = {
     "max": max,
     "idiv": Ops.IDIV.evaluate,
     "imod": Ops.MOD.evaluate,
-    # Casts that are met here keep the value.
+    # The casts here do not change the value.
     **{dtype.alias: int for dtype in (*dtypes.signed, *dtypes.unsigned, dtypes.index)},
 }
 
 
 def _compiled(expressions: Sequence[UOp], names: Mapping[UOp, str]) -> Callable[..., Any] | None:
-    """A Python function of the variables; None if an operation has no plain text."""
+    """A Python function of the variables; None if an op has no plain text."""
     known = dict(names)
     nodes = toposort(expressions, stop=_is_opaque)
     uses = Counter(source for node in nodes for source in node.src)
@@ -387,7 +395,7 @@ def _compiled(expressions: Sequence[UOp], names: Mapping[UOp, str]) -> Callable[
 
 
 def _points(variables: Sequence[UOp], wanted: Sequence[int] = ()) -> Iterator[tuple[int, ...]]:
-    """Values of the variables: all if they are few, else corners and a fixed random choice."""
+    """Values of the variables: all if they are few, else corners and a fixed random sample."""
     spans = [node.bounds for node in variables]
     if math.prod(high - low + 1 for low, high in spans) <= _POINTS:
         yield from itertools.product(*(range(low, high + 1) for low, high in spans))
@@ -425,7 +433,7 @@ def _admissible(variables: Sequence[UOp], names: Mapping[UOp, str]) -> Callable[
 
 
 def _value_at(function: Callable[..., Any], *point: int) -> Any:
-    """The value at a point; None where Python has none: a division by zero, a negative shift."""
+    """The value at a point; None where it is undefined: a division by zero, a negative shift."""
     try:
         return function(*point)
     except (ArithmeticError, ValueError):
@@ -458,8 +466,8 @@ def find_outside(index: UOp, gate: UOp | None, size: int) -> str | None:
 def find_collision(
     index: UOp, gate: UOp | None, axes: Collection[UOp], width: int = 1, *, at_once: bool = False
 ) -> str | None:
-    """Two points that differ on `axes`, and with `at_once` on nothing else, both let through by
-    `gate`, that meet in the `width` places from `index` on, as text.
+    """Two points that differ on `axes`, and with `at_once` on nothing else, both admitted by
+    `gate`, that share one of the `width` positions from `index` on, as text.
 
     None if a search found none.
     """
@@ -472,22 +480,22 @@ def find_collision(
     if function is None:
         return None
     is_admissible = _admissible(variables, names)
-    places: dict[tuple[int, ...], tuple[int, ...]] = {}
+    seen: dict[tuple[int, ...], tuple[int, ...]] = {}
     chosen = [number for number, node in enumerate(variables) if node in axes]
     for point in _grid(variables, chosen):
         value = _value_at(function, *point)
         if value is None or not all(value[1:]) or not is_admissible(*point):
             continue
-        held = [at for number, at in enumerate(point) if at_once and number not in chosen]
-        for place in range(value[0], value[0] + width):
-            other = places.setdefault((place, *held), point)
+        fixed = [at for number, at in enumerate(point) if at_once and number not in chosen]
+        for position in range(value[0], value[0] + width):
+            other = seen.setdefault((position, *fixed), point)
             if any(other[number] != point[number] for number in chosen):
                 return f"{_said(variables, other)} and {_said(variables, point)}"
     return None
 
 
 def _grid(variables: Sequence[UOp], chosen: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Points in order; where they are too many, the axes in question move and the others rest."""
+    """Points in order; where they are too many, the given axes vary and the others are fixed."""
     spans = [range(node.vmin, node.vmax + 1) for node in variables]
     if math.prod(len(span) for span in spans) > _POINTS:
         spans = [s if number in chosen else s[:1] for number, s in enumerate(spans)]

@@ -1,5 +1,5 @@
-"""Replacing ranges of a kernel: in indices by an expression, and by other ranges where a fold, a
-nest or memory names them.
+"""Replacing ranges of a kernel: by an expression in indices, and by other ranges where a reduction,
+a loop nest or memory names them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ __all__ = ["gate_loads", "pad_range", "replace_ranges", "runs_over"]
 _NAMES_RANGES = (Ops.REDUCE, Ops.PREFIX, Ops.END, Ops.DEFINE_LOCAL, Ops.DEFINE_ACC)
 
 
-def runs_over(node: UOp, place: int) -> bool:
-    """Whether source number `place` of `node` is a range that it runs over or lives in, not a
-    value.
+def runs_over(node: UOp, number: int) -> bool:
+    """Whether source number `number` of `node` is a range that it runs over, or that owns it,
+    rather than a value.
     """
-    return node.op in _NAMES_RANGES and (place > 0 or node.op is Ops.DEFINE_LOCAL)
+    return node.op in _NAMES_RANGES and (number > 0 or node.op is Ops.DEFINE_LOCAL)
 
 
 def replace_ranges(ast: UOp, mapping: Mapping[UOp, tuple[UOp, Sequence[UOp]]]) -> UOp:
@@ -30,7 +30,7 @@ def replace_ranges(ast: UOp, mapping: Mapping[UOp, tuple[UOp, Sequence[UOp]]]) -
     before   REDUCE(LOAD(a, r), r)                     {r: (p*4 + q, (p, q))}
     after    REDUCE(LOAD(a, p*4 + q), p, q)
     """
-    # Simplified as it is made, in one walk; for a record, in a pass of its own.
+    # Simplified as it is built, in one walk; for a trace, in a pass of its own.
     is_recorded = trace.get() is not None
     done: dict[UOp, UOp] = {
         loop: value if is_recorded else simplify(value) for loop, (value, _) in mapping.items()
@@ -39,13 +39,13 @@ def replace_ranges(ast: UOp, mapping: Mapping[UOp, tuple[UOp, Sequence[UOp]]]) -
         if node in mapping:
             continue
         src: list[UOp] = []
-        for place, source in enumerate(node.src):
-            if source in mapping and runs_over(node, place):
+        for number, source in enumerate(node.src):
+            if source in mapping and runs_over(node, number):
                 src += [loop for loop in mapping[source][1] if loop not in src]
             else:
                 src.append(done[source])
         if not is_recorded:
-            # One of the ranges may run once.
+            # One of the ranges may have one iteration.
             src = [source if source.simple is True else simplify(source) for source in src]
         new = tuple(src)
         made = node if new == node.src else UOp(node.op, node.dtype, new, node.arg)
@@ -54,8 +54,8 @@ def replace_ranges(ast: UOp, mapping: Mapping[UOp, tuple[UOp, Sequence[UOp]]]) -
 
 
 def pad_range(ast: UOp, loop: UOp, wide: UOp) -> UOp:
-    """`ast` with `loop` as the longer range `wide`: what was added loads and stores nothing, and
-    adds the identity to a fold.
+    """`ast` with `loop` as the longer range `wide`: the added iterations load and store nothing,
+    and add the identity to a reduction.
 
     before   STORE(a, i, LOAD(b, i))                   i: 0..n
     after    STORE(a, j, LOAD(b, j, 0, j < n), j < n)  j: 0..m
@@ -69,20 +69,20 @@ def pad_range(ast: UOp, loop: UOp, wide: UOp) -> UOp:
         made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
         if node.op is Ops.LOAD and loop in node.src[1].ranges:
             made = _gated(made, inside)
-        elif node.op is Ops.STORE and loop in node.ranges and not _lives_in(node, loop):
+        elif node.op is Ops.STORE and loop in node.ranges and not _is_private(node, loop):
             gate = simplify(made.src[3] & inside) if len(made.src) == 4 else inside
             made = made.replace(src=(*made.src[:3], gate))
         elif node.op is Ops.REDUCE and loop in node.src:
-            made = _folding_nothing(made, inside, node.arg)
+            made = _with_identity(made, inside, node.arg)
         elif node.op is Ops.PREFIX and loop in node.src[2:]:
-            # Behind the outermost loop's last turn nothing is looked at any more.
-            made = _folding_nothing(made, inside, node.arg[0])
+            # After the outermost loop's last iteration no prefix is read any more.
+            made = _with_identity(made, inside, node.arg[0])
         done[node] = made
     return done[ast]
 
 
-def _lives_in(store: UOp, loop: UOp) -> bool:
-    """Whether each iteration of `loop` has the memory to itself, which no others find."""
+def _is_private(store: UOp, loop: UOp) -> bool:
+    """Whether each iteration of `loop` has the memory for itself."""
     return (
         store.src[0].op is Ops.DEFINE_LOCAL
         and loop in store.src[0].src
@@ -90,18 +90,18 @@ def _lives_in(store: UOp, loop: UOp) -> bool:
     )
 
 
-def _folding_nothing(fold: UOp, inside: UOp, function: Ops) -> UOp:
-    """`fold`, to which turns outside the gate add nothing."""
+def _with_identity(reduce: UOp, inside: UOp, function: Ops) -> UOp:
+    """`reduce`, with the identity for iterations outside of the gate."""
     assert function.definition.identity is not None
-    identity = UOp.const(fold.dtype, function.definition.identity(fold.dtype))
-    if _is_identity(fold.src[0], inside, identity):
-        return fold
-    return fold.replace(src=(inside.where(fold.src[0], identity), *fold.src[1:]))
+    identity = UOp.const(reduce.dtype, function.definition.identity(reduce.dtype))
+    if _is_identity(reduce.src[0], inside, identity):
+        return reduce
+    return reduce.replace(src=(inside.where(reduce.src[0], identity), *reduce.src[1:]))
 
 
 def gate_loads(value: UOp, gate: UOp) -> UOp:
-    """`value`, whose loads at places that move with the gate's ranges read nothing where `gate` is
-    false: those too that only say where another one reads.
+    """`value`, whose loads at indices over the gate's ranges are closed where `gate` is false,
+    including the loads that compute an index.
     """
     done: dict[UOp, UOp] = {}
     for node in value.toposort():
@@ -114,15 +114,17 @@ def gate_loads(value: UOp, gate: UOp) -> UOp:
 
 
 def _gated(load: UOp, gate: UOp) -> UOp:
-    """`load` that reads nothing where `gate` is false, and gives what it gave there, or 0."""
+    """`load` that is closed where `gate` is false; its value there is the alternative that it has,
+    or 0.
+    """
     if len(load.src) == 4:
         return load.replace(src=(*load.src[:3], simplify(load.src[3] & gate)))
     return load.replace(src=(*load.src, UOp.const(load.dtype, 0), gate))
 
 
 def _is_identity(value: UOp, inside: UOp, identity: UOp) -> bool:
-    """Whether outside the gate, where gated loads give their alternative, `value` is the identity
-    by itself.
+    """Whether `value` already is the identity outside of the gate, where gated loads have their
+    alternative.
     """
     closed = {
         node: node.src[2]

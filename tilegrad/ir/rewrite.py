@@ -1,8 +1,8 @@
 """The driver that applies a set of rules to a graph: the only way a graph changes.
 
-`graph_rewrite` goes from the leaves to the root until no rule applies; each node is finished once,
-so its cost is near linear in the number of nodes. A set of rules that is applied to most graphs
-many times keeps what it made of a node with the node (`is_kept`). Patterns and rules are in
+`graph_rewrite` goes from the leaves to the root until no rule applies. Each node is finished once,
+so the cost is near linear in the number of nodes. A set of rules that is applied to most graphs
+many times caches its result for a node in the node (`is_cached`). Patterns and rules are in
 `ir.pattern`, sets of them in `ir.matcher`.
 """
 
@@ -32,8 +32,8 @@ def graph_rewrite(
     counters.rewrites += 1
     record = trace.get()
     if record is None:
-        if matcher.is_kept:
-            return _kept(root, matcher)
+        if matcher.is_cached:
+            return _cached(root, matcher)
         return _rewrite(root, matcher.steps(), ctx, matcher.name)
     entry = PassRecord(name or matcher.name, root)
     record.append(entry)
@@ -41,7 +41,7 @@ def graph_rewrite(
     def step(node: UOp, ctx: Any) -> UOp | None:
         return matcher.rewrite_traced(node, ctx, entry.steps)
 
-    # Every step is to be seen, so nothing kept is used.
+    # The trace has every rewrite, so the cache is not used.
     entry.after = _rewrite(root, [step] * len(matcher.steps()), ctx, matcher.name)
     return entry.after  # type: ignore[no-any-return]
 
@@ -49,11 +49,11 @@ def graph_rewrite(
 def replace_and_rewrite(
     root: UOp, mapping: Mapping[UOp, UOp], matcher: PatternMatcher, *, name: str | None = None
 ) -> UOp:
-    """`graph_rewrite(root.substitute(mapping), ...)` by rules that are kept, in one walk."""
+    """`graph_rewrite(root.substitute(mapping), ...)` by cached rules, in one walk."""
     if trace.get() is not None:
         return graph_rewrite(root.substitute(mapping), matcher, name=name)
     counters.rewrites += 1
-    done = {node: _kept(value, matcher) for node, value in mapping.items()}
+    done = {node: _cached(value, matcher) for node, value in mapping.items()}
     for node in root.toposort():
         if node in done:
             continue
@@ -65,7 +65,7 @@ def replace_and_rewrite(
 
 
 def settle(node: UOp, matcher: PatternMatcher) -> UOp:
-    """What rules that are kept make of `node`, of whose sources they make nothing else."""
+    """The result of cached rules for `node`, whose sources are final."""
     found = _final(node)
     if found is not None:
         return found
@@ -89,13 +89,13 @@ def settle(node: UOp, matcher: PatternMatcher) -> UOp:
 
 
 def _final(node: UOp) -> UOp | None:
-    """What rules that are kept have made of `node`, if that is known."""
+    """The cached result for `node`, if there is one."""
     simple = node.simple
     return node if simple is True else simple
 
 
-def _kept(root: UOp, matcher: PatternMatcher) -> UOp:
-    """What rules that are kept make of `root`; so is what they make of all nodes on the way."""
+def _cached(root: UOp, matcher: PatternMatcher) -> UOp:
+    """The result of cached rules for `root`; the results for all nodes below it are cached too."""
     if root.simple is None:
         for node in toposort([root], stop=_final):
             if node.simple is None:
@@ -108,9 +108,9 @@ def _kept(root: UOp, matcher: PatternMatcher) -> UOp:
 
 
 def _rewrite(root: UOp, steps: Sequence[Step | None], ctx: Any, name: str) -> UOp:
-    """`root` by rules of which nothing is kept."""
+    """The result of rules without a cache for `root`."""
     done: dict[UOp, UOp] = {}
-    # Sources stand first, so only what a rule makes has to be gone down into.
+    # Sources come first, so only the result of a rule has to be descended into.
     for node in root.toposort():
         src = tuple([done[source] for source in node.src])
         fresh = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
@@ -134,11 +134,13 @@ def _descend(
     ctx: Any,
     name: str,
 ) -> None:
-    """Rewrite `root` and all below it of which nothing is `known`; what comes of each is `done`."""
-    # What a node becomes next, by new sources or by a rule. It waits on the stack, under that, for
-    # what that comes to.
+    """Rewrite `root` and all nodes below it that are not `known`; the results are added to
+    `done`.
+    """
+    # The next form of a node, by new sources or by a rule. The node waits on the stack below that
+    # form.
     became: dict[UOp, UOp] = {}
-    # How many rules in a row led to a node.
+    # The number of consecutive rules that led to a node.
     chain: dict[UOp, int] = {}
     stack = [root]
     while stack:

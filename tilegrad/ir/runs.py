@@ -1,4 +1,4 @@
-"""Which axes of two shapes of the same elements belong together: what a reshape mixes."""
+"""Corresponding axes of two shapes with the same elements: the axes that a reshape mixes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ __all__ = ["runs_of"]
 
 
 def runs_of(old: tuple[Any, ...], new: tuple[Any, ...]) -> list[tuple[list[int], list[int]]]:
-    """Runs of axes of two shapes of the same elements, as short as they have equal products.
+    """Corresponding groups of axes of two shapes with the same elements, as short as their products
+    allow.
 
-    An index need not leave its run, so a reshape of some axes leaves the others alone. Axes of
-    size 1 stand in no run. A symbolic size that stands in both shapes is a run; what lies between
-    those that differ is one.
+    An index stays within its group, so a reshape of some axes leaves the others alone. Axes of size
+    1 are in no group. A symbolic size that is in both shapes is a group; the axes between different
+    symbolic sizes form one.
     """
     ours = [axis for axis, size in enumerate(old) if size != 1]
     theirs = [axis for axis, size in enumerate(new) if size != 1]
@@ -31,8 +32,8 @@ def runs_of(old: tuple[Any, ...], new: tuple[Any, ...]) -> list[tuple[list[int],
 def _runs(
     old: tuple[Any, ...], new: tuple[Any, ...], ours: list[int], theirs: list[int]
 ) -> list[tuple[list[int], list[int]]]:
-    """The shortest runs from the front of both lists of axes on, which leave the lists; up to
-    symbolic sizes that differ.
+    """The shortest groups from the front of both lists of axes, which are removed from the lists;
+    up to symbolic sizes that differ.
     """
     runs: list[tuple[list[int], list[int]]] = []
     while ours and theirs:

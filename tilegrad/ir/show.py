@@ -1,4 +1,4 @@
-"""A graph as constructor text: nested, with a child that several nodes share named once by `:=`.
+"""A graph as constructor text: nested, with shared nodes named once by `:=`.
 
 `ir.text.parse` reads the text back to the identical node. The walk is iterative, so a chain of
 100,000 nodes prints.
@@ -10,8 +10,7 @@ from typing import Any
 
 __all__ = ["show"]
 
-# Deeper nodes stand no further right: the text of a chain of 100,000 would fill gigabytes with
-# blanks.
+# The deepest indentation: a chain of 100,000 nodes would print gigabytes of blanks.
 _DEEPEST = 40
 
 

@@ -1,7 +1,7 @@
 """Sizes of shapes, strides and masks: integers, or index nodes where a `Variable` takes part.
 
-A size has one form (`tidy`), so that equal ones compare equal: an integer wherever it is one, else
-a sum of products in a fixed order.
+A size has a canonical form (`tidy`), so that equal sizes compare equal: an integer wherever it is
+one, else a sum of products in a fixed order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Sizes = tuple[sint, ...]
 
 
 def tidy(value: Any) -> Any:
-    """A size in its one form: an integer wherever it is one, else a sum of ordered products."""
+    """A size in canonical form: an integer wherever it is one, else a sum of ordered products."""
     if isinstance(value, int):
         return value
     value = simplify(value)
@@ -53,7 +53,7 @@ def products(value: Any) -> dict[tuple[UOp, ...], int]:
 
 
 def _name(factor: UOp) -> tuple[str, bytes]:
-    """By what factors are ordered: their text, and where that is the same, their digest."""
+    """The sort key of factors: their text, and where that is equal, their digest."""
     return render(factor), factor.key
 
 
@@ -63,24 +63,24 @@ def _from_products(products: dict[tuple[UOp, ...], int]) -> Any:
         scale = products[factors]
         if not factors or scale == 0:
             continue
-        part = prod(factors) * scale if scale != 1 else prod(factors)
-        total = part if total is None else total + part
+        term = prod(factors) * scale if scale != 1 else prod(factors)
+        total = term if total is None else total + term
     constant = products.get((), 0)
     return constant if total is None else total + constant if constant else total
 
 
 def tidy_all(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Each size in its one form."""
+    """Each size in canonical form."""
     return tuple([value if value.__class__ is int else tidy(value) for value in values])
 
 
 def lowest(value: Any) -> int:
-    """The smallest value that a size can have."""
+    """The smallest value of a size."""
     return value if isinstance(value, int) else int(value.vmin)
 
 
 def highest(value: Any) -> int:
-    """The largest value that a size can have."""
+    """The largest value of a size."""
     return value if isinstance(value, int) else int(value.vmax)
 
 
@@ -109,27 +109,27 @@ def as_node(value: Any) -> UOp:
     return UOp.const(dtypes.index, value)
 
 
-def divide(total: Any, part: Any) -> Any:
-    """total / part where that is exact, else None."""
-    if isinstance(total, int) and isinstance(part, int):
-        return total // part if part and total % part == 0 else None
-    if total is part:
+def divide(total: Any, divisor: Any) -> Any:
+    """total / divisor where that is exact, else None."""
+    if isinstance(total, int) and isinstance(divisor, int):
+        return total // divisor if divisor and total % divisor == 0 else None
+    if total is divisor:
         return 1
-    ours, theirs = products(total), products(part)
-    divisor, by = next(iter(theirs.items()))
+    ours, theirs = products(total), products(divisor)
+    leading, by = next(iter(theirs.items()))
     quotient: dict[tuple[UOp, ...], int] = {}
     for factors, scale in ours.items():
         rest = list(factors)
-        if by == 0 or scale % by or any(divisor.count(f) > rest.count(f) for f in divisor):
+        if by == 0 or scale % by or any(leading.count(f) > rest.count(f) for f in leading):
             if len(theirs) == 1:
                 return None
             continue
-        for factor in divisor:
+        for factor in leading:
             rest.remove(factor)
         quotient[tuple(rest)] = scale // by
     found = _from_products(quotient)
     # With several terms the quotient is a guess from the leading one.
-    return found if len(theirs) == 1 or tidy(as_node(found) * part) is total else None
+    return found if len(theirs) == 1 or tidy(as_node(found) * divisor) is total else None
 
 
 def row_major(shape: Sizes) -> Sizes:

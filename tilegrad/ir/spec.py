@@ -1,11 +1,11 @@
-"""What a graph may contain at each stage, and `verify`, which checks it between the stages.
+"""The contents of a graph at each stage, and `verify`, which checks it between the stages.
 
-What each op asks of its dtypes, argument and sources is in `ir.checks`. On top of that come the
-properties of a whole kernel: loops nest and close, a value is used inside the loops it was computed
-in, no access leaves its buffer, and no two lanes write different values to one place.
+The checks of each op's dtypes, argument and sources are in `ir.checks`. Here are the properties of
+a whole kernel: loops nest and close, a value is used inside the loops it was computed in, no access
+leaves its buffer, and no two lanes write different values to one element.
 
-Bounds and lanes are proved by `ir.proof`. What cannot be proved is refused only with a
-counterexample, so that a correct kernel is never turned down for being hard to reason about.
+Bounds and lanes are proved by `ir.proof`. A property that cannot be proved is an error only with a
+counterexample, so that no correct kernel is refused because the proof is too hard.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class _Problem(Exception):
 def verify(graph: UOp | Sequence[UOp], stage: Stage, after: str) -> None:
     """Check that the pass `after` left a legal graph: a root, or a program in its order.
 
-    A PROGRAM given as a root is one that has no order yet, so its loops are not checked.
+    A PROGRAM given as a root has no order yet, so its loops are not checked.
 
-    Raises InternalError that names the pass, the node, and how to come back to it.
+    Raises InternalError that names the pass, the node, and how to reproduce it.
     """
     if not config.VERIFY:
         return
@@ -62,10 +62,10 @@ def verify(graph: UOp | Sequence[UOp], stage: Stage, after: str) -> None:
 
 
 def verify_step(graph: UOp | Sequence[UOp], after: str, known: set[UOp]) -> None:
-    """Check each node that the pass `after` made between a kernel and its program, and the order of
-    what has one. Nodes that are `known` were checked after a pass before; the new ones are added.
+    """Check the nodes that the pass `after` made between a kernel and its program, and the order of
+    a program. Nodes in `known` were checked before; the new ones are added.
 
-    What is proved of a whole kernel, its bounds and lanes, is left to `verify` at both ends.
+    The proofs about a whole kernel, its bounds and lanes, are left to `verify` at both ends.
 
     Raises InternalError as `verify`.
     """
@@ -96,11 +96,11 @@ def _check_nodes(nodes: Iterable[UOp], table: dict[Ops, tuple[int | None, Check]
             raise _Problem(node, wrong)
 
 
-# Inlined wherever they are used, so they belong to no loop.
+# Inlined wherever they are used, so they are in no loop.
 _EVERYWHERE = frozenset(
     {Ops.CONST, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_VAR, Ops.SPECIAL}
 )
-# Their sources must have happened; their values are not used.
+# Ops that need the effects of their sources, not their values.
 _ORDERING = frozenset({Ops.SINK, Ops.BARRIER})
 
 
@@ -117,15 +117,15 @@ def _check_program(program: Sequence[UOp]) -> None:
         if node in home:
             raise _Problem(node, "it stands in the program twice")
         for number, source in enumerate(src):
-            place = home.get(source, node)
-            if place is node:
+            owner = home.get(source, node)
+            if owner is node:
                 raise _Problem(
                     node, f"it uses a {source.op.name.lower()} that comes later or never"
                 )
-            if place is None or place in loops or op in _ORDERING or (op is Ops.AFTER and number):
+            if owner is None or owner in loops or op in _ORDERING or (op is Ops.AFTER and number):
                 continue
             raise _Problem(
-                node, f"it uses a {source.op.name.lower()} outside the loop {render(place)}"
+                node, f"it uses a {source.op.name.lower()} outside the loop {render(owner)}"
             )
         if node.dtype.kind == "index":
             raise _Problem(node, "index arithmetic is still unbounded")
@@ -163,7 +163,7 @@ def _check_width(program: Sequence[UOp]) -> None:
         )
 
 
-# Who runs beside whom, and may write to the same memory.
+# By address space, the axes that run in parallel and may write to the same memory.
 _BLOCKS = (Axis.GLOBAL, Axis.THREAD)
 _LANES = (Axis.LOCAL, Axis.GROUP)
 _BESIDE: dict[Place, tuple[Axis, ...]] = {
@@ -172,32 +172,32 @@ _BESIDE: dict[Place, tuple[Axis, ...]] = {
     Place.SCRATCH: (Axis.UPCAST,),
     Place.REGISTER: (Axis.UPCAST,),
 }
-_FOLDED = (Axis.REDUCE, Axis.UNROLL)
+_REDUCED = (Axis.REDUCE, Axis.UNROLL)
 _RUN_BY_LAUNCH = {"gidx": Axis.GLOBAL, "lidx": Axis.LOCAL, "chunk": Axis.THREAD}
 
 
 def _axis_of(node: UOp) -> Axis:
-    """What runs a range or a position in the launch."""
+    """The kind of a range or of a launch position."""
     if node.op is Ops.RANGE:
         return node.arg[1]  # type: ignore[no-any-return]
     return _RUN_BY_LAUNCH.get(str(node.arg[0]).rstrip("0123456789"), Axis.GLOBAL)
 
 
 def _racing(nodes: Iterable[UOp]) -> dict[Place, tuple[Axis, ...]]:
-    """By place, the axes that must not meet there. Where parts of an axis overlap, they meet by
-    design, as chunks or written out.
+    """By address space, the axes that must not write to one element. Where chunks of an axis
+    overlap, they do so by design, as chunks or unrolled.
     """
     infos = [node.arg for node in nodes if node.op is Ops.SINK]
     if not any(isinstance(info, KernelInfo) and info.overlaps for info in infos):
         return _BESIDE
     return {
-        place: tuple(axis for axis in axes if axis not in (Axis.THREAD, Axis.UPCAST))
-        for place, axes in _BESIDE.items()
+        space: tuple(axis for axis in axes if axis not in (Axis.THREAD, Axis.UPCAST))
+        for space, axes in _BESIDE.items()
     }
 
 
 def _check_lanes(nodes: Iterable[UOp], beside: Mapping[Place, tuple[Axis, ...]]) -> None:
-    """Lanes store different values at different places, and reduce loops are closed."""
+    """Lanes store different values at different positions, and reduce loops are closed."""
     # Bit i of a node's number: its value may differ along axis i.
     axes: list[UOp] = []
     varies: dict[UOp, int] = {}
@@ -224,15 +224,15 @@ def _check_lanes(nodes: Iterable[UOp], beside: Mapping[Place, tuple[Axis, ...]])
             elif op is Ops.ASSIGN:
                 accumulator = node.src[0]
                 varies[accumulator] |= bits
-            elif op is Ops.AFTER and _place(node) is Place.SHARED:
-                # After a barrier all lanes of the block see the same.
+            elif op is Ops.AFTER and _space_of(node) is Place.SHARED:
+                # After a barrier all lanes of the block read the same.
                 bits &= ~lanes
             elif op is Ops.SINK:
                 _check_closed(node)
         varies[node] = bits
 
 
-def _place(node: UOp) -> Place | None:
+def _space_of(node: UOp) -> Place | None:
     return node.dtype.place if isinstance(node.dtype, Pointer) else None
 
 
@@ -240,7 +240,7 @@ def _check_store(
     store: UOp, bits: int, axes: Sequence[UOp], beside: Mapping[Place, tuple[Axis, ...]]
 ) -> None:
     pointer, index = store.src[:2]
-    others = beside[_place(pointer) or Place.GLOBAL]
+    others = beside[_space_of(pointer) or Place.GLOBAL]
     if store.arg is None and not bits:
         return
     memory = pointer
@@ -251,11 +251,11 @@ def _check_store(
         for number, axis in enumerate(axes)
         if (store.arg is not None or bits >> number & 1)
         and _axis_of(axis) in others
-        # Memory that lives inside a range is another for each of its values.
+        # Each value of a range has its own copy of the memory that the range owns.
         and axis not in memory.src
     ]
     width = 1 if index.dtype.lanes > 1 else store.src[2].dtype.lanes
-    # Copies that are written out run in one iteration of all loops.
+    # Unrolled copies run in one iteration of all loops.
     at_once = all(_axis_of(axis) is Axis.UPCAST for axis in racing)
     if not racing or are_apart(index, racing, width, at_once=at_once):
         return
@@ -270,7 +270,7 @@ def _collision(
     index: UOp, gate: UOp | None, racing: tuple[UOp, ...], width: int, at_once: bool
 ) -> str | None:
     if gate is not None:
-        # An axis that the gate pins to one value is no race.
+        # An axis that the gate fixes to one value is no race.
         spans = (
             [(axis, bounds_under(axis, gate)) for axis in racing] if gate.dtype.lanes == 1 else []
         )
@@ -281,11 +281,11 @@ def _collision(
 
 
 def _check_closed(sink: UOp) -> None:
-    """No reduce loop reaches the root, unless a store combines what it gives."""
+    """No reduce loop reaches the root, unless a store combines its values."""
     for effect in sink.src:
         if effect.op is Ops.STORE and effect.arg is None:
             for loop in effect.ranges:
-                if loop.arg[1] in _FOLDED:
+                if loop.arg[1] in _REDUCED:
                     raise _Problem(effect, f"nothing closes the reduce loop {render(loop)}")
 
 
@@ -320,7 +320,7 @@ def _described(node: UOp) -> str:
 
 
 def _saved(graph: UOp | Sequence[UOp]) -> str:
-    """The file that the graph was written to; only its usual name where it has no text."""
+    """The file that the graph was written to; the usual name for a graph without text."""
     try:
         return keep_failed("failed.ir", dump(graph) + "\n")
     except KeyError:

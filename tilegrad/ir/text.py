@@ -1,9 +1,9 @@
 """Graphs as text, and text as graphs.
 
-Three forms. `show` is constructor text, nested, the form that `print` gives. `dump` has one node
-per line and suits deep graphs and programs. `parse` reads both back to the identical node; it knows
-a closed table of names and runs no code. `render` is infix text, for people, of what a node
-computes: `((ridx0*2)+ridx1)`. Nothing here recurses in Python.
+There are three formats. `show` is constructor text, nested, the format of `print`. `dump` has one
+node per line and suits deep graphs and programs. `parse` reads both back to the identical node; it
+knows a closed table of names and runs no code. `render` is infix text for people:
+`((ridx0*2)+ridx1)`. Nothing here recurses in Python.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _INFIX = frozenset(
         Ops.SHR,
     }
 )
-# C's division has no sign of its own in Python.
+# The symbol for C's division, which Python lacks.
 _CALLED = {Ops.IDIV: "idiv", Ops.MOD: "imod"}
 _LEAVES: dict[Ops, Callable[[UOp], str]] = {
     Ops.CONST: lambda u: str(u.arg),
@@ -51,19 +51,19 @@ _LEAVES: dict[Ops, Callable[[UOp], str]] = {
     Ops.DEFINE_LOCAL: lambda u: f"local{u.arg}",
     Ops.DEFINE_ACC: lambda u: f"acc{u.arg}",
 }
-# A part that several others share is written out again if it has fewer nodes than this, else it
-# gets a name.
+# A shared expression with fewer nodes than this is repeated, a larger one gets a name.
 _REPEATED = 64
 
 
 def render(root: UOp, names: Mapping[UOp, str] | None = None) -> str:
-    """What `root` computes, as infix text; `names` replace nodes.
+    """`root` as infix text; `names` replace nodes.
 
-    Sums and products of integers are written without inner parentheses. A long part that stands
-    twice is named once, where it stands first; text without such names is a Python expression.
+    Sums and products of integers are written without inner parentheses. A long expression that
+    occurs twice is named once, where it occurs first; text without such names is a Python
+    expression.
     """
     known = dict(names or {})
-    labelled = _shared_parts(root, known)
+    labelled = _shared_expressions(root, known)
     out: list[str] = []
     work: list[UOp | str] = [root]
     while work:
@@ -74,9 +74,9 @@ def render(root: UOp, names: Mapping[UOp, str] | None = None) -> str:
             out.append(known[item])
         elif item in labelled:
             known[item] = f"t{len(known) - len(names or ())}"
-            work += [")", *reversed(_pieces(item, labelled)), f"({known[item]}:="]
+            work += [")", *reversed(_tokens(item, labelled)), f"({known[item]}:="]
         else:
-            work.extend(reversed(_pieces(item, labelled)))
+            work.extend(reversed(_tokens(item, labelled)))
     return "".join(out)
 
 
@@ -84,7 +84,7 @@ def _is_leaf(node: UOp) -> bool:
     return node.op in _LEAVES
 
 
-def _shared_parts(root: UOp, known: Mapping[UOp, str]) -> set[UOp]:
+def _shared_expressions(root: UOp, known: Mapping[UOp, str]) -> set[UOp]:
     """The nodes that `render` names: used more than once, and long."""
     sizes: dict[UOp, int] = {}
     uses: dict[UOp, int] = {}
@@ -106,8 +106,8 @@ def _shared_parts(root: UOp, known: Mapping[UOp, str]) -> set[UOp]:
     return {node for node, count in uses.items() if count > 1 and sizes[node] > _REPEATED}
 
 
-def _pieces(node: UOp, labelled: set[UOp]) -> list[UOp | str]:
-    """The text of one node, with its sources still to be written."""
+def _tokens(node: UOp, labelled: set[UOp]) -> list[UOp | str]:
+    """The text of one node, with its sources still to be rendered."""
     op, src = node.op, node.src
     if op in _LEAVES:
         return [_LEAVES[op](node)]
@@ -145,29 +145,29 @@ def _pieces(node: UOp, labelled: set[UOp]) -> list[UOp | str]:
         return ["[", *_joined(list(src), ", "), "]"]
     name = _CALLED.get(op) or (op.definition.symbol if op.is_alu else op.name.lower())
     argument = [] if node.arg is None else [f"{node.arg!r}"]
-    parts = _joined(list(src), ", ")
-    return [name, "(", *parts, *([", "] if parts and argument else []), *argument, ")"]
+    operands = _joined(list(src), ", ")
+    return [name, "(", *operands, *([", "] if operands and argument else []), *argument, ")"]
 
 
-def _joined(parts: Sequence[UOp | str], separator: str) -> list[UOp | str]:
+def _joined(tokens: Sequence[UOp | str], separator: str) -> list[UOp | str]:
     out: list[UOp | str] = []
-    for part in parts:
-        out += [separator, part]
+    for token in tokens:
+        out += [separator, token]
     return out[1:]
 
 
 def _operands(node: UOp, labelled: set[UOp]) -> list[UOp | str]:
-    """The operands of a chain. Float sums have an order, so their right side stays whole."""
+    """The operands of a chain. Float sums are ordered, so their right side is one operand."""
     found: list[UOp | str] = []
     stack = list(reversed(node.src))
     first = True
     while stack:
-        part = stack.pop()
-        is_inner = part.op is node.op and part.dtype is node.dtype and part not in labelled
+        inner = stack.pop()
+        is_inner = inner.op is node.op and inner.dtype is node.dtype and inner not in labelled
         if is_inner and (first or not node.dtype.is_float):
-            stack.extend(reversed(part.src))
+            stack.extend(reversed(inner.src))
         else:
-            found.append(part)
+            found.append(inner)
             first = False
     return found
 
@@ -192,7 +192,7 @@ def _argument(value: Any, names: Mapping[UOp, str]) -> str:
     if isinstance(value, UOp):
         return names[value]
     if value.__class__ is tuple:
-        inside = ", ".join([_argument(part, names) for part in value])
+        inside = ", ".join([_argument(item, names) for item in value])
         return f"({inside},)" if len(value) == 1 else f"({inside})"
     return repr(value)
 
@@ -202,12 +202,12 @@ def _nodes_in(value: Any) -> Iterator[UOp]:
     if isinstance(value, UOp):
         yield value
     elif value.__class__ is tuple:
-        for part in value:
-            yield from _nodes_in(part)
+        for item in value:
+            yield from _nodes_in(item)
 
 
 def _ordered(root: UOp) -> dict[UOp, None]:
-    """All that `root` needs, also in its arguments, sources first."""
+    """The nodes that `root` needs, also in its arguments, sources first."""
     return toposort_over([root], lambda node: [*node.src, *_nodes_in(node.arg)])
 
 
@@ -284,13 +284,15 @@ class _Frame:
 
 
 class _Reader:
-    """Reads one expression of calls, tuples, numbers, strings and known names, on its own stack."""
+    """A reader of one expression of calls, tuples, numbers, strings and known names, on its own
+    stack.
+    """
 
     def __init__(self, text: str, references: Mapping[str, UOp]):
         self.text, self.references = text, references
         self.at = 0
         self.frames: list[_Frame] = []
-        # Names that `:=` gives; an argument's text names its own, so it has a scope of its own.
+        # Names given by `:=`; an argument's text is a scope of its own.
         self.scopes: list[dict[str, Any]] = [{}]
 
     def fail(self, fact: str) -> DataError:
@@ -401,7 +403,7 @@ class _Reader:
         frame.key = None
 
     def close(self) -> tuple[Any, str | None, bool]:
-        """The value of the innermost bracket, and the label and sign that stood before it."""
+        """The value of the innermost bracket, and the label and sign before it."""
         frame = self.frames.pop()
         if frame.key is not None:
             raise self.fail(f"{frame.key}= has no value")
@@ -427,9 +429,9 @@ class _Reader:
 
 
 def parse(text: str) -> UOp:
-    """The node whose text, by `show` or by `dump`, this is.
+    """The node of a text by `show` or `dump`.
 
-    Raises DataError if the text is neither.
+    Raises DataError for other text.
     """
     if text.lstrip().startswith(("%", "#")):
         nodes = parse_program(text)

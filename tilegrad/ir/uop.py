@@ -1,9 +1,9 @@
 """The node: an op, a dtype, sources and an argument. Equal means identical.
 
 Every graph, from the user's tensors to the instructions of a kernel, is made of `UOp`s. They are
-immutable and interned by weak reference, so that two threads that build the same node get the same
-object and comparing graphs is comparing identities. Nothing here recurses in
-Python: a graph of 100,000 nodes is ordinary.
+immutable and interned by weak reference: threads that build the same node get the same object, and
+comparing graphs is comparing identities. Nothing here recurses in Python: a graph of 100,000 nodes
+is ordinary.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = [
 
 Key = tuple[Any, ...]
 _table: dict[Key, weakref.ref[UOp]] = {}
-# Called as a method of the key of a node that has died, without a frame of Python: most nodes live
-# only from one pass to the next.
+# Called as a method of the key of a dead node, without a Python frame: most nodes live only from
+# one pass to the next.
 _take_out = _table.pop
 # The reference to the node of a key, as `remade` has it; it may be dead.
 interned = _table.get
-# How many nodes live.
+# The number of living nodes.
 node_count = _table.__len__
 _blank = object.__new__
 _FLOAT_BITS = struct.Struct("<d")
@@ -58,18 +58,19 @@ class UOp:
     src: tuple[UOp, ...]
     arg: Any
     origin: tuple[Any, ...]
-    # What the rules of `ir.rules.simplify` make of this node: True for itself, None if not known.
+    # The result of the rules of `ir.rules.simplify` for this node: True for itself, None if
+    # unknown.
     simple: UOp | Literal[True] | None
     # [Movement of] the BUFFER that holds the value, once it was computed (`engine.known`).
     stored: UOp | None
     # Weak references to the tensors that hold this node (`tensor.living`).
     holders: Any
-    # Weak references to nodes that this one is a source of, or the memory of, once the index of
-    # users knows this node (`engine.users`).
+    # Weak references to the users of this node, or of the memory that it names, once the index of
+    # users has this node (`engine.users`).
     users: list[weakref.ref[UOp]] | None
     # All nodes that a kernel's root needs, sources first.
     _below: tuple[UOp, ...]
-    # These two are asked of every node that a tensor makes: None if not known yet.
+    # None if unknown. Nearly every tensor node needs these two.
     _shape: tuple[Any, ...] | None
     _is_constant: bool | None
     _bounds: tuple[Any, Any] | None
@@ -106,15 +107,15 @@ class UOp:
         reference = weakref.ref(node, MethodType(_take_out, key))
         if _table.setdefault(key, reference) is reference:
             return node
-        # Another thread was first, or it is about to take out a node of these four that has died.
-        # Without its reference this one goes and takes out nothing.
+        # Another thread was first, or it is about to remove a dead node of the same key. Without
+        # its reference this node dies and removes nothing.
         del reference
         time.sleep(0)
         return UOp(op, dtype, src, arg)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # In rows, as pickle goes down node by node, and graphs are deeper than Python's stack.
-        number = {node: place for place, node in enumerate(toposort([self]))}
+        # As rows, because pickle recurses node by node, and graphs are deeper than Python's stack.
+        number = {node: position for position, node in enumerate(toposort([self]))}
         rows = [
             (node.op, node.dtype, tuple([number[source] for source in node.src]), node.arg)
             for node in number
@@ -130,7 +131,7 @@ class UOp:
     def __deepcopy__(self, memo: object) -> UOp:
         return self
 
-    # what is known of a node
+    # properties
 
     def _lazy(self, slot: str, compute: Callable[[UOp], Any]) -> Any:
         """The attribute `slot`, computed for all sources that lack it first."""
@@ -156,7 +157,7 @@ class UOp:
         """The sizes of a tensor node: integers, or index nodes."""
         found = self._shape
         if found is None:
-            # Mostly at most the sources lack theirs: that needs no stack.
+            # Usually only the sources lack theirs: that needs no stack.
             for source in self.src:
                 if source._shape is None:
                     for below in source.src:
@@ -190,13 +191,13 @@ class UOp:
 
     @property
     def is_constant(self) -> bool:
-        """Whether this is made of constants alone, with no memory and no random words."""
+        """Whether this is made of constants alone, without memory and random words."""
         found = self._is_constant
         return bool(self._lazy("_is_constant", _constant_of)) if found is None else found
 
     @property
     def ranges(self) -> frozenset[UOp]:
-        """The ranges inside which this node stands: those it needs and that no END has closed."""
+        """The ranges around this node: those it needs and that no END has closed."""
         found = self._ranges
         return self._lazy("_ranges", _ranges_of) if found is None else found
 
@@ -214,7 +215,7 @@ class UOp:
         """This node and all it needs, sources first."""
         if self.op is not Ops.SINK or self.arg is None:
             return toposort([self])
-        # A kernel is walked by one pass after the other.
+        # Every pass walks the kernel: the walk is cached.
         try:
             below = self._below
         except AttributeError:
@@ -267,9 +268,9 @@ class UOp:
         return UOp(Ops.DEFINE_VAR, dtype, (), (name, low, high))
 
     @staticmethod
-    def stack(parts: Iterable[UOp]) -> UOp:
+    def stack(lanes: Iterable[UOp]) -> UOp:
         """The vector of `parts`."""
-        src = tuple(parts)
+        src = tuple(lanes)
         return UOp(Ops.VECTORIZE, src[0].dtype.vec(len(src)), src)
 
     @staticmethod
@@ -277,7 +278,7 @@ class UOp:
         return UOp(Ops.SINK, dtypes.void, effects, arg)
 
     def broadcast(self, lanes: int) -> UOp:
-        """This scalar in `lanes` lanes."""
+        """This scalar in each of `lanes` lanes."""
         if lanes == 1 or self.dtype.lanes == lanes:
             return self
         if self.op is Ops.CONST:
@@ -296,7 +297,7 @@ class UOp:
         return UOp(Ops.GEP, self.dtype.scalar.vec(len(lanes)), (self,), lanes)
 
     def alu(self, op: Ops, *others: UOp) -> UOp:
-        """The op `op` on this node and `others`, with the dtype it gives."""
+        """The op `op` on this node and `others`, with its result dtype."""
         if op.is_boolean:
             dtype = dtypes.bool.vec(self.dtype.lanes)
         else:
@@ -532,14 +533,14 @@ def _ranges_of(node: UOp) -> frozenset[UOp]:
         return node.src[0].ranges | {node} if node.src else frozenset({node})
     found: frozenset[UOp] = _NO_RANGES
     for source in node.src:
-        part = source.ranges
-        if part is not found and not part <= found:
-            found = found | part if found else part
+        inner = source.ranges
+        if inner is not found and not inner <= found:
+            found = found | inner if found else inner
     if op is Ops.END or op is Ops.REDUCE:
         found = found.difference(source for source in node.src if source.op is Ops.RANGE)
     if op is Ops.BARRIER:
-        # Behind it every lane has been there, and every written-out copy.
-        found = frozenset(part for part in found if part.arg[1] not in _MET)
+        # After a barrier all lanes have arrived, and all unrolled copies.
+        found = frozenset(inner for inner in found if inner.arg[1] not in _MET)
     return found
 
 
@@ -571,9 +572,7 @@ def _below(root: UOp, done: Mapping[UOp, Any]) -> Iterator[UOp]:
 
 
 def _shape_of(node: UOp) -> tuple[Any, ...]:
-    """The shape of `node`. Whether it is constant is noted on the way: both are asked of nearly
-    every node of a tensor.
-    """
+    """The shape of `node`. The constant flag is set too, as nearly every tensor node needs both."""
     node._is_constant = _constant_of(node)
     return shape_of(node)
 
@@ -586,11 +585,11 @@ def _constant_of(node: UOp) -> bool:
 
 
 def toposort(roots: Iterable[UOp], stop: Callable[[UOp], Any] | None = None) -> dict[UOp, None]:
-    """All nodes that `roots` need, sources before users, in the order of first use; below a `stop`
-    node nothing is taken.
+    """All nodes that `roots` need, sources before users, in the order of first use; the sources of
+    a `stop` node are left out.
     """
     seen: dict[UOp, None] = {}
-    # A node waits here for its sources, under None.
+    # A node waits here for its sources, below a None.
     stack: list[UOp | None] = [*roots]
     stack.reverse()
     while stack:
@@ -610,7 +609,7 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], Any] | None = None) -> 
 
 
 def toposort_over(roots: Sequence[UOp], sources: Callable[[UOp], Sequence[UOp]]) -> dict[UOp, None]:
-    """As `toposort`, where what a node needs is what `sources` says."""
+    """As `toposort`, with `sources` giving the sources of a node."""
     seen: dict[UOp, None] = {}
     stack = [(root, False) for root in reversed(roots)]
     while stack:
@@ -627,7 +626,7 @@ def toposort_over(roots: Sequence[UOp], sources: Callable[[UOp], Sequence[UOp]])
 
 def remade(key: Key, op: Ops, shape: tuple[Any, ...]) -> UOp:
     """The node of `key`, (serial of `op`, dtype, sources, argument, class of the argument), which
-    is no CONST, has `shape` and is not made of constants alone: `UOp()` for who knows all of this.
+    is no CONST, has `shape` and is not constant: a fast `UOp()` for callers that know all of this.
     """
     found = _table.get(key)
     if found is not None and (node := found()) is not None:
@@ -675,7 +674,7 @@ def over_memory(root: UOp, memory: Mapping[UOp, UOp]) -> UOp:
 
 
 def alive(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any) -> UOp | None:
-    """The node of these four, if somebody holds it."""
+    """The node of these four, if it is alive."""
     found = _table.get((op.serial, dtype, src, arg, arg.__class__))
     return None if found is None else found()
 

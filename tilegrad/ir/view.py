@@ -1,13 +1,12 @@
-"""Zero-cost movement as algebra: which memory position an element comes from, and whether it is
-there at all.
+"""Zero-cost movement as algebra: the memory position of each element, and whether it is valid.
 
-A `View` says where the elements of a shape lie: position = offset + sum(index * stride), and
-outside its mask there is nothing (zero). A row of movement ops collapses to one `ShapeTracker`, a
+A `View` gives the positions of the elements of a shape: position = offset + sum(index * stride);
+elements outside of its mask are zero. A chain of movement ops collapses to one `ShapeTracker`, a
 chain of views in which the positions of each are the row-major elements of the one before. A second
-view is stacked only where one cannot say it, and merged back as soon as one can. Sizes, strides and
-masks may be index nodes where a `Variable` takes part.
+view is added only where one cannot express the movement, and merged as soon as one can. Sizes,
+strides and masks may be index nodes where a `Variable` takes part.
 
-Views are kept in one form, so that equal ones compare equal: an axis that has one element, or one
+Views have a canonical form, so that equal ones compare equal: an axis that has one element, or one
 valid element, has stride 0.
 """
 
@@ -48,10 +47,10 @@ Mask = tuple[tuple[sint, sint], ...]
 
 
 class _Run(NamedTuple):
-    """Neighbouring axes as one: `size` elements, `stride` apart, of which those from `low` to
-    `high` are valid.
+    """Consecutive axes as one: `size` elements, `stride` apart; those from `low` to `high` are
+    valid.
 
-    `backed` counts the elements that lie at positions of their own; it is 0 where all share one.
+    `backed` counts the elements with positions of their own; it is 0 where all share one.
     """
 
     size: Any
@@ -62,9 +61,9 @@ class _Run(NamedTuple):
 
 
 def _runs(shape: Sizes, strides: Sizes, mask: Mask | None) -> tuple[list[_Run], Any]:
-    """The fewest runs that say the same, outermost first, and what to add to the offset.
+    """The fewest equivalent runs, outermost first, and the offset to add.
 
-    An axis of size 1 is taken to be valid: what is empty, or may be, has no runs.
+    An axis of size 1 is assumed valid: a view that is empty, or may be, has no runs.
     """
     runs: list[_Run] = []
     moved: Any = 0
@@ -75,7 +74,7 @@ def _runs(shape: Sizes, strides: Sizes, mask: Mask | None) -> tuple[list[_Run], 
         backed = 0 if isinstance(stride, int) and stride == 0 else size
         last = runs[-1] if runs else None
         if last is not None and tidy(last.high - last.low) == 1:
-            # One valid element outside: the valid part is still one stretch.
+            # One valid element outside: the valid elements are still contiguous.
             moved = moved + (last.stride - stride * size) * last.low
             first = last.low * size
             runs[-1] = _Run(last.size * size, stride, backed, first + low, first + high)
@@ -91,7 +90,8 @@ def _runs(shape: Sizes, strides: Sizes, mask: Mask | None) -> tuple[list[_Run], 
 def merge_dims(
     shape: Sizes, strides: Sizes, mask: Mask | None = None
 ) -> tuple[tuple[sint, sint, sint], ...]:
-    """Axes that one stride can walk, merged: (elements, stride, elements backed by memory) of each.
+    """Axes that one stride can traverse, merged: (elements, stride, elements backed by memory) of
+    each.
 
     Axes of size 1 vanish. An axis of stride 0 merges with the next one only where a single element
     of it is valid.
@@ -100,7 +100,9 @@ def merge_dims(
 
 
 def _split(run: _Run, sizes: Sequence[Any]) -> tuple[list[Any], list[tuple[Any, Any]]] | None:
-    """Strides and mask of axes that together are `run`; None if its valid part is no box there."""
+    """Strides and mask of axes that together are `run`; None if its valid elements are no box
+    there.
+    """
     strides = [run.stride * step for step in row_major(tuple(sizes))]
     if run.low == 0 and run.high == run.size:
         return strides, [(0, size) for size in sizes]
@@ -111,7 +113,7 @@ def _split(run: _Run, sizes: Sequence[Any]) -> tuple[list[Any], list[tuple[Any, 
             rest = [(0, 1) for _ in sizes[position + 1 :]]
             return strides, [*mask, (low, high), *rest]
         inner = divide(inner, size)
-        if not all(isinstance(part, int) for part in (low, high, inner)):
+        if not all(isinstance(bound, int) for bound in (low, high, inner)):
             return None
         if low % inner == 0 and high % inner == 0:
             full = [(0, rest) for rest in sizes[position + 1 :]]
@@ -126,7 +128,7 @@ def _split(run: _Run, sizes: Sequence[Any]) -> tuple[list[Any], list[tuple[Any, 
 
 @dataclass(frozen=True)
 class View:
-    """Where the elements of `shape` lie, in the one form to which `View.create` brings it."""
+    """The positions of the elements of `shape`, in the canonical form of `View.create`."""
 
     shape: Sizes
     strides: Sizes
@@ -137,7 +139,7 @@ class View:
     def create(
         shape: Sizes, strides: Sizes | None = None, offset: sint = 0, mask: Mask | None = None
     ) -> View:
-        """A view; row-major where `strides` is None. `mask` gives the valid part of each axis,
+        """A view; row-major where `strides` is None. `mask` gives the valid elements of each axis,
         (first, past the last).
 
         Raises ShapeError if a size is negative, or strides or mask are not one per axis.
@@ -218,7 +220,7 @@ class View:
         return View.create(sizes, self.strides, self.offset, tuple(mask))
 
     def pad(self, padding: Sequence[tuple[sint, sint]]) -> View:
-        """`padding[i]` is what comes (before, after) on axis i; nothing is there."""
+        """`padding[i]` is the number of invalid elements (before, after) on axis i."""
         _fit("pad", self.shape, padding)
         if any(highest(amount) < 0 for pair in padding for amount in pair):
             raise ShapeError(f"pad: {tuple(padding)} is negative", shape=shape_text(self.shape))
@@ -232,13 +234,13 @@ class View:
             offset = offset - self.strides[axis] * before
         return View.create(tuple(shape), self.strides, offset, tuple(mask))
 
-    def shrink(self, window: Sequence[tuple[sint, sint]]) -> View:
-        """`window[i]` is (first, past the last) on axis i."""
-        _fit("shrink", self.shape, window)
+    def shrink(self, bounds: Sequence[tuple[sint, sint]]) -> View:
+        """`bounds[i]` is (first, past the last) on axis i."""
+        _fit("shrink", self.shape, bounds)
         shape: list[Any] = []
         mask: list[Any] = []
         offset: Any = self.offset
-        for axis, (start, end) in enumerate(window):
+        for axis, (start, end) in enumerate(bounds):
             size = self.shape[axis]
             if highest(start) < 0 or is_less(end, start) or is_less(size, end):
                 text = f"shrink: {size_text(start)} to {size_text(end)} does not lie in axis {axis}"
@@ -270,8 +272,8 @@ class View:
         )
 
     def reshape(self, shape: Sequence[sint]) -> View | None:
-        """The same elements in the same order under another shape; None where one view cannot say
-        it.
+        """The same elements in the same order under another shape; None where one view cannot
+        express it.
 
         Raises ShapeError if the number of elements differs.
         """
@@ -301,11 +303,11 @@ class View:
                 if taken == len(sizes) or (rest := divide(rest, sizes[taken])) is None:
                     return None
                 taken += 1
-            parts = _split(run, sizes[first:taken])
-            if parts is None:
+            split = _split(run, sizes[first:taken])
+            if split is None:
                 return None
-            strides += parts[0]
-            mask += parts[1]
+            strides += split[0]
+            mask += split[1]
         ones = len(sizes) - len(strides)
         strides += [0] * ones
         mask += [(0, 1)] * ones
@@ -352,9 +354,7 @@ class View:
 
 
 def _nothing(shape: Sizes) -> View | None:
-    """The view of `shape` in which no element is there; None without axes, as a mask has nothing
-    to stand on.
-    """
+    """The view of `shape` in which no element is valid; None without axes, as a mask needs one."""
     if not shape:
         return None
     return View.create(shape, (0,) * len(shape), 0, ((0, 0),) * len(shape))
@@ -369,20 +369,20 @@ def _fit(name: str, shape: Sizes, given: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _coordinates(position: int, runs: Sequence[_Run]) -> list[int]:
-    """The row-major `position` on each run; the first takes what is beyond."""
+    """The row-major `position` as a coordinate of each run; the first one has the overflow."""
     found: list[int] = []
     for run in reversed(runs[1:]):
-        position, part = divmod(position, run.size)
-        found.append(part)
+        position, coordinate = divmod(position, run.size)
+        found.append(coordinate)
     return [position, *reversed(found)] if runs else []
 
 
 def _through(runs: list[_Run], offset: Any, other: View) -> View | None:
-    """`other`, whose positions walk over `runs`, as one view.
+    """`other`, whose positions are elements of `runs`, as one view.
 
-    The first valid element and its neighbour on each axis fix what a step on that axis does to
-    every coordinate. If no coordinate leaves its run anywhere in the valid box, no carry occurs,
-    and the steps are the strides.
+    The first valid element and its neighbour on each axis determine the change of every coordinate
+    per step on that axis. If no coordinate leaves its run anywhere in the valid box, no carry
+    occurs, and the changes are the strides.
     """
     numbers = [
         other.offset,
@@ -405,21 +405,22 @@ def _through(runs: list[_Run], offset: Any, other: View) -> View | None:
     mask, is_nothing = list(box), False
     for number, run in enumerate(runs):
         reach = [step[number] * (high - low - 1) for step, (low, high) in zip(steps, box)]
-        least = origin[number] + sum(min(part, 0) for part in reach)
-        most = origin[number] + sum(max(part, 0) for part in reach)
+        least = origin[number] + sum(min(step, 0) for step in reach)
+        most = origin[number] + sum(max(step, 0) for step in reach)
         if least < 0 or most >= run.size:
             return None
         if least >= run.low and most < run.high:
             continue
-        moving = [axis for axis, part in enumerate(reach) if part]
-        if len(moving) > 1:
+        moved = [axis for axis, step in enumerate(reach) if step]
+        if len(moved) > 1:
             return None
-        if not moving:
-            # Not yet the answer: a later run may carry into this one.
+        if not moved:
+            # A later run may still carry into this one.
             is_nothing = True
             continue
-        # One axis alone moves this coordinate: the run's valid part is an interval of that axis.
-        (axis,) = moving
+        # One axis alone changes this coordinate: the run's valid elements are an interval of that
+        # axis.
+        (axis,) = moved
         first, by = origin[number], steps[axis][number]
         near, far = (
             (run.low - first, run.high - 1 - first)
@@ -431,7 +432,7 @@ def _through(runs: list[_Run], offset: Any, other: View) -> View | None:
         mask[axis] = (max(low, base + start), max(low, min(high, base + end)))
     if is_nothing:
         return _nothing(other.shape)
-    base_offset = offset + sum(part * run.stride for part, run in zip(origin, runs))
+    base_offset = offset + sum(coordinate * run.stride for coordinate, run in zip(origin, runs))
     base_offset -= sum(low * stride for (low, _), stride in zip(box, strides))
     return View.create(other.shape, tuple(strides), base_offset, tuple(mask))
 
@@ -462,7 +463,7 @@ class ShapeTracker:
         return len(self.views) == 1 and self.views[0].contiguous
 
     def _moved(self, view: View) -> ShapeTracker:
-        """With another last view; the others are as simple as they get."""
+        """With another last view; the others are in their simplest form."""
         views = list(self.views[:-1])
         while views and (merged := views[-1].merge(view)) is not None:
             view = merged
@@ -481,9 +482,9 @@ class ShapeTracker:
         """`padding[i]` is what comes (before, after) on axis i."""
         return self._moved(self.views[-1].pad(padding))
 
-    def shrink(self, window: Sequence[tuple[sint, sint]]) -> ShapeTracker:
-        """`window[i]` is (first, past the last) on axis i."""
-        return self._moved(self.views[-1].shrink(window))
+    def shrink(self, bounds: Sequence[tuple[sint, sint]]) -> ShapeTracker:
+        """`bounds[i]` is (first, past the last) on axis i."""
+        return self._moved(self.views[-1].shrink(bounds))
 
     def flip(self, axes: Sequence[bool]) -> ShapeTracker:
         """Axes reversed where `axes[i]` is true."""
@@ -501,7 +502,7 @@ class ShapeTracker:
         return ShapeTracker(self.views + other.views).simplify()
 
     def simplify(self) -> ShapeTracker:
-        """The same with neighbouring views merged wherever one can stand for both."""
+        """The same with consecutive views merged wherever one is enough."""
         views = list(self.views)
         at = len(views) - 2
         while at >= 0:
@@ -514,38 +515,40 @@ class ShapeTracker:
         return self if len(views) == len(self.views) else ShapeTracker(tuple(views))
 
     def to_indexed_uops(self, idxs: Sequence[UOp] | None = None) -> tuple[UOp, UOp]:
-        """The memory position of the element at `idxs`, and whether there is one.
+        """The memory position of the element at `idxs`, and whether it is valid.
 
-        `idxs` None makes a range per axis, which prints as `ridx0`, `ridx1`... The position means
-        nothing where the second node is false.
+        `idxs` None makes a range per axis, which prints as `ridx0`, `ridx1`... The position has no
+        meaning where the second node is false.
 
         Raises ShapeError if `idxs` are not one per axis.
         """
         if idxs is None:
             idxs = [UOp.range(size, axis, Axis.LOOP) for axis, size in enumerate(self.shape)]
-        index = [simplify(part) for part in _fit("index", self.shape, idxs)]
+        index = [simplify(coordinate) for coordinate in _fit("index", self.shape, idxs)]
         position, valid = self.views[-1].to_indexed_uops(index, _TRUE)
         for view in reversed(self.views[:-1]):
             inner = view.minify()
-            parts: list[UOp] = []
+            coordinates: list[UOp] = []
             step: Any = 1
             for axis, size in reversed(list(enumerate(inner.shape))):
-                part = position // as_node(step)
-                parts.append(simplify(part if axis == 0 else part % as_node(size)))
+                coordinate = position // as_node(step)
+                coordinates.append(
+                    simplify(coordinate if axis == 0 else coordinate % as_node(size))
+                )
                 step = tidy(step * size)
-            # Inner axes first: a flat position comes apart from its fast end.
+            # Inner axes first: a flat position is decomposed from its fast end.
             backward = View(
                 inner.shape[::-1],
                 inner.strides[::-1],
                 inner.offset,
                 inner.mask and inner.mask[::-1],
             )
-            position, inside = backward.to_indexed_uops(parts, _TRUE)
+            position, inside = backward.to_indexed_uops(coordinates, _TRUE)
             valid = simplify(valid & (inside if valid is _TRUE else simplify_under(inside, valid)))
         return (position if valid.op is Ops.CONST else simplify_under(position, valid)), valid
 
     def real_strides(self) -> tuple[sint | None, ...]:
-        """How far one step on each axis goes in memory; None where that varies."""
+        """The stride of each axis in memory; None where it varies."""
         if len(self.views) == 1:
             return self.views[0].strides
         ranges = [UOp.range(size, axis, Axis.LOOP) for axis, size in enumerate(self.shape)]
@@ -557,13 +560,13 @@ class ShapeTracker:
         }
         sizes = zip(ranges, self.shape)
         return tuple(
-            None if part in tangled else 0 if size == 1 else found[0].get(part, 0)
-            for part, size in sizes
+            None if loop in tangled else 0 if size == 1 else found[0].get(loop, 0)
+            for loop, size in sizes
         )
 
     @property
     def expr(self) -> str:
-        """The position as text, and under which condition."""
+        """The position as text, with its condition."""
         position, valid = self.to_indexed_uops()
         return render(position) if valid is _TRUE else f"{render(position)} if {render(valid)}"
 

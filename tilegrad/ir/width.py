@@ -1,11 +1,10 @@
-"""Whether the integers of a program that address memory are wide enough.
+"""Index width: whether the integers of a program that address memory are wide enough.
 
-Lowering gives index arithmetic 32 bits where bounds prove that nothing wraps, else 64. Here the
-bounds are worked out again over the machine's integers: a sum or product of loop variables,
-positions in the launch and constants whose exact value may leave its dtype has wrapped, and a load
-or store there reads or writes elsewhere. Under a gate it may: what a user's own integers of 32 bits
-come to is defined to wrap around, and a gate asks where they are. Without one no such expression
-is allowed to be an index.
+Lowering makes index arithmetic 32 bits where bounds prove that nothing wraps, else 64. Here the
+bounds are computed again over the machine's integers. A sum or product of loop variables, launch
+positions and constants whose exact value may exceed its dtype has wrapped, and a load or store
+there accesses the wrong element. Under a gate it may wrap: a user's own 32-bit integers wrap by
+definition, and a gate tests their value. Without a gate no such expression may be an index.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Bounds = tuple[Any, Any]
 _LEAVES = frozenset({Ops.CONST, Ops.RANGE, Ops.SPECIAL, Ops.DEFINE_VAR})
 _ACCESSES = frozenset({Ops.LOAD, Ops.STORE})
 
-# More than any dtype holds.
+# Beyond every dtype.
 _BEYOND = 1 << 256
 
 
@@ -30,7 +29,7 @@ def find_narrow(nodes: Iterable[UOp]) -> tuple[UOp, UOp, Bounds] | None:
     """An access without a gate, a node of its index that may wrap around, and the exact bounds of
     that node; None if there is none. `nodes` come sources first.
     """
-    # The exact bounds of sums of leaves, and which of them wraps, if one does.
+    # The exact bounds of sums of leaves, and the node in each that wraps, if one does.
     exact: dict[UOp, Bounds] = {}
     wraps: dict[UOp, UOp] = {}
     for node in nodes:
@@ -55,7 +54,7 @@ def find_narrow(nodes: Iterable[UOp]) -> tuple[UOp, UOp, Bounds] | None:
 
 
 def _exact(node: UOp, known: dict[UOp, Bounds]) -> Bounds | None:
-    """The bounds of a node as if its dtype were unbounded; None where they are not known."""
+    """The bounds of a node as if its dtype were unbounded; None where they are unknown."""
     op, src = node.op, node.src
     if op is Ops.RANGE:
         return 0, max(src[0].vmax - 1, 0)
@@ -66,7 +65,7 @@ def _exact(node: UOp, known: dict[UOp, Bounds]) -> Bounds | None:
     if op is Ops.CAST:
         return known[src[0]]
     if op not in (Ops.ADD, Ops.SUB, Ops.MUL, Ops.SHL):
-        # Quotients, remainders, choices: what bounds say of them, of sources that have not wrapped.
+        # Quotients, remainders and selects: their bounds, as their sources have not wrapped.
         return node.bounds
     (a, b), (c, d) = known[src[0]], known[src[1]]
     if op is Ops.ADD:
@@ -78,5 +77,5 @@ def _exact(node: UOp, known: dict[UOp, Bounds]) -> Bounds | None:
             return None
         c = d = 1 << src[1].arg if 0 <= src[1].arg < node.dtype.bits else 0
     corners = (a * c, a * d, b * c, b * d)
-    # Of a power by squaring the digits would double with each product.
+    # Bounded, as the digits of a repeated square would double with each product.
     return max(min(corners), -_BEYOND), min(max(corners), _BEYOND)

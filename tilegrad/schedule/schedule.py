@@ -34,8 +34,8 @@ from tilegrad.ir.copies import direct_copies
 from tilegrad.ir.lengths import extent_of
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
+from tilegrad.ir.slices import offset_number
 from tilegrad.ir.uop import UOp, prod, toposort
-from tilegrad.ir.windows import place_number
 from tilegrad.schedule.finish import finish, renumbered
 from tilegrad.schedule.fitting import fitting
 from tilegrad.schedule.fuse import Fusion, fuse
@@ -537,7 +537,7 @@ def _with_own_places(ast: UOp) -> tuple[UOp, tuple[str, ...]]:
     found = [
         node
         for node in ast.toposort()
-        if node.op is Ops.DEFINE_VAR and place_number(node.arg[0]) is not None
+        if node.op is Ops.DEFINE_VAR and offset_number(node.arg[0]) is not None
     ]
     if not found:
         return ast, ()

@@ -13,7 +13,7 @@ from typing import Any
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
 from tilegrad.base.origin import mark
 from tilegrad.ir.args import CustomArg
-from tilegrad.ir.loops import Pair, loop_of, part_of, shaped, stand_in
+from tilegrad.ir.loops import Pair, loop_of, output_of, shaped, stand_in
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.tensor.checked import Indices, checked_later
@@ -101,7 +101,7 @@ def scan(
     )
     _marked(loop)
     made_of = (*outside, *last, *given)
-    found = [_part(_marked(part_of(loop, n)), device, made_of) for n in range(len(values))]
+    found = [_part(_marked(output_of(loop, n)), device, made_of) for n in range(len(values))]
     if indices:
         count = len(found) - len(indices)
         stacked = [

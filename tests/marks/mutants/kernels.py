@@ -290,7 +290,7 @@ MUTANTS: dict[str, Mutant] = {
         "a maximum takes each value twice",
         "tilegrad/lower/accumulators.py",
         "        return value.alu(reduce.arg, total)\n",
-        "        return value.alu(reduce.arg, total).alu(fold.arg, value)\n",
+        "        return value.alu(reduce.arg, total).alu(reduce.arg, value)\n",
     ),
     "R7.1": Mutant(
         "a name that stands twice in a pattern may be two nodes",

@@ -22,12 +22,12 @@ __all__ = [
 SIMPLIFY = PatternMatcher(
     "simplify",
     (FOLDING + IDENTITIES + BOOLEANS + SUMS + DIVISION + COMPARISONS).rules,
-    is_kept=True,
+    is_cached=True,
 )
 
 
 def simplify(node: UOp, mapping: Mapping[UOp, UOp] | None = None) -> UOp:
-    """`node` with the same value, written more simply; first each key of `mapping` becomes its
+    """`node` with the same value in a simpler form; first each key of `mapping` is replaced by its
     value.
     """
     if mapping:
@@ -36,11 +36,15 @@ def simplify(node: UOp, mapping: Mapping[UOp, UOp] | None = None) -> UOp:
 
 
 def limits_of(condition: UOp) -> dict[UOp, tuple[int | None, int | None]]:
-    """What the parts of `condition` say of an expression: {expression: (at least, at most)}."""
+    """The bounds of expressions that follow from `condition`: {expression: (at least, at most)}."""
     found: dict[UOp, tuple[int | None, int | None]] = {}
-    for part in conjuncts(condition):
-        negated = part.op is Ops.XOR and part.src[1].op is Ops.CONST and part.src[1].arg is True
-        test = part.src[0] if negated else part
+    for conjunct in conjuncts(condition):
+        negated = (
+            conjunct.op is Ops.XOR
+            and conjunct.src[1].op is Ops.CONST
+            and conjunct.src[1].arg is True
+        )
+        test = conjunct.src[0] if negated else conjunct
         if test.op is not Ops.CMPLT or test.src[0].dtype is not dtypes.index:
             continue
         left, right = test.src
@@ -69,11 +73,11 @@ def limits_of(condition: UOp) -> dict[UOp, tuple[int | None, int | None]]:
 
 
 def simplify_under(node: UOp, condition: UOp, *, final: bool = False) -> UOp:
-    """`node` written more simply, with the same value wherever `condition` holds.
+    """`node` in a simpler form, with the same value wherever `condition` holds.
 
-    An expression that the condition bounds is replaced by a variable with those bounds, and put
-    back once the whole is simplified. Where it is a sum, a second way solves it for one of its
-    terms, which then vanishes from the whole; the way that leaves fewer divisions is taken.
+    An expression that the condition bounds is replaced by a variable with those bounds, and
+    restored after simplifying. For a sum, a second way solves it for one of its terms, which then
+    vanishes; the way that leaves fewer divisions is taken.
     """
     node = simplify(node)
     bounded: list[tuple[UOp, int, int]] = []
@@ -84,33 +88,33 @@ def simplify_under(node: UOp, condition: UOp, *, final: bool = False) -> UOp:
             bounded.append((expression, low, high))
     if not bounded:
         return node
-    # What is loaded is loaded whether or not the condition holds: its own index and gate stay.
-    loads = [part for part in node.toposort() if part.op is Ops.LOAD]
+    # A load happens whether or not the condition holds: its own index and gate stay as they are.
+    loads = [inner for inner in node.toposort() if inner.op is Ops.LOAD]
     if any(not load.dtype.is_int for load in loads):
         return node
-    kept = {
+    loaded = {
         UOp.variable(f"load{number}", int(load.dtype.min), int(load.dtype.max), load.dtype): load
         for number, load in enumerate(reversed(loads))
     }
-    for stand_in, load in kept.items():
+    for stand_in, load in loaded.items():
         node = node.substitute({load: stand_in})
     best = _rewritten(node, bounded, _isolate)
     if final and _divisions(best):
         best = min(best, _rewritten(node, bounded, _eliminate), key=_divisions)
-    for stand_in, load in kept.items():
+    for stand_in, load in loaded.items():
         best = best.substitute({stand_in: load})
     return best
 
 
 def _divisions(node: UOp) -> int:
-    return sum(part.op in (Ops.FLOORDIV, Ops.FLOORMOD) for part in node.toposort())
+    return sum(inner.op in (Ops.FLOORDIV, Ops.FLOORMOD) for inner in node.toposort())
 
 
 def _rewritten(
     node: UOp, bounded: list[tuple[UOp, int, int]], replace: Callable[[UOp, UOp, UOp], UOp]
 ) -> UOp:
-    """`node` simplified with every bounded expression as a variable, all at once: that one is small
-    may matter only where another is.
+    """`node` simplified with a variable for every bounded expression, all at once: the bound of one
+    may matter only with that of another.
     """
     back: dict[UOp, UOp] = {}
     for number, (expression, low, high) in enumerate(bounded):
@@ -124,7 +128,9 @@ def _rewritten(
 
 
 def _eliminate(node: UOp, expression: UOp, value: UOp) -> UOp:
-    """`node` with the last term of the sum `expression` whose factor is 1 said by the others."""
+    """`node` with the last term of the sum `expression` whose factor is 1 replaced by the other
+    terms.
+    """
     found = terms_of(expression)
     solvable = [factor for factor, scale in found[0].items() if abs(scale) == 1] if found else []
     if found is None or not solvable:
@@ -136,15 +142,15 @@ def _eliminate(node: UOp, expression: UOp, value: UOp) -> UOp:
 
 
 def _isolate(node: UOp, expression: UOp, stand_in: UOp) -> UOp:
-    """`node` with `expression` replaced, also where it is a part of a longer sum."""
+    """`node` with `expression` replaced, also within a longer sum."""
     ours = terms_of(expression)
     if ours is None or len(ours[0]) < 2:
         return node.substitute({expression: stand_in})
     mapping: dict[UOp, UOp] = {}
-    for part in node.toposort():
-        if part.op is not Ops.ADD or part.dtype is not dtypes.index:
+    for total in node.toposort():
+        if total.op is not Ops.ADD or total.dtype is not dtypes.index:
             continue
-        found = terms_of(part)
+        found = terms_of(total)
         if found is None:
             continue
         rest = dict(found[0])
@@ -154,7 +160,7 @@ def _isolate(node: UOp, expression: UOp, stand_in: UOp) -> UOp:
             continue
         for factor in ours[0]:
             del rest[factor]
-        mapping[part] = from_terms(
-            [*rest.items(), (stand_in, scale)], found[1] - ours[1] * scale, part
+        mapping[total] = from_terms(
+            [*rest.items(), (stand_in, scale)], found[1] - ours[1] * scale, total
         )
     return node.substitute(mapping)

@@ -1,7 +1,8 @@
 """Rules for `//` and `%` of index expressions, and for comparing them with constants.
 
-Division rounds toward minus infinity, so a multiple of the divisor can always be taken out, whatever the sign of the
-rest. Where the rest is known to lie within one multiple, it vanishes from the quotient.
+Division rounds toward minus infinity, so a multiple of the divisor can always be taken out,
+whatever the sign of the rest. Where the rest is known to lie within one multiple, it vanishes from
+the quotient.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def _toward_zero(scale: int, divisor: int) -> int:
 
 
 def _nearest(scale: int, divisor: int) -> int:
-    """`scale` modulo `divisor`; one that is negative but small stays, as its term would only grow."""
+    """`scale` modulo `divisor`; a small negative one stays, as its term would only grow."""
     return scale if -divisor < scale < divisor else scale % divisor
 
 

@@ -1,6 +1,7 @@
-"""Rules that hold for every dtype: constants fold, and operations that do nothing vanish.
+"""Rules for every dtype: constant folding and identity operations.
 
-Float rules here are exact to the bit: `x + 0` is kept, as it turns -0.0 into 0.0, and so is `x * 0`, as x may be NaN.
+Float rules here are exact to the bit: `x + 0` stays, as it turns -0.0 into 0.0, and so does `x *
+0`, as x may be NaN.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ FOLDING = PatternMatcher("folding")
 
 @FOLDING.rule("fold-constants", UPat(_ALU, name="node"))
 def fold_constants(node: UOp) -> UOp | None:
-    """An op on constants is the constant it comes to."""
+    """An op on constants is the constant of its value."""
     for source in node.src:
         if source.op is not Ops.CONST:
             return None
@@ -77,8 +78,9 @@ def fold_constants(node: UOp) -> UOp | None:
 
 @FOLDING.rule("one-value", UPat((*_ALU, Ops.RANGE), dtype=(*INTEGERS, dtypes.bool), name="node"))
 def one_value(node: UOp) -> UOp | None:
-    """An integer or bool that bounds pin down is a constant; a loop that may not run at all stays
-    one, and so does what depends on it: otherwise a store would leave it and always happen.
+    """An integer or bool with equal bounds is a constant. A loop that may have no iterations stays
+    a loop, and so does a value that depends on it: otherwise a store would leave the loop and
+    always happen.
     """
     low, high = node.bounds
     if low != high or any(loop.src[0].vmin < 1 for loop in node.ranges):
@@ -101,7 +103,7 @@ def const_right(node: UOp) -> UOp | None:
     left, right = node.src
     if left.op is Ops.CONST and right.op is not Ops.CONST:
         if node.op is Ops.MAX and node.dtype.is_float and left.arg == 0:
-            return None  # of 0.0 and -0.0 the first is the maximum
+            return None  # max(0.0, -0.0) is the first operand
         return UOp(node.op, node.dtype, (right, left), node.arg)
     return None
 
@@ -141,16 +143,18 @@ def fold_gep(node: UOp) -> UOp | None:
     "only-ranges", UPat((Ops.DEFINE_LOCAL, Ops.DEFINE_ACC, Ops.END, Ops.REDUCE), name="node")
 )
 def only_ranges(node: UOp) -> UOp | None:
-    """A range that became a constant, or a part of the launch, is no loop that a value lives in or that is folded."""
+    """A range that became a constant, or a launch position, no longer owns a value and is no longer
+    reduced.
+    """
     first = 0 if node.op is Ops.DEFINE_LOCAL else 1
     keeps = node.op is Ops.END or (node.op is Ops.REDUCE and node.dtype.scalar is not dtypes.index)
     if node.op is Ops.REDUCE and not keeps:
         return None
     rest = [
-        part
-        for part in node.src[first:]
-        if part.op is Ops.RANGE
-        or (keeps and not (part.op is Ops.CONST and part.dtype is dtypes.index))
+        source
+        for source in node.src[first:]
+        if source.op is Ops.RANGE
+        or (keeps and not (source.op is Ops.CONST and source.dtype is dtypes.index))
     ]
     if first + len(rest) == len(node.src):
         return None
@@ -160,13 +164,15 @@ def only_ranges(node: UOp) -> UOp | None:
 
 @FOLDING.rule("prefix-of-ranges", UPat(Ops.PREFIX, name="node"))
 def prefix_of_ranges(node: UOp) -> UOp | None:
-    """As only-ranges: a prefix over ranges of which none is left folds what is there."""
+    """As only-ranges: a prefix over no ranges is its value."""
     if node.dtype.scalar is dtypes.index:
         return None
     src = tuple(
-        part for part in node.src if not (part.op is Ops.CONST and part.dtype is dtypes.index)
+        source
+        for source in node.src
+        if not (source.op is Ops.CONST and source.dtype is dtypes.index)
     )
-    if any(part.op is Ops.RANGE for part in src):
+    if any(source.op is Ops.RANGE for source in src):
         return node.replace(src=src) if len(src) < len(node.src) else None
     function, count = node.arg
     if not count:
@@ -192,35 +198,41 @@ def exact_float_sum(total: UOp) -> UOp | None:
 
 @BOOLEANS.rule("and-implied", UPat(Ops.AND, dtype=dtypes.bool, name="condition"))
 def and_implied(condition: UOp) -> UOp | None:
-    """A part that another part implies, or that stands twice, is dropped.
+    """A conjunct that another one implies, or that occurs twice, is dropped.
 
     before   (i < 3) & (j < 2) & (i < 5)
     after    (i < 3) & (j < 2)
     """
-    parts = conjuncts(condition)
+    tests = conjuncts(condition)
     least: dict[UOp, int] = {}
-    for part in parts:
-        if _is_limit(part):
-            least[part.src[0]] = min(part.src[1].arg, least.get(part.src[0], part.src[1].arg))
-    kept: list[UOp] = []
-    for part in parts:
-        if part not in kept and not (_is_limit(part) and part.src[1].arg > least[part.src[0]]):
-            kept.append(part)
-    if len(kept) == len(parts):
+    for conjunct in tests:
+        if _is_limit(conjunct):
+            least[conjunct.src[0]] = min(
+                conjunct.src[1].arg, least.get(conjunct.src[0], conjunct.src[1].arg)
+            )
+    needed: list[UOp] = []
+    for conjunct in tests:
+        if conjunct not in needed and not (
+            _is_limit(conjunct) and conjunct.src[1].arg > least[conjunct.src[0]]
+        ):
+            needed.append(conjunct)
+    if len(needed) == len(tests):
         return None
-    result = kept[0]
-    for part in kept[1:]:
-        result = result & part
+    result = needed[0]
+    for conjunct in needed[1:]:
+        result = result & conjunct
     return result
 
 
-def _is_limit(part: UOp) -> bool:
-    return part.op is Ops.CMPLT and part.src[1].op is Ops.CONST and part.src[0].dtype.scalar.is_int
+def _is_limit(test: UOp) -> bool:
+    return test.op is Ops.CMPLT and test.src[1].op is Ops.CONST and test.src[0].dtype.scalar.is_int
 
 
 @BOOLEANS.rule("open-gate", UPat((Ops.LOAD, Ops.STORE), name="access"))
 def open_gate(access: UOp) -> UOp | None:
-    """An access whose gate is always true needs none; a load whose gate is never true is its alternative."""
+    """An access whose gate is always true needs no gate; a load whose gate is never true is its
+    alternative.
+    """
     gate = access.src[-1]
     if len(access.src) != 4 or gate.op is not Ops.CONST:
         return None
@@ -231,13 +243,15 @@ def open_gate(access: UOp) -> UOp | None:
 
 @BOOLEANS.rule("shut-stores", UPat((Ops.SINK, Ops.END, Ops.BARRIER), name="node"))
 def shut_stores(node: UOp) -> UOp | None:
-    """A store whose gate is never true does not happen; the last effect of a node is kept, so that it stays one."""
-    effects = [part for part in node.src if part.op is not Ops.RANGE]
-    shut = [part for part in effects if _is_shut(part)]
+    """A store whose gate is never true is dropped, except the last effect of a node, which needs
+    one.
+    """
+    effects = [effect for effect in node.src if effect.op is not Ops.RANGE]
+    shut = [effect for effect in effects if _is_shut(effect)]
     if not shut or len(shut) == len(effects) == 1:
         return None
     shut = shut[: len(effects) - 1]
-    return node.replace(src=tuple(part for part in node.src if part not in shut))
+    return node.replace(src=tuple(effect for effect in node.src if effect not in shut))
 
 
 def _is_shut(node: UOp) -> bool:

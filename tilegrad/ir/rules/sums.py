@@ -31,7 +31,7 @@ SUMS = PatternMatcher("sums", [
 
 @SUMS.rule("collect-terms", UPat(Ops.ADD, dtype=dtypes.index, name="total"))
 def collect_terms(total: UOp) -> UOp | None:
-    """Terms with one factor become one term, and what division took apart is put together again.
+    """Terms with one factor become one term, and the terms of a division are combined.
 
     before   (i//4)*8 + (i%4)*2 + j - j
     after    i*2
@@ -53,23 +53,25 @@ def collect_terms(total: UOp) -> UOp | None:
 
 
 def _is_collected(total: UOp) -> bool:
-    """Whether each term has a factor of its own and nothing can be put together: most sums."""
+    """Whether each term has a factor of its own and no divisions can be combined, as in
+    most sums.
+    """
     seen: set[UOp | None] = set()
     stack = [total]
     while stack:
-        part = stack.pop()
-        op = part.op
+        term = stack.pop()
+        op = term.op
         if op is Ops.ADD:
-            stack += part.src
+            stack += term.src
             continue
-        factor: UOp | None = part
+        factor: UOp | None = term
         if op is Ops.CONST:
-            if not part.arg:
+            if not term.arg:
                 return False
             factor = None
-        elif op is Ops.MUL and part.src[1].op is Ops.CONST:
-            factor = part.src[0]
-            if factor.op in (Ops.ADD, Ops.MUL, Ops.CONST) or not part.src[1].arg:
+        elif op is Ops.MUL and term.src[1].op is Ops.CONST:
+            factor = term.src[0]
+            if factor.op in (Ops.ADD, Ops.MUL, Ops.CONST) or not term.src[1].arg:
                 return False
             op = factor.op
         if op is Ops.FLOORMOD or factor in seen:
@@ -81,9 +83,9 @@ def _is_collected(total: UOp) -> bool:
 def _leaf_count(node: UOp) -> int:
     count, stack = 0, [node]
     while stack:
-        part = stack.pop()
-        if part.op is Ops.ADD:
-            stack.extend(part.src)
+        term = stack.pop()
+        if term.op is Ops.ADD:
+            stack.extend(term.src)
         else:
             count += 1
     return count
@@ -125,7 +127,7 @@ def _add_term(terms: dict[UOp, int], node: UOp, scale: int) -> None:
 
 
 def _quotient(base: UOp, divisor: int) -> UOp:
-    """base // divisor in the form that the division rules give it."""
+    """base // divisor in the form that the division rules produce."""
     if base.op is Ops.FLOORDIV and base.src[1].op is Ops.CONST:
         return base.src[0] // (int(base.src[1].arg) * divisor)
     return base // divisor

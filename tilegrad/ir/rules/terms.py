@@ -1,4 +1,6 @@
-"""An index expression as a sum of terms: the form in which division, modulo and comparison are decided."""
+"""Sums of terms: the form of index expressions that the rules for division, modulo and comparison
+use.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +21,21 @@ def terms_of(node: UOp) -> tuple[dict[UOp, int], int] | None:
     stack = [(node, 1)]
     count = 0
     while stack:
-        part, scale = stack.pop()
+        term, scale = stack.pop()
         count += 1
         if count > _MOST:
             return None
-        op = part.op
+        op = term.op
         if op is Ops.ADD:
-            left, right = part.src
+            left, right = term.src
             stack.append((right, scale))
             stack.append((left, scale))
         elif op is Ops.CONST:
-            constant += part.arg * scale
-        elif op is Ops.MUL and part.src[1].op is Ops.CONST:
-            stack.append((part.src[0], scale * part.src[1].arg))
+            constant += term.arg * scale
+        elif op is Ops.MUL and term.src[1].op is Ops.CONST:
+            stack.append((term.src[0], scale * term.src[1].arg))
         else:
-            terms[part] = terms.get(part, 0) + scale
+            terms[term] = terms.get(term, 0) + scale
     return terms, constant
 
 
@@ -43,21 +45,21 @@ def from_terms(terms: Iterable[tuple[UOp, int]], constant: int, like: UOp) -> UO
     for factor, coefficient in terms:
         if coefficient == 0:
             continue
-        part = factor if coefficient == 1 else factor * coefficient
-        total = part if total is None else total + part
+        term = factor if coefficient == 1 else factor * coefficient
+        total = term if total is None else total + term
     if total is None:
         return UOp.const(like.dtype, constant)
     return total + constant if constant else total
 
 
 def conjuncts(condition: UOp) -> list[UOp]:
-    """The parts of a conjunction, left to right."""
+    """The operands of a conjunction, left to right."""
     found: list[UOp] = []
     stack = [condition]
     while stack:
-        part = stack.pop()
-        if part.op is Ops.AND:
-            stack += [part.src[1], part.src[0]]
+        conjunct = stack.pop()
+        if conjunct.op is Ops.AND:
+            stack += [conjunct.src[1], conjunct.src[0]]
         else:
-            found.append(part)
+            found.append(conjunct)
     return found

@@ -1,7 +1,7 @@
-"""Windows of memory that a program cuts out at one place after the other.
+"""Slices of memory that a program takes at one offset after the other.
 
-`data[i:i + 32]` in Python is a graph of its own for each number i, and so would be its kernels. A
-window whose place is a variable is the same graph everywhere:
+`data[i:i + 32]` in Python is a graph of its own for each number i, and so would be its kernels.
+With a variable as the offset, it is the same graph everywhere:
 
 before   SHRINK(BUFFER, ((64, 96),))
 after    SHRINK(BUFFER, ((_place0, _place0 + 32),)), and _place0 is 64 in this launch
@@ -18,17 +18,17 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
 __all__ = [
-    "Window", "find_windows", "open_windows", "place_name", "place_number",
+    "MemorySlice", "find_slices", "offset_name", "offset_number", "open_slices",
 ]  # fmt: skip
 
 _PREFIX = "_place"
 _NUMBERED = re.compile(r"_(place|number)(\d+)")
 _ORDER = (Ops.RESHAPE, Ops.PERMUTE, Ops.DETACH)
-# More would be more parameters than a kernel should have.
+# More would be too many parameters for a kernel.
 _MOST = 64
 
 
-class Window(NamedTuple):
+class MemorySlice(NamedTuple):
     """An axis along which a SHRINK of memory, the node at `position`, takes `size` of `full`
     elements, from `start` on.
     """
@@ -40,30 +40,30 @@ class Window(NamedTuple):
     full: int
 
 
-def _place_variable(number: int, window: Window) -> UOp:
-    """Where the window begins, as a launch-time variable."""
-    return UOp.variable(place_name(number), 0, window.full - window.size)
+def _offset_variable(number: int, each: MemorySlice) -> UOp:
+    """The offset of a slice as a launch-time variable."""
+    return UOp.variable(offset_name(number), 0, each.full - each.size)
 
 
-def place_name(number: int) -> str:
-    """The name of the variable for the place of window `number`."""
+def offset_name(number: int) -> str:
+    """The name of the offset variable of slice `number`."""
     return f"{_PREFIX}{number}"
 
 
-def place_number(name: str) -> int | None:
-    """The number of the window whose place a variable of this name is; of a number that changes
-    from launch to launch, its own.
+def offset_number(name: str) -> int | None:
+    """The number of the slice whose offset variable has this name; for a number that changes from
+    launch to launch, its own.
     """
     found = _NUMBERED.fullmatch(name)
     return None if found is None else int(found[2])
 
 
-def find_windows(nodes: Sequence[UOp]) -> list[Window]:
-    """The windows of memory that are read, or written where nothing else of that memory is touched;
-    none where these are very many. Otherwise what is written to stays as it is: which parts of it
-    others meet is asked of numbers.
+def find_slices(nodes: Sequence[UOp]) -> list[MemorySlice]:
+    """The slices of memory that are read, or written where nothing else of that memory is used;
+    none where there are very many. Other written memory stays as it is: whether two accesses
+    overlap is decided on numbers.
     """
-    found: list[Window] = []
+    found: list[MemorySlice] = []
     targets = _met_elsewhere(nodes)
     for position, node in enumerate(nodes):
         if node.op is not Ops.SHRINK or not all(
@@ -75,24 +75,24 @@ def find_windows(nodes: Sequence[UOp]) -> list[Window]:
             continue
         for axis, ((start, end), full) in enumerate(zip(node.arg, node.src[0].shape, strict=True)):
             if isinstance(full, int) and 0 < end - start < full:
-                found.append(Window(position, axis, start, end - start, full))
+                found.append(MemorySlice(position, axis, start, end - start, full))
     return found if len(found) <= _MOST else []
 
 
-def open_windows(nodes: Sequence[UOp], windows: Sequence[Window]) -> UOp:
-    """The graph that consists of `nodes`, with a variable for the position of each slice."""
+def open_slices(nodes: Sequence[UOp], slices: Sequence[MemorySlice]) -> UOp:
+    """The graph that consists of `nodes`, with a variable for the offset of each slice."""
     bounds: dict[UOp, list[tuple[UOp | int, UOp | int]]] = {}
-    for number, window in enumerate(windows):
-        node = nodes[window.position]
-        place = _place_variable(number, window)
-        bounds.setdefault(node, list(node.arg))[window.axis] = (place, place + window.size)
+    for number, each in enumerate(slices):
+        node = nodes[each.position]
+        offset = _offset_variable(number, each)
+        bounds.setdefault(node, list(node.arg))[each.axis] = (offset, offset + each.size)
     return nodes[-1].substitute(
         {node: node.replace(arg=tuple(found)) for node, found in bounds.items()}
     )
 
 
 def _met_elsewhere(nodes: Sequence[UOp]) -> set[UOp]:
-    """The memory that is written to and read or written outside the one slice, too."""
+    """The memory that is written, and read or written outside of the one slice too."""
     memory: dict[UOp, UOp] = {}
     for node in nodes:
         if node.op in (Ops.ASSIGN, Ops.AFTER):
@@ -101,14 +101,14 @@ def _met_elsewhere(nodes: Sequence[UOp]) -> set[UOp]:
     if not counts:
         return set()
     found = {base for base, count in counts.items() if count > 1}
-    window: dict[UOp, UOp] = {}
+    known: dict[UOp, UOp] = {}
     for node in nodes:
         if node.op in _ORDER or node.op is Ops.AFTER:
             continue
         for source in node.src:
             base = _base_of(source)
             if base in counts and (
-                node.op is not Ops.SHRINK or window.setdefault(base, node) is not node
+                node.op is not Ops.SHRINK or known.setdefault(base, node) is not node
             ):
                 found.add(base)
     return found
