@@ -20,6 +20,9 @@ from tilegrad.ir.text import parse, parse_program
 from tilegrad.ir.uop import UOp
 from tilegrad.tools.show import STATES, TracedKernel, replay, run_recorded
 
+# The states that are lists of instructions.
+LISTS = STATES[STATES.index("lower.linearize") : -2]
+
 SCRIPT = """
 import sys
 from tilegrad import Tensor
@@ -65,7 +68,9 @@ def test_graphs_parse_back(kernels: list[TracedKernel], state: str) -> None:
 def test_the_end_is_text_of_the_program(kernels: list[TracedKernel]) -> None:
     kernel = kernels[0]
     assert parse_program(kernel.after("linearize")) == kernel.graphs["lower.linearize"]
-    assert parse_program(kernel.after("lower.levels")) == kernel.program
+    for state in LISTS:
+        assert parse_program(kernel.after(state)) == kernel.graphs[state]
+    assert kernel.graphs[LISTS[-1]] == kernel.program
     assert f"define void @{kernel.name}" in kernel.after("render")
     assert kernel.name in kernel.after("assembly")
     with pytest.raises(DeviceError, match="EMU has no assembly"):
@@ -111,16 +116,7 @@ def test_an_unknown_state_is_refused(kernels: list[TracedKernel]) -> None:
         kernels[0].after("lower.none")
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        "optimize",
-        "lower.memory_accumulators",
-        "lower.accumulators",
-        "lower.decompose",
-        "lower.linearize",
-    ],
-)
+@pytest.mark.parametrize("state", STATES[:-2])
 def test_replay_comes_to_the_same_end(kernels: list[TracedKernel], state: str) -> None:
     kernel = kernels[0]
     (again,) = replay(kernel.after(state), state)

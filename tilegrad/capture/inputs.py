@@ -18,6 +18,7 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.memory import buffer_of, leaf
 from tilegrad.engine.run import show_copy
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import below_reshapes
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor import host, memory
@@ -80,13 +81,10 @@ def settle(tensors: Sequence[Tensor]) -> None:
 
 def _upload(node: UOp) -> UOp | None:
     """The leaf on the host that `node` is a copy of, if it is nothing else."""
-    while node.op is Ops.RESHAPE:
-        node = node.src[0]
+    node = below_reshapes(node)
     if node.op is not Ops.COPY:
         return None
-    node = node.src[0]
-    while node.op is Ops.RESHAPE:
-        node = node.src[0]
+    node = below_reshapes(node.src[0])
     return node if node.op is Ops.BUFFER and node.arg.device == "HOST" else None
 
 

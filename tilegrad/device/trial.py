@@ -19,6 +19,7 @@ from typing import Any
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.device.backend import Backend
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import memory_of
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.runtime.protocol import Dims
@@ -71,8 +72,8 @@ class _Wanted:
 def parameters_of(ast: UOp) -> list[Parameter]:
     """The pointers of a kernel graph, by slot."""
     nodes = ast.toposort()
-    written = {_base(node.src[0]) for node in nodes if node.op is Ops.STORE}
-    read = {_base(node.src[0]) for node in nodes if node.op is Ops.LOAD}
+    written = {memory_of(node.src[0]) for node in nodes if node.op is Ops.STORE}
+    read = {memory_of(node.src[0]) for node in nodes if node.op is Ops.LOAD}
     found = []
     for node in nodes:
         if node.op is Ops.DEFINE_GLOBAL:
@@ -86,10 +87,6 @@ def parameters_of(ast: UOp) -> list[Parameter]:
     return sorted(found, key=lambda each: each.slot)
 
 
-def _base(pointer: UOp) -> UOp:
-    return pointer.src[0] if pointer.op is Ops.AFTER else pointer
-
-
 def _bound(pointer: UOp, nodes: Mapping[UOp, None]) -> int:
     """Below which values of `pointer` are positions, by the gates that compare them; 0 where they
     are none.
@@ -98,7 +95,7 @@ def _bound(pointer: UOp, nodes: Mapping[UOp, None]) -> int:
     bounds = []
     is_position = False
     for node in nodes:
-        if node.op is Ops.LOAD and _base(node.src[0]) is pointer:
+        if node.op is Ops.LOAD and memory_of(node.src[0]) is pointer:
             depends.add(node)
         elif any(source in depends for source in node.src):
             if node.op in (Ops.STORE, Ops.SINK, Ops.REDUCE, Ops.END):

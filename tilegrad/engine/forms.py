@@ -34,6 +34,7 @@ from tilegrad.engine.windows import opened
 from tilegrad.ir.copies import direct_copies
 from tilegrad.ir.lengths import Terms, is_length, memory_shape, terms_of, value_of
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import base_of
 from tilegrad.ir.slices import offset_name
 from tilegrad.ir.uop import UOp, sint, toposort
 
@@ -378,7 +379,7 @@ def _request(node: UOp, overwritten: Collection[UOp]) -> UOp:
     """What to compute for a root. A view of memory that is about to change must be copied;
     everything else is computed anyway.
     """
-    if node in overwritten or _base_of(node).op is Ops.BUFFER:
+    if node in overwritten or base_of(node).op is Ops.BUFFER:
         return UOp(Ops.CONTIGUOUS, node.dtype, (node,))
     return node.src[1] if node.op is Ops.AFTER else node
 
@@ -453,13 +454,6 @@ def _backends(graph: Graph, plan: Plan) -> tuple[tuple[str, Backend], ...]:
     names = {str(node.arg.device) for node in (*graph.leaves, *graph.draws)} | {Device.DEFAULT}
     names |= {step.device for step in plan.steps}
     return tuple([(name, Device[name]) for name in sorted(names)])
-
-
-def _base_of(node: UOp) -> UOp:
-    """What a chain of movement ops moves."""
-    while node.op.is_movement:
-        node = node.src[0]
-    return node
 
 
 def _on_devices(values: Iterable[UOp]) -> set[UOp]:

@@ -14,6 +14,7 @@ from tilegrad.engine.memory import is_overwritten
 from tilegrad.engine.run import current_recording
 from tilegrad.engine.users import stands_on
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.uop import UOp, toposort
 
 __all__ = ["Known", "readers"]
@@ -78,18 +79,14 @@ def _unless_written(node: UOp, found: UOp | None) -> UOp | None:
     """
     if found is None or node.op in _WRITTEN:
         return found
-    base = found
-    while base.op.is_movement:
-        base = base.src[0]
+    base = base_of(found)
     return None if base.op is Ops.BUFFER and is_overwritten(base) else found
 
 
 def _is_upload(node: UOp) -> bool:
     if node.op is not Ops.COPY:
         return False
-    below = node.src[0]
-    while below.op is Ops.RESHAPE:
-        below = below.src[0]
+    below = below_reshapes(node.src[0])
     return below.op is Ops.BUFFER and below.arg.device == "HOST"
 
 

@@ -28,6 +28,7 @@ from tilegrad.engine.run import current_recording, run_plan, show_copy
 from tilegrad.engine.sized import form_for_sizes
 from tilegrad.engine.users import above, index
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.uop import UOp, remade, toposort
 from tilegrad.runtime.buffer import Buffer
 
@@ -44,13 +45,6 @@ _WRITTEN = (Ops.ASSIGN, Ops.AFTER)
 _PAGE = 4096
 # Less is computed again sooner than it is found out who needs it.
 _SMALL = 16
-
-
-def base_of(node: UOp) -> UOp:
-    """What a chain of movement ops moves."""
-    while node.op.is_movement:
-        node = node.src[0]
-    return node
 
 
 def realized(node: UOp) -> UOp | None:
@@ -409,9 +403,7 @@ def view_of(leaf: UOp) -> memoryview | None:
 
 def _looked_at(node: UOp) -> Buffer:
     """The memory of a realized node that the host is about to read."""
-    base = node
-    while base.op is Ops.RESHAPE:
-        base = base.src[0]
+    base = below_reshapes(node)
     if base.op is not Ops.BUFFER:
         raise ShapeError(
             "read: the value is not stored as a whole",

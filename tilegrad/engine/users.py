@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable
 
 from tilegrad.base.trace import counters
+from tilegrad.ir.queries import base_of
 from tilegrad.ir.uop import UOp
 
 __all__ = ["above", "index", "stands_on"]
@@ -52,8 +53,7 @@ def index(root: UOp) -> None:
 
 def stands_on(node: UOp, memory: UOp) -> None:
     """Note that the indexed `node` has its value in `memory`, [movement of] a BUFFER."""
-    while memory.op.is_movement:
-        memory = memory.src[0]
+    memory = base_of(memory)
     users = memory.users
     if users is None:
         users = memory.users = []

@@ -13,6 +13,7 @@ from tilegrad.grad.batch import batched
 from tilegrad.grad.forward import stand_in
 from tilegrad.grad.rules import reshape
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import buffer_below
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor import memory
 from tilegrad.tensor.core import describe
@@ -171,18 +172,12 @@ def _one_example(examples: dict[int, tuple[Tensor, int]], size: Any) -> _Example
     for place, (tensor, axis) in examples.items():
         moved = tensor.movedim(axis, 0)
         node = nodes[place] = stand_in(moved.shape[1:], tensor.dtype, tensor.device)
-        base = _base(node)
+        base = buffer_below(node)
         wholes[base] = _flat(moved.uop, size, base)
         held = tensor._variables
         tensors[place] = tensor._of(node, tensor.device, held, tensor._requires_grad)
         variables = merge(variables, held)
     return _Example(tensors, nodes, wholes, variables)
-
-
-def _base(node: UOp) -> UOp:
-    while node.op is not Ops.BUFFER:
-        node = node.src[0]
-    return node
 
 
 def _flat(node: UOp, size: Any, base: UOp) -> UOp:

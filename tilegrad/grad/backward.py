@@ -15,11 +15,12 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence, 
 from tilegrad.base.errors import DTypeError, InternalError, ShapeError
 from tilegrad.grad.loops import LOOPS, loop_gradients
 from tilegrad.grad.regions import Region, has_regions, moved, region_of, waiting_copy
-from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, device_of, filled
+from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, filled
 from tilegrad.grad.sums import is_zero, sum_axes
 from tilegrad.grad.templates import from_template
 from tilegrad.grad.watched import has_watchers, seen
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, toposort, toposort_over
 
 __all__ = ["below", "from_memory", "gradients", "inherit_origin", "pullback"]

@@ -23,11 +23,12 @@ from tilegrad.grad.lifted import Lifted
 from tilegrad.grad.loops import batched_loop
 from tilegrad.grad.parts import spread, where_written
 from tilegrad.grad.regions import Region, region_of, register_moved
-from tilegrad.grad.rules import device_of, expand, reshape
+from tilegrad.grad.rules import expand, reshape
 from tilegrad.grad.sums import sum_axes
 from tilegrad.ir.args import CustomArg, KernelArg, KernelInfo
 from tilegrad.ir.loops import output_of
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import device_of, memory_of
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
 
@@ -292,9 +293,7 @@ def _looped(ast: UOp, size: int, given: Sequence[bool]) -> UOp:
         elif node.op is Ops.DEFINE_LOCAL:
             made = UOp(node.op, node.dtype, (*src, turn), node.arg)
         elif node.op in (Ops.LOAD, Ops.STORE):
-            base = node.src[0]
-            while base.op is Ops.AFTER:
-                base = base.src[0]
+            base = memory_of(node.src[0])
             if base in sizes:
                 place = simplify(turn * sizes[base] + src[1])
                 made = UOp(node.op, node.dtype, (src[0], place, *src[2:]), node.arg)

@@ -26,7 +26,6 @@ from tilegrad.grad.regions import region_of
 from tilegrad.grad.rules import (
     DERIVATIVES,
     NO_DERIVATIVE,
-    device_of,
     expand,
     filled,
     product_of_others,
@@ -35,6 +34,7 @@ from tilegrad.grad.rules import (
 from tilegrad.grad.sums import sum_axes
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, prod, toposort
 
 __all__ = ["pushforward", "stand_in"]

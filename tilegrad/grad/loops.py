@@ -23,6 +23,7 @@ from tilegrad.grad.over_steps import sum_over_steps, worth_stacking
 from tilegrad.ir.args import LoopArg
 from tilegrad.ir.loops import Pair, loop_of, output_of, shaped, stand_in
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import below_reshapes
 from tilegrad.ir.uop import UOp, toposort
 
 __all__ = ["LOOPS", "batched_loop", "loop_gradients", "loop_tangents"]
@@ -98,7 +99,7 @@ def loop_gradients(
     values = [flow.value for flow in flows]
     # Of the factors that later sums take, those that are stacked for nothing else.
     leaves = {*back.values(), *(leaf for leaf, _ in (*stacks, *shared))}
-    bases = {_base(value) for value in values} | leaves
+    bases = {below_reshapes(value) for value in values} | leaves
     values += dict.fromkeys(
         factor for each in later.values() for factor in each if factor not in bases
     )
@@ -151,7 +152,7 @@ def _summed_later(
     flows = {number: found[number] for number in body.shared if number in found}
     known = {leaf for leaf, _ in stacks} | {body.own[number] for number in body.shared
                                             if number in body.own}  # fmt: skip
-    known |= {_base(flow.value) for flow in stacked}
+    known |= {below_reshapes(flow.value) for flow in stacked}
     return worth_stacking(flows, known, sum(leaf.arg.size for leaf, _ in stacks))
 
 
@@ -164,15 +165,9 @@ def _all_steps(
     for number, leaf in enumerate(back):
         known[leaf] = shaped(output_of(backward, len(values) + number), (length, *leaf.shape))
     for part in range(backward.arg.carries, len(values)):
-        base = _base(values[part])
+        base = below_reshapes(values[part])
         known.setdefault(base, shaped(output_of(backward, part), (length, *base.shape)))
     return known
-
-
-def _base(node: UOp) -> UOp:
-    while node.op is Ops.RESHAPE:
-        node = node.src[0]
-    return node
 
 
 def _pulled_back(

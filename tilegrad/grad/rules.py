@@ -20,10 +20,11 @@ from tilegrad.base.dtype import DType, dtypes, sum_dtype
 from tilegrad.grad.prefixes import prefix_gradient
 from tilegrad.grad.sums import sum_axes
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, prod
 
 __all__ = [
-    "DERIVATIVES", "NO_DERIVATIVE", "Derivative", "device_of", "expand", "filled",
+    "DERIVATIVES", "NO_DERIVATIVE", "Derivative", "expand", "filled",
     "product_of_others", "reshape",
 ]  # fmt: skip
 
@@ -214,22 +215,6 @@ def _plus(a: Any, b: Any) -> Any:
 
 def _minus(a: Any, b: Any) -> Any:
     return 0 if a is b else a - b
-
-
-def device_of(node: UOp) -> str | None:
-    """The device that holds `node`; None for constants, which every device has."""
-    seen = set()
-    stack = [node]
-    while stack:
-        node = stack.pop()
-        if node.op is Ops.COPY:
-            return str(node.arg)
-        if node.op in (Ops.BUFFER, Ops.RAND):
-            return str(node.arg.device)
-        if node not in seen:
-            seen.add(node)
-            stack.extend(node.src)
-    return None
 
 
 def product_of_others(x: UOp, axes: tuple[int, ...]) -> UOp:

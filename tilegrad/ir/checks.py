@@ -15,6 +15,7 @@ from tilegrad.base.dtype import DType, Place, Pointer, dtypes
 from tilegrad.ir.args import BufferArg, CustomArg, KernelArg, LoopArg, RandArg
 from tilegrad.ir.op import Axis, Ops, Stage
 from tilegrad.ir.proof import bounds_under, find_outside, lane_of
+from tilegrad.ir.queries import base_of, below_reshapes, memory_of
 from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp, prod
 
@@ -345,9 +346,7 @@ def _assign(node: UOp) -> str | None:
 
 
 def _assign_accumulator(node: UOp) -> str | None:
-    target = node.src[0]
-    while target.op is Ops.AFTER:
-        target = target.src[0]
+    target = memory_of(node.src[0])
     if target.op is not Ops.DEFINE_ACC:
         return f"its target is a {target.op.name.lower()}, no accumulator"
     return _assign(node)
@@ -498,11 +497,7 @@ def _tensor_after(node: UOp) -> str | None:
     if len(node.src) != 2 or node.src[1].op is not Ops.ASSIGN:
         return "what has happened is no assignment"
     # The target of an assignment is in memory once it was computed, perhaps with another shape.
-    memory, target = node.src[0], node.src[1].src[0]
-    while memory.op is Ops.RESHAPE:
-        memory = memory.src[0]
-    while target.op.is_movement:
-        target = target.src[0]
+    memory, target = below_reshapes(node.src[0]), base_of(node.src[1].src[0])
     return _after(node) if target is memory else "the assignment is to other memory"
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import below_reshapes
 from tilegrad.ir.sizes import tidy
 from tilegrad.ir.uop import UOp, prod
 
@@ -25,9 +26,8 @@ def direct_copies(nodes: Collection[UOp]) -> dict[UOp, UOp]:
     for node in nodes:
         if node.op is not Ops.ASSIGN:
             continue
-        target, value = node.src
-        while target.op is Ops.RESHAPE:
-            target = target.src[0]
+        memory, value = node.src
+        target = below_reshapes(memory)
         is_alone = users[value] == 1
         while value.op in (Ops.RESHAPE, Ops.DETACH):
             value = value.src[0]

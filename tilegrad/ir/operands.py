@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import below
 from tilegrad.ir.runs import runs_of
 from tilegrad.ir.uop import UOp, toposort
 
@@ -38,9 +39,7 @@ def strided_operands(
     for reduce in toposort(values):
         if reduce.op is not Ops.REDUCE_AXIS or reduce.arg[0] is not Ops.ADD:
             continue
-        product = reduce.src[0]
-        while product.op is Ops.CAST:
-            product = product.src[0]
+        product = below(reduce.src[0], (Ops.CAST,))
         for factor in product.src if product.op is Ops.MUL else ():
             leaf, moves = _below(factor)
             if leaf not in shapes:

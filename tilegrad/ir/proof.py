@@ -138,7 +138,7 @@ def _extent_facts(loop: UOp) -> tuple[_Fact, ...]:
     """That a range lies below its extent, as facts about sums: a value below a minimum is below
     each of its operands, which are written `-max(a, b)`.
     """
-    terms, constant = linear(loop.src[0])
+    terms, constant = linear(loop.extent)
     found: dict[frozenset[tuple[UOp, int]], _Fact] = {}
     stack = [({loop: 1, **{factor: -scale for factor, scale in terms.items()}}, constant - 1)]
     while stack and len(found) < _MOST_FACTS:

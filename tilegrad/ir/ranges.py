@@ -60,7 +60,7 @@ def pad_range(ast: UOp, loop: UOp, wide: UOp) -> UOp:
     before   STORE(a, i, LOAD(b, i))                   i: 0..n
     after    STORE(a, j, LOAD(b, j, 0, j < n), j < n)  j: 0..m
     """
-    inside = wide < loop.src[0]
+    inside = wide < loop.extent
     done: dict[UOp, UOp] = {loop: wide}
     for node in ast.toposort():
         if node is loop:
@@ -70,7 +70,7 @@ def pad_range(ast: UOp, loop: UOp, wide: UOp) -> UOp:
         if node.op is Ops.LOAD and loop in node.src[1].ranges:
             made = _gated(made, inside)
         elif node.op is Ops.STORE and loop in node.ranges and not _is_private(node, loop):
-            gate = simplify(made.src[3] & inside) if len(made.src) == 4 else inside
+            gate = simplify(made.gate & inside) if made.is_gated else inside
             made = made.replace(src=(*made.src[:3], gate))
         elif node.op is Ops.REDUCE and loop in node.src:
             made = _with_identity(made, inside, node.arg)
@@ -86,7 +86,7 @@ def _is_private(store: UOp, loop: UOp) -> bool:
     return (
         store.src[0].op is Ops.DEFINE_LOCAL
         and loop in store.src[0].src
-        and loop not in store.src[1].ranges
+        and loop not in store.index.ranges
     )
 
 
@@ -117,8 +117,8 @@ def _gated(load: UOp, gate: UOp) -> UOp:
     """`load` that is closed where `gate` is false; its value there is the alternative that it has,
     or 0.
     """
-    if len(load.src) == 4:
-        return load.replace(src=(*load.src[:3], simplify(load.src[3] & gate)))
+    if load.is_gated:
+        return load.replace(src=(*load.src[:3], simplify(load.gate & gate)))
     return load.replace(src=(*load.src, UOp.const(load.dtype, 0), gate))
 
 
@@ -129,6 +129,6 @@ def _is_identity(value: UOp, inside: UOp, identity: UOp) -> bool:
     closed = {
         node: node.src[2]
         for node in value.toposort()
-        if node.op is Ops.LOAD and len(node.src) == 4 and inside in conjuncts(node.src[3])
+        if node.op is Ops.LOAD and node.is_gated and inside in conjuncts(node.gate)
     }
     return simplify(value.substitute(closed)) is identity

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import below
 from tilegrad.ir.uop import UOp
 
 __all__ = [
@@ -70,7 +71,7 @@ def find_slices(nodes: Sequence[UOp]) -> list[MemorySlice]:
             isinstance(end, int) for w in node.arg for end in w
         ):
             continue
-        base = _base_of(node.src[0])
+        base = below(node.src[0], _ORDER)
         if base.op is not Ops.BUFFER or base in targets:
             continue
         for axis, ((start, end), full) in enumerate(zip(node.arg, node.src[0].shape, strict=True)):
@@ -106,7 +107,7 @@ def _met_elsewhere(nodes: Sequence[UOp]) -> set[UOp]:
         if node.op in _ORDER or node.op is Ops.AFTER:
             continue
         for source in node.src:
-            base = _base_of(source)
+            base = below(source, _ORDER)
             if base in counts and (
                 node.op is not Ops.SHRINK or known.setdefault(base, node) is not node
             ):
@@ -119,9 +120,3 @@ def _memory_of(node: UOp, known: Mapping[UOp, UOp]) -> UOp:
     while node not in known and (node.op.is_movement or node.op is Ops.DETACH):
         node = node.src[0]
     return known.get(node, node)
-
-
-def _base_of(node: UOp) -> UOp:
-    while node.op in _ORDER:
-        node = node.src[0]
-    return node

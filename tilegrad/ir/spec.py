@@ -22,6 +22,7 @@ from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.checks import TABLES, Check, cut, dtype_text
 from tilegrad.ir.op import Axis, Ops, Stage
 from tilegrad.ir.proof import are_apart, bounds_under, find_collision
+from tilegrad.ir.queries import memory_of
 from tilegrad.ir.text import dump, render
 from tilegrad.ir.uop import UOp
 from tilegrad.ir.width import find_narrow
@@ -243,9 +244,7 @@ def _check_store(
     others = beside[_space_of(pointer) or Place.GLOBAL]
     if store.arg is None and not bits:
         return
-    memory = pointer
-    while memory.op is Ops.AFTER:
-        memory = memory.src[0]
+    memory = memory_of(pointer)
     racing = [
         axis
         for number, axis in enumerate(axes)
@@ -259,7 +258,7 @@ def _check_store(
     at_once = all(_axis_of(axis) is Axis.UPCAST for axis in racing)
     if not racing or are_apart(index, racing, width, at_once=at_once):
         return
-    gate = store.src[3] if len(store.src) == 4 else None
+    gate = store.gate if store.is_gated else None
     found = _collision(index, gate, tuple(racing), width, at_once)
     if found is not None:
         raise _Problem(store, f"two lanes write to {cut(render(index))}", lanes=found)
@@ -285,7 +284,7 @@ def _check_closed(sink: UOp) -> None:
     for effect in sink.src:
         if effect.op is Ops.STORE and effect.arg is None:
             for loop in effect.ranges:
-                if loop.arg[1] in _REDUCED:
+                if loop.axis in _REDUCED:
                     raise _Problem(effect, f"nothing closes the reduce loop {render(loop)}")
 
 

@@ -209,6 +209,38 @@ class UOp:
         except AttributeError:
             return self._lazy("_digest", _digest_of)  # type: ignore[no-any-return]
 
+    # fields of the nodes of kernels and programs
+
+    @property
+    def number(self) -> int:
+        """The number of a RANGE."""
+        return self.arg[0]  # type: ignore[no-any-return]
+
+    @property
+    def axis(self) -> Axis:
+        """What runs a RANGE."""
+        return self.arg[1]  # type: ignore[no-any-return]
+
+    @property
+    def extent(self) -> UOp:
+        """The number of iterations of a RANGE."""
+        return self.src[0]
+
+    @property
+    def index(self) -> UOp:
+        """The index of a LOAD or STORE."""
+        return self.src[1]
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether a LOAD or STORE has a gate."""
+        return len(self.src) == 4
+
+    @property
+    def gate(self) -> UOp:
+        """The gate of a LOAD or STORE that is gated."""
+        return self.src[3]
+
     # walks
 
     def toposort(self) -> dict[UOp, None]:
@@ -540,7 +572,7 @@ def _ranges_of(node: UOp) -> frozenset[UOp]:
         found = found.difference(source for source in node.src if source.op is Ops.RANGE)
     if op is Ops.BARRIER:
         # After a barrier all lanes have arrived, and all unrolled copies.
-        found = frozenset(inner for inner in found if inner.arg[1] not in _MET)
+        found = frozenset(inner for inner in found if inner.axis not in _MET)
     return found
 
 

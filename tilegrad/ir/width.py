@@ -35,7 +35,7 @@ def find_narrow(nodes: Iterable[UOp]) -> tuple[UOp, UOp, Bounds] | None:
     for node in nodes:
         if node.op in _ACCESSES:
             index = node.src[1]
-            has_gate = len(node.src) == 4
+            has_gate = node.is_gated
             if index in wraps and not has_gate:
                 return node, wraps[index], exact[wraps[index]]
             continue

@@ -60,7 +60,7 @@ def reduce_to_accumulator(reduce: UOp, ctx: _Context) -> UOp:
             total = _step(reduce, total, value, ctx)
         return total
     identity = UOp.const(reduce.dtype, reduce.arg.definition.identity(reduce.dtype.scalar))
-    outer = tuple(sorted(reduce.ranges, key=lambda loop: loop.arg[0]))
+    outer = tuple(sorted(reduce.ranges, key=lambda loop: loop.number))
     accumulator = UOp(Ops.DEFINE_ACC, reduce.dtype, (identity, *outer), ctx.count)
     ctx.count += 1
     is_plain = all(value.op not in (Ops.WMMA, Ops.RESCALED) for value in values)
@@ -87,7 +87,7 @@ def _combined(reduce: UOp, values: list[UOp], ctx: _Context) -> UOp:
 
 
 def _is_idle(reduce: UOp, loop: UOp, values: list[UOp]) -> bool:
-    times = loop.src[0]
+    times = loop.extent
     is_known = reduce.arg is Ops.ADD or (times.op is Ops.CONST and times.arg > 0)
     return is_known and all(loop not in value.ranges for value in values)
 
@@ -160,7 +160,7 @@ def prefix_to_accumulator(prefix: UOp, ctx: _Context) -> UOp:
         wide = carried_dtype(prefix.dtype, function, ctx.target)
         identity = UOp.const(wide, function.definition.identity(wide.scalar))
         around = prefix.ranges.union(*(ctx.around.get(loop, ()) for loop in loops))
-        outer = tuple(sorted(around.difference(loops), key=lambda loop: loop.arg[0]))
+        outer = tuple(sorted(around.difference(loops), key=lambda loop: loop.number))
         accumulator = UOp(Ops.DEFINE_ACC, wide, (identity, *outer), ctx.count)
         totals: list[UOp] = [accumulator.after(*loops) if loops else identity]
         for value in values:
@@ -188,7 +188,7 @@ def _around_prefixes(ast: UOp) -> dict[UOp, set[UOp]]:
     order = {number: rank for rank, number in enumerate(ast.arg.order)}
 
     def depth(loop: UOp) -> int:
-        return order.get(loop.arg[0], len(order) + int(loop.arg[0]))
+        return order.get(loop.number, len(order) + int(loop.number))
 
     sets = {node.ranges for node in nodes}
     for loop, found in around.items():

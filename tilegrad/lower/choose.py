@@ -53,20 +53,20 @@ def _one_load(condition: UOp, yes: UOp, no: UOp) -> UOp | None:
     """
     if yes.src[0] is not no.src[0] or yes.dtype is not no.dtype:
         return None
-    if len({load.src[2] for load in (yes, no) if len(load.src) == 4}) > 1:
+    if len({load.src[2] for load in (yes, no) if load.is_gated}) > 1:
         return None
     index = _chosen_index(condition, yes.src[1], no.src[1])
     if index is None:
         return None
     sides = (yes, condition), (no, condition.logical_not())
     gates = [
-        simplify_under(load.src[3], side) if len(load.src) == 4 else UOp.const(dtypes.bool, True)
+        simplify_under(load.gate, side) if load.is_gated else UOp.const(dtypes.bool, True)
         for load, side in sides
     ]
     gate = gates[0] if gates[0] is gates[1] else simplify(condition.where(*gates))
     if gate.op is Ops.CONST and gate.arg:
         return yes.replace(src=(yes.src[0], index))
-    other = next(load.src[2] for load in (yes, no) if len(load.src) == 4)
+    other = next(load.src[2] for load in (yes, no) if load.is_gated)
     return yes.replace(src=(yes.src[0], index, other, gate))
 
 
@@ -78,7 +78,7 @@ def _is_of_loops(condition: UOp) -> bool:
 def _is_invariant(value: UOp) -> bool:
     """Whether the value consists of loops that are no lanes, constants and variables."""
     return all(
-        (node.op is not Ops.RANGE or node.arg[1] not in _UNROLLED)
+        (node.op is not Ops.RANGE or node.axis not in _UNROLLED)
         and (node.op.is_alu or node.op in (Ops.RANGE, Ops.CONST, Ops.DEFINE_VAR))
         for node in value.toposort()
     )

@@ -192,7 +192,7 @@ def _free_number(ast: UOp) -> int:
     nodes = ast.toposort()
     # The loop order may still hold the number of a loop that is gone.
     taken = [*(ast.arg.order if isinstance(ast.arg, KernelInfo) else ()), -1]
-    taken += [node.arg[0] for node in nodes if node.op is Ops.RANGE]
+    taken += [node.number for node in nodes if node.op is Ops.RANGE]
     taken += [node.arg for node in nodes if node.op in (Ops.DEFINE_LOCAL, Ops.DEFINE_ACC)]
     return 1 + max(taken)
 
@@ -272,7 +272,7 @@ MASKS = PatternMatcher("masks")
 @MASKS.rule("no-masked-load", UPat(Ops.LOAD, name="load"))
 def no_masked_load(load: UOp) -> UOp | None:
     """A load with a gate per lane becomes one scalar load per lane."""
-    if len(load.src) != 4 or load.src[3].dtype.lanes == 1:
+    if not load.is_gated or load.gate.dtype.lanes == 1:
         return None
     pointer, index, other, gate = load.src
     scalar = load.dtype.scalar
@@ -286,7 +286,7 @@ def no_masked_load(load: UOp) -> UOp | None:
 @MASKS.rule("no-masked-store", UPat(Ops.STORE, name="store"))
 def no_masked_store(store: UOp) -> UOp | None:
     """A store with a gate per lane becomes one scalar store per lane."""
-    if len(store.src) != 4 or store.src[3].dtype.lanes == 1:
+    if not store.is_gated or store.gate.dtype.lanes == 1:
         return None
     pointer, index, value, gate = store.src
     stores = [

@@ -172,7 +172,7 @@ def _joined_load(
 ) -> UOp | None:
     """Loads of consecutive elements whose lanes are consecutive too, as one load."""
     pointer, start = loads[0].src[:2]
-    others = {load.src[2] for load in loads if len(load.src) == 4}
+    others = {load.src[2] for load in loads if load.is_gated}
     if len(others) > (1 if lane is None else 0):
         return None
     if any(load.src[0] is not pointer for load in loads):
@@ -180,7 +180,7 @@ def _joined_load(
     if lane is not None and lane in pointer.ranges:
         return None
     for number, load in enumerate(loads):
-        if not _is_next(load.src[1], start, number):
+        if not _is_next(load.index, start, number):
             return None
     if lane is not None:
         found = terms_of(start)
@@ -193,7 +193,7 @@ def _joined_load(
     gated: tuple[UOp, ...] = ()
     for other in others:
         is_open = UOp.const(dtypes.bool, True)
-        gates = [load.src[3] if len(load.src) == 4 else is_open for load in loads]
+        gates = [load.gate if load.is_gated else is_open for load in loads]
         gated = (other.broadcast(len(loads)), UOp.stack(gates))
     return UOp(Ops.LOAD, dtype, (done.get(pointer, pointer), start, *gated), loads[0].arg)
 

@@ -29,7 +29,7 @@ def unroll(ast: UOp) -> UOp:
     """
     nodes = ast.toposort()
     axes = sorted(
-        (node for node in nodes if node.op is Ops.RANGE and node.arg[1] in _UNROLLED),
+        (node for node in nodes if node.op is Ops.RANGE and node.axis in _UNROLLED),
         key=lambda node: node.arg[0],
     )
     if not axes:
@@ -53,7 +53,7 @@ def unroll(ast: UOp) -> UOp:
         if own and node.op not in _SPECIAL:
             made[node] = _copies(node, own, needs, made)
             continue
-        for point in itertools.product(*(range(axis.src[0].arg) for axis in own)):
+        for point in itertools.product(*(range(axis.extent.arg) for axis in own)):
             copies[point] = _copy(node, dict(zip(own, point, strict=True)), needs, made, number)
         made[node] = copies
     return made[ast][()]
@@ -79,7 +79,7 @@ def _copies(
             tuple([copies[tuple([point[i] for i in numbers])] for copies, numbers in sources]),
             arg,
         )
-        for point in itertools.product(*(range(axis.src[0].arg) for axis in own))
+        for point in itertools.product(*(range(axis.extent.arg) for axis in own))
     }
 
 
@@ -97,9 +97,9 @@ def _prefixes(
     values = [source for source in node.src if source.op is not Ops.RANGE]
     loops = [axis for axis in node.src if axis.op is Ops.RANGE and axis not in scanned]
     free = [axis for axis in own if axis not in scanned]
-    steps = list(itertools.product(*(range(axis.src[0].arg) for axis in scanned)))
+    steps = list(itertools.product(*(range(axis.extent.arg) for axis in scanned)))
     copies: dict[Point, UOp] = {}
-    for point in itertools.product(*(range(axis.src[0].arg) for axis in free)):
+    for point in itertools.product(*(range(axis.extent.arg) for axis in free)):
         fixed = dict(zip(free, point, strict=True))
         found: list[UOp] = []
         for step in steps:
@@ -144,7 +144,7 @@ def _copy(
             src=tuple(made[source][p] for source in node.src for p in sorted(made[source]))
         )
     if op in (Ops.REDUCE, Ops.END):
-        unrolled = [axis for axis in node.src if axis.op is Ops.RANGE and axis.arg[1] in _UNROLLED]
+        unrolled = [loop for loop in node.src if loop.op is Ops.RANGE and loop.axis in _UNROLLED]
         loops = tuple(
             at(source)
             for source in node.src[1:]
@@ -153,7 +153,7 @@ def _copy(
         values = [source for source in node.src if source.op is not Ops.RANGE]
         combos = [
             dict(zip(unrolled, combo, strict=True))
-            for combo in itertools.product(*(range(axis.src[0].arg) for axis in unrolled))
+            for combo in itertools.product(*(range(axis.extent.arg) for axis in unrolled))
         ]
         return node.replace(
             src=(*(at(value, combo) for value in values for combo in combos), *loops)

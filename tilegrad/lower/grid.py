@@ -28,13 +28,11 @@ def fix_launch(ast: UOp) -> UOp:
     after    RANGE(8, GLOBAL), accesses gated by r < n
     """
     for loop in list(ast.toposort()):
-        if loop.op is Ops.RANGE and loop.arg[1] is Axis.GLOBAL and loop.src[0].op is not Ops.CONST:
-            largest = UOp.const(dtypes.index, loop.src[0].vmax)
+        if loop.op is Ops.RANGE and loop.axis is Axis.GLOBAL and loop.extent.op is not Ops.CONST:
+            largest = UOp.const(dtypes.index, loop.extent.vmax)
             ast = pad_range(ast, loop, loop.replace(src=(largest,)))
-    chunks = [
-        loop for loop in ast.toposort() if loop.op is Ops.RANGE and loop.arg[1] is Axis.THREAD
-    ]
-    return simplify(ast, {loop: _special("chunk", loop.src[0]) for loop in chunks})
+    chunks = [loop for loop in ast.toposort() if loop.op is Ops.RANGE and loop.axis is Axis.THREAD]
+    return simplify(ast, {loop: _special("chunk", loop.extent) for loop in chunks})
 
 
 def use_grid(ast: UOp) -> UOp:
@@ -53,15 +51,15 @@ def use_grid(ast: UOp) -> UOp:
         key=lambda node: rank.get(node.arg[0], len(rank) + node.arg[0]),
     )
     mapping: dict[UOp, UOp] = {}
-    blocks = [loop for loop in ranges if loop.arg[1] is Axis.GLOBAL]
-    lanes = [loop for loop in ranges if loop.arg[1] in _LANES]
+    blocks = [loop for loop in ranges if loop.axis is Axis.GLOBAL]
+    lanes = [loop for loop in ranges if loop.axis in _LANES]
     crowded = max(len(blocks) - _GRID_AXES + 1, 1)
-    if any(loop.src[0].vmax > _MOST_BLOCKS for loop in blocks[crowded:]):
+    if any(loop.extent.vmax > _MOST_BLOCKS for loop in blocks[crowded:]):
         crowded = len(blocks)
     for number, loops in enumerate([blocks[:crowded], *([loop] for loop in blocks[crowded:])]):
         mapping |= _share(f"gidx{number}", loops)
     crowded = max(len(lanes) - _GRID_AXES + 1, 1)
-    if len(lanes) >= _GRID_AXES and prod(loop.src[0].arg for loop in lanes[:crowded]) > _MOST_DEEP:
+    if len(lanes) >= _GRID_AXES and prod(loop.extent.arg for loop in lanes[:crowded]) > _MOST_DEEP:
         crowded = len(lanes)
     for number, loops in enumerate(
         [*([loop] for loop in lanes[: crowded - 1 : -1]), lanes[:crowded]]
@@ -82,7 +80,7 @@ def spread_shared(ast: UOp) -> UOp:
         if _is_shared_by_lanes(node):
             pointer = node.dtype
             assert isinstance(pointer, Pointer)
-            lanes = [lane for lane in node.src if lane.arg[1] in _LANES]
+            lanes = [lane for lane in node.src if lane.axis in _LANES]
             size, offset = pointer.size, UOp.const(dtypes.index, 0)
             for lane in lanes:
                 offset = lane * size + offset
@@ -107,19 +105,19 @@ def _is_shared_by_lanes(node: UOp) -> bool:
         node.op is Ops.DEFINE_LOCAL
         and isinstance(node.dtype, Pointer)
         and node.dtype.place is Place.SHARED
-        and any(lane.arg[1] in _LANES for lane in node.src)
+        and any(lane.axis in _LANES for lane in node.src)
     )
 
 
 def _share(name: str, loops: Sequence[UOp]) -> dict[UOp, UOp]:
     """One axis of the launch for all of `loops`, the last the fastest."""
     if len(loops) < 2:
-        return {loop: _special(name, loop.src[0]) for loop in loops}
-    position = _special(name, prod(loop.src[0] for loop in loops))
+        return {loop: _special(name, loop.extent) for loop in loops}
+    position = _special(name, prod(loop.extent for loop in loops))
     mapping = {}
     for loop in reversed(loops[1:]):
-        mapping[loop] = position % loop.src[0]
-        position = position // loop.src[0]
+        mapping[loop] = position % loop.extent
+        position = position // loop.extent
     return {**mapping, loops[0]: position}
 
 

@@ -35,7 +35,7 @@ def order_sums(ast: UOp) -> UOp:
 
     def depth(term: UOp) -> int:
         return max(
-            (order.get(loop.arg[0], len(order) + loop.arg[0]) for loop in term.ranges), default=-1
+            (order.get(loop.number, len(order) + loop.number) for loop in term.ranges), default=-1
         )
 
     ranks: dict[UOp, tuple[int, tuple[str, ...]]] = {}

@@ -14,8 +14,9 @@ from __future__ import annotations
 from tilegrad.base.dtype import DType, Pointer, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import memory_of, reductions_of, stride_of
 from tilegrad.ir.ranges import replace_ranges
-from tilegrad.ir.rules import simplify, terms_of
+from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.lower.dot_operands import join_operand, operand_values, widen_operand, widen_unit
 from tilegrad.lower.shuffled_loads import MOST_LOADS, load_and_shuffle
@@ -40,19 +41,19 @@ def use_lanes(ast: UOp, target: Target) -> UOp:
     before   STORE(a, i*4 + u, LOAD(b, i*4 + u))       u: upcast 0..4
     after    STORE(a, i*4, LOAD(b, i*4) : float.vec(4))
     """
-    numbers = [node.arg[0] for node in ast.toposort() if node.op is Ops.RANGE]
+    numbers = [node.number for node in ast.toposort() if node.op is Ops.RANGE]
     number = 1 + max(numbers, default=-1)
     chosen = _choose(ast, target)
     results = _results(ast, chosen, target)
     if results is not None:
         ast = _join_results(ast, results, target) or ast
     for axis in chosen:
-        width, extent = _width(ast, axis, target), axis.src[0].arg
-        lane = UOp.range(width, number, axis.arg[1])
+        width, extent = _width(ast, axis, target), axis.extent.arg
+        lane = UOp.range(width, number, axis.axis)
         if extent == width:
             ast = replace_ranges(ast, {axis: (lane, (lane,))})
         else:
-            group = UOp.range(extent // width, number + 1, axis.arg[1])
+            group = UOp.range(extent // width, number + 1, axis.axis)
             ast = replace_ranges(ast, {axis: (group * width + lane, (group, lane))})
         ast = _vectorize(ast, lane, width, target)
         number += 2
@@ -67,7 +68,7 @@ def _choose(ast: UOp, target: Target) -> list[UOp]:
         if node.op not in (Ops.LOAD, Ops.STORE):
             continue
         for axis in node.src[1].ranges:
-            if axis.arg[1] in _UNROLLED and axis.src[0].op is Ops.CONST:
+            if axis.axis in _UNROLLED and axis.extent.op is Ops.CONST:
                 if stride_of(node.src[1], axis) == 1:
                     gain = 3 if node.op is Ops.STORE else 2
                 elif node.op is Ops.STORE:
@@ -78,7 +79,7 @@ def _choose(ast: UOp, target: Target) -> list[UOp]:
     # The score times the width: half as many lanes are worth half.
     worth = {axis: score[axis] * _width(ast, axis, target) for axis in score}
     chosen: list[UOp] = []
-    for axis in sorted(score, key=lambda axis: (-worth[axis], axis.arg[0])):
+    for axis in sorted(score, key=lambda axis: (-worth[axis], axis.number)):
         if score[axis] <= 0 or _width(ast, axis, target) < 2:
             continue
         if not any(_meet(nodes, axis, other) for other in chosen):
@@ -96,13 +97,13 @@ def _results(ast: UOp, chosen: list[UOp], target: Target) -> UOp | None:
     if len(stores) != 1 or any(not node.op.is_alu and node.op not in known for node in outside):
         return None
     (store,) = stores
-    for axis in sorted(store.src[1].ranges, key=lambda axis: axis.arg[0]):
+    for axis in sorted(store.index.ranges, key=lambda axis: axis.number):
         reductions = [node for node in outside if node.op is Ops.REDUCE and axis in node.ranges]
         if (
-            axis.arg[1] is Axis.UPCAST
-            and axis.src[0].op is Ops.CONST
-            and axis.src[0].arg == _width(ast, axis, target) >= _LEAST_RESULTS
-            and stride_of(store.src[1], axis) == 1
+            axis.axis is Axis.UPCAST
+            and axis.extent.op is Ops.CONST
+            and axis.extent.arg == _width(ast, axis, target) >= _LEAST_RESULTS
+            and stride_of(store.index, axis) == 1
             and store.ranges.isdisjoint(chosen)
             and reductions
             and all(any(loop in chosen for loop in reduce.src) for reduce in reductions)
@@ -125,7 +126,7 @@ def _join_results(ast: UOp, lane: UOp, target: Target) -> UOp | None:
     before   STORE(a, i*4 + u, f(REDUCE(x[i*4 + u, k], k)))       u: upcast 0..4
     after    STORE(a, i*4, f(VECTORIZE(REDUCE(x[i*4, k], k), REDUCE(x[i*4 + 1, k], k), ...)))
     """
-    width = lane.src[0].arg
+    width = lane.extent.arg
     lanes = UOp.stack(UOp.const(dtypes.index, number) for number in range(width))
     done: dict[UOp, UOp] = {lane: lanes}
     for node in toposort([ast], lambda node: node.op is Ops.REDUCE):
@@ -145,16 +146,12 @@ def _join_results(ast: UOp, lane: UOp, target: Target) -> UOp | None:
         else:
             done[node] = UOp(node.op, node.dtype, src, node.arg)
     joined = simplify(done[ast])
-    loops = {(node.src[1:], node.ranges - {lane}) for node in _reductions(ast)}
+    loops = {(node.src[1:], node.ranges - {lane}) for node in reductions_of(ast)}
     return (
         joined
-        if all((node.src[1:], node.ranges) in loops for node in _reductions(joined))
+        if all((node.src[1:], node.ranges) in loops for node in reductions_of(joined))
         else None
     )
-
-
-def _reductions(ast: UOp) -> list[UOp]:
-    return [node for node in ast.toposort() if node.op is Ops.REDUCE]
 
 
 def _is_transposed(index: UOp, axis: UOp) -> bool:
@@ -162,9 +159,9 @@ def _is_transposed(index: UOp, axis: UOp) -> bool:
     memory: another unrolled axis is contiguous, or groups of lanes are.
     """
     for other in index.ranges:
-        if other is axis or other.arg[1] not in _UNROLLED or other.src[0].op is not Ops.CONST:
+        if other is axis or other.axis not in _UNROLLED or other.extent.op is not Ops.CONST:
             continue
-        rows, step = other.src[0].arg, stride_of(index, other)
+        rows, step = other.extent.arg, stride_of(index, other)
         if step == 1 and (rows >= LEAST_ROWS or 1 < rows == stride_of(index, axis)):
             return True
         if (
@@ -179,7 +176,7 @@ def _is_transposed(index: UOp, axis: UOp) -> bool:
 
 def _has_runs(index: UOp, axis: UOp, length: int) -> bool:
     """Whether `length` consecutive iterations of `axis` access consecutive elements."""
-    if axis.src[0].arg % length:
+    if axis.extent.arg % length:
         return False
     first = _at(index, axis, 0)
     apart = [simplify(_at(index, axis, number) + first * -1) for number in range(1, length)]
@@ -190,14 +187,14 @@ def _shuffle_gain(index: UOp, axis: UOp) -> int:
     """The gain of lanes for a load that is not contiguous: positive for a shuffled load, negative
     for a gather.
     """
-    last = axis.src[0].arg - 1
+    last = axis.extent.arg - 1
     span = simplify(_at(index, axis, last) - _at(index, axis, 0))
     return 1 if span.op is Ops.CONST and 0 < abs(span.arg) <= MOST_LOADS * last else -4
 
 
 def _weight(access: UOp) -> int:
     """A rough frequency of an access: 8 iterations for each reduce loop around it."""
-    loops = sum(loop.arg[1] is Axis.REDUCE for loop in access.ranges)
+    loops = sum(loop.axis is Axis.REDUCE for loop in access.ranges)
     return int(8 ** min(loops, 3))
 
 
@@ -223,20 +220,9 @@ def _width(ast: UOp, axis: UOp, target: Target) -> int:
     widest: DType = max([*sizes, *stored], key=lambda dtype: dtype.itemsize, default=dtypes.float32)
     most = target.lanes_of(widest)
     width = 1
-    while width * 2 <= most and axis.src[0].arg % (width * 2) == 0:
+    while width * 2 <= most and axis.extent.arg % (width * 2) == 0:
         width *= 2
     return width
-
-
-def stride_of(index: UOp, axis: UOp) -> int | None:
-    """The change of `index` per iteration of `axis`; None where it is not constant."""
-    found = terms_of(index)
-    if found is None:
-        return None
-    scale = found[0].get(axis, 0)
-    if any(axis in factor.ranges for factor in found[0] if factor is not axis):
-        return None
-    return scale
 
 
 def _vectorize(ast: UOp, lane: UOp, width: int, target: Target) -> UOp:
@@ -360,9 +346,8 @@ def _pick(vector: UOp, lanes: range) -> UOp:
 
 def _is_private(pointer: UOp, lane: UOp) -> bool:
     """Whether each lane has the memory for itself."""
-    while pointer.op is Ops.AFTER:
-        pointer = pointer.src[0]
-    return pointer.op is Ops.DEFINE_LOCAL and lane in pointer.src
+    memory = memory_of(pointer)
+    return memory.op is Ops.DEFINE_LOCAL and lane in memory.src
 
 
 def _at(node: UOp, lane: UOp, number: int) -> UOp:
@@ -403,9 +388,7 @@ def _goes_far(load: UOp) -> bool:
     """Whether a load whose gate is closed in all lanes may point to unmapped memory. Processors
     take about a hundred times as long for such a load as for a load of all lanes.
     """
-    memory, index = load.src[:2]
-    while memory.op is Ops.AFTER:
-        memory = memory.src[0]
+    memory, index = memory_of(load.src[0]), load.index
     if memory.op is not Ops.DEFINE_GLOBAL:
         return False
     beyond = max(-index.vmin, index.vmax - memory.dtype.size)  # type: ignore[attr-defined]

@@ -71,7 +71,7 @@ class _Long(NamedTuple):
 
 
 def _most_trips(loop: UOp) -> int:
-    return int(loop.src[0].vmax)
+    return int(loop.extent.vmax)
 
 
 def _longest(program: Sequence[UOp]) -> _Long | None:
@@ -199,7 +199,7 @@ def _split(program: list[UOp], loop: UOp, size: int) -> list[UOp]:
     """
     number = _next_number(program, Ops.RANGE)
     writer = _Writer()
-    extent = loop.src[0]
+    extent = loop.extent
     # For a symbolic extent the size is a power of two, so that the number of blocks is a shift.
     size = _divisor(extent.arg, size) if extent.op is Ops.CONST else 1 << (size - 1).bit_length()
     count = None if extent.op is Ops.CONST else _count(extent, size)
@@ -237,10 +237,10 @@ def _blocks(
     writer: _Writer, loop: UOp, size: int, count: UOp | None, number: int
 ) -> tuple[UOp, UOp]:
     """The loop over blocks and the loop within a block, which both start here."""
-    extent, length = loop.src[0], writer.number(size, loop)
+    extent, length = loop.extent, writer.number(size, loop)
 
     def begin(number: int, extent: UOp) -> UOp:
-        return writer.write(UOp(Ops.RANGE, loop.dtype, (extent,), (number, loop.arg[1])))
+        return writer.write(UOp(Ops.RANGE, loop.dtype, (extent,), (number, loop.axis)))
 
     if count is None:
         number_of_blocks, rest = -(-extent.arg // size), extent.arg % size

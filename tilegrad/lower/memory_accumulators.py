@@ -15,6 +15,7 @@ from typing import NamedTuple
 from tilegrad.base.dtype import DType, Place, dtypes
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import reductions_of
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp, element_of, prod
@@ -59,7 +60,7 @@ def _outermost(ast: UOp) -> list[_Reduction]:
     each other.
     """
     rank = {number: rank for rank, number in enumerate(ast.arg.order)}
-    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    reductions = reductions_of(ast)
     found = [split for reduce in reductions if (split := _memory_split(reduce, rank)) is not None]
     together: list[_Reduction] = []
     for each in found:
@@ -73,18 +74,18 @@ def _outermost(ast: UOp) -> list[_Reduction]:
 
 def _memory_split(reduce: UOp, rank: dict[int, int]) -> _Reduction | None:
     """The split of a reduction that needs memory; None where a register will do."""
-    own = [loop for loop in reduce.src[1:] if loop.arg[0] in rank and loop.arg[1] not in _UNROLLED]
+    own = [loop for loop in reduce.src[1:] if loop.number in rank and loop.axis not in _UNROLLED]
     if not own:
         return None
-    first = min(rank[loop.arg[0]] for loop in own)
-    between = [loop for loop in reduce.ranges if rank.get(loop.arg[0], -1) > first]
-    loops = [loop for loop in between if loop.arg[1] in _SEQUENTIAL]
+    first = min(rank[loop.number] for loop in own)
+    between = [loop for loop in reduce.ranges if rank.get(loop.number, -1) > first]
+    loops = [loop for loop in between if loop.axis in _SEQUENTIAL]
     if not loops:
         return None
-    deepest = max(rank[loop.arg[0]] for loop in loops)
-    outer = [loop for loop in own if rank[loop.arg[0]] < deepest]
+    deepest = max(rank[loop.number] for loop in loops)
+    outer = [loop for loop in own if rank[loop.number] < deepest]
     inner = [loop for loop in reduce.src[1:] if loop not in outer]
-    between.sort(key=lambda loop: rank[loop.arg[0]])
+    between.sort(key=lambda loop: rank[loop.number])
     return _Reduction(reduce, outer, inner, between)
 
 
@@ -97,8 +98,8 @@ def _in_levels(ast: UOp, reductions: list[_Reduction]) -> UOp | None:
     """
     long = [each.reduce for each in reductions if _is_sum(each.reduce)]
     order = {number: rank for rank, number in enumerate(ast.arg.order)}
-    outer, *others = sorted(reductions[0].outer, key=lambda loop: order[loop.arg[0]])
-    inside = int(prod(loop.src[0].vmax for loop in others))
+    outer, *others = sorted(reductions[0].outer, key=lambda loop: order[loop.number])
+    inside = int(prod(loop.extent.vmax for loop in others))
     terms = inside * outer.src[0].vmax
     if not long or terms <= MOST_TERMS or outer.src[0].vmax < 2:
         return None
@@ -123,14 +124,14 @@ def _split_in_blocks(ast: UOp, loop: UOp, length: int) -> UOp:
     """The kernel with `loop` split into blocks of `length` iterations; the last block may be
     shorter.
     """
-    extent = loop.src[0]
-    number = 1 + max(node.arg[0] for node in ast.toposort() if node.op is Ops.RANGE)
+    extent = loop.extent
+    number = 1 + max(node.number for node in ast.toposort() if node.op is Ops.RANGE)
     count = simplify((extent + (length - 1)) // length)
-    block = UOp(Ops.RANGE, loop.dtype, (count,), (number, loop.arg[1]))
+    block = UOp(Ops.RANGE, loop.dtype, (count,), (number, loop.axis))
     rest = simplify((extent - block * length).minimum(length))
-    step = UOp(Ops.RANGE, loop.dtype, (rest,), (number + 1, loop.arg[1]))
+    step = UOp(Ops.RANGE, loop.dtype, (rest,), (number + 1, loop.axis))
     order = list(ast.arg.order)
-    position = order.index(loop.arg[0])
+    position = order.index(loop.number)
     order[position : position + 1] = [number, number + 1]
     ast = replace_ranges(ast, {loop: (block * length + step, (block, step))})
     return ast.replace(arg=KernelInfo(ast.arg.name, tuple(order), ast.arg.opts))
@@ -145,17 +146,17 @@ def _outer_prefix(ast: UOp, *, is_reduced: bool) -> tuple[UOp, list[UOp], list[U
         if node.op is not Ops.PREFIX:
             continue
         own = node.src[1:]
-        loops = [loop for loop in own if loop.arg[1] in _SEQUENTIAL]
-        if not loops or is_reduced is not any(loop.arg[1] is Axis.REDUCE for loop in loops):
+        loops = [loop for loop in own if loop.axis in _SEQUENTIAL]
+        if not loops or is_reduced is not any(loop.axis is Axis.REDUCE for loop in loops):
             continue
-        first = min(order[loop.arg[0]] for loop in loops)
+        first = min(order[loop.number] for loop in loops)
         others = node.ranges.difference(own)
-        between = [loop for loop in others if order.get(loop.arg[0], -1) > first]
-        inside = [order[loop.arg[0]] for loop in between if loop.arg[1] in _SEQUENTIAL]
+        between = [loop for loop in others if order.get(loop.number, -1) > first]
+        inside = [order[loop.number] for loop in between if loop.axis in _SEQUENTIAL]
         if inside:
-            outer = [loop for loop in loops if order[loop.arg[0]] < max(inside)]
+            outer = [loop for loop in loops if order[loop.number] < max(inside)]
             between += _repeated_loops(ast, node, outer, order, max(inside))
-            return node, outer, sorted(between, key=lambda loop: order[loop.arg[0]])
+            return node, outer, sorted(between, key=lambda loop: order[loop.number])
     return None
 
 
@@ -165,12 +166,12 @@ def _repeated_loops(
     """The loops between those of a scan on which its value does not depend. Each iteration of them
     would add the value once more, so each gets an element of its own.
     """
-    first = min(order[loop.arg[0]] for loop in outer)
+    first = min(order[loop.number] for loop in outer)
     found: dict[UOp, None] = {}
     for loops in {node.ranges for node in ast.toposort() if outer[0] in node.ranges}:
         for loop in loops:
-            is_between = first < order.get(loop.arg[0], -1) < deepest
-            if is_between and loop.arg[1] in _SEQUENTIAL and loop not in prefix.ranges:
+            is_between = first < order.get(loop.number, -1) < deepest
+            if is_between and loop.axis in _SEQUENTIAL and loop not in prefix.ranges:
                 found[loop] = None
     return [loop for loop in found if loop not in prefix.src]
 
@@ -185,7 +186,7 @@ def _prefix_in_memory(
     after    i: { j: old = i == 0 ? 0 : LOAD(scratch, j)
                      STORE(a, i*8 + j, old + x), STORE(scratch, j, old + x) }
     """
-    between.sort(key=lambda loop: loop.vmax if loop.arg[1] in _UNROLLED else -1)
+    between.sort(key=lambda loop: loop.vmax if loop.axis in _UNROLLED else -1)
     value, *own = prefix.src
     function, _ = prefix.arg
     inner = [loop for loop in own if loop not in outer]
@@ -210,7 +211,7 @@ def _prefix_in_memory(
             total = old if here is None else old.alu(function, here.cast(wide))
             made[node] = total.cast(prefix.dtype)
     ast = ast.substitute(made)
-    closed = [loop for loop in outer if loop.arg[1] is Axis.REDUCE]
+    closed = [loop for loop in outer if loop.axis is Axis.REDUCE]
     return ast.replace(src=(*ast.src, stored.end(*closed) if closed else stored))
 
 
@@ -233,7 +234,7 @@ def _scratch(number: int, dtype: DType, loops: Sequence[UOp], owners: Sequence[U
 def _in_memory(ast: UOp, room: int, reductions: list[_Reduction]) -> UOp:
     # The widest unrolled axis becomes the vector lanes: as the last axis it is contiguous.
     for each in reductions:
-        each.between.sort(key=lambda loop: loop.vmax if loop.arg[1] in _UNROLLED else -1)
+        each.between.sort(key=lambda loop: loop.vmax if loop.axis in _UNROLLED else -1)
     reduce, _, _, between = reductions[0]
     store = _only_store(ast, reduce)
     nbytes = int(prod(loop.vmax + 1 for loop in between)) * reduce.dtype.itemsize
@@ -278,11 +279,11 @@ def _in_scratch(ast: UOp, reductions: list[_Reduction]) -> UOp:
     """Partial results in scratch: each iteration of the outer loops reduces one block of each
     reduction into it. New loop nests over the parallel loops read the totals.
     """
-    numbers = [node.arg[0] for node in ast.toposort() if node.op is Ops.RANGE]
+    numbers = [node.number for node in ast.toposort() if node.op is Ops.RANGE]
     scratch = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
     loops = list(dict.fromkeys(loop for each in reductions for loop in each.between))
     fresh = {
-        loop: loop.replace(arg=(max(numbers) + count, loop.arg[1]))
+        loop: loop.replace(arg=(max(numbers) + count, loop.axis))
         for count, loop in enumerate(loops, start=1)
     }
     stand_ins: dict[UOp, UOp] = {}
@@ -309,9 +310,9 @@ def _is_exact(store: UOp, reduce: UOp) -> bool:
 
 def _is_vector(store: UOp, loop: UOp) -> bool:
     """Whether the axis `loop` is contiguous in the output, or no vector anyway."""
-    if loop.arg[1] not in _UNROLLED:
+    if loop.axis not in _UNROLLED:
         return True
-    found = terms_of(store.src[1])
+    found = terms_of(store.index)
     return found is not None and found[0].get(loop) == 1
 
 

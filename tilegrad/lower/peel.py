@@ -38,7 +38,7 @@ def peel(program: Sequence[UOp], target: Target) -> list[UOp]:
     program = list(program)
     if not target.has_mask:
         return program
-    number = max((node.arg[0] for node in program if node.op is Ops.RANGE), default=0)
+    number = max((node.number for node in program if node.op is Ops.RANGE), default=0)
     position = 0
     while position < len(program):
         loop = program[position]
@@ -69,19 +69,19 @@ def _end_of_innermost(program: list[UOp], position: int) -> int | None:
 
 
 def _shorter(loop: UOp, count: int, number: int) -> UOp | None:
-    extent = loop.src[0]
+    extent = loop.extent
     if extent.op is not Ops.CONST or extent.arg < 3 * count:
         return None
     left = UOp.const(extent.dtype, extent.arg - count)
-    return loop.replace(src=(left,), arg=(number, loop.arg[1]))
+    return loop.replace(src=(left,), arg=(number, loop.axis))
 
 
 def _opened(body: list[UOp], loop: UOp, shorter: UOp) -> dict[UOp, UOp]:
     """The gates per lane in `body` that are open in the shorter loop, with their value there."""
     gates = {
-        node.src[3]
+        node.gate
         for node in body
-        if node.op in (Ops.LOAD, Ops.STORE) and len(node.src) == 4 and node.src[3].dtype.lanes > 1
+        if node.op in (Ops.LOAD, Ops.STORE) and node.is_gated and node.gate.dtype.lanes > 1
     }
     mapping = {loop: shorter}
     found: dict[UOp, UOp] = {}
@@ -100,9 +100,9 @@ def _apart(
     """
     loop, foot, body = program[position], program[end], program[position + 1 : end]
     whole: dict[UOp, UOp] = {loop: shorter, **opened}
-    left = loop.src[0].arg - shorter.src[0].arg
-    first = UOp.const(loop.dtype, shorter.src[0].arg)
-    tail = loop.replace(src=(UOp.const(loop.dtype, left),), arg=(shorter.arg[0] + 1, loop.arg[1]))
+    left = loop.extent.arg - shorter.extent.arg
+    first = UOp.const(loop.dtype, shorter.extent.arg)
+    tail = loop.replace(src=(UOp.const(loop.dtype, left),), arg=(shorter.number + 1, loop.axis))
     last: dict[UOp, UOp] = {loop: first if left == 1 else tail + first}
     iterations = [_ungated(node, whole) for node in body if node not in opened]
     again = [_copied(node, last) for node in body]
@@ -192,8 +192,8 @@ def _ungated(node: UOp, mapping: dict[UOp, UOp]) -> UOp | None:
     """As `_copied`, without the gates that `mapping` opens. A select by such a gate is its first
     side: None.
     """
-    has_gate = node.op in (Ops.LOAD, Ops.STORE) and len(node.src) == 4
-    if has_gate and _is_open(node.src[3], mapping):
+    has_gate = node.op in (Ops.LOAD, Ops.STORE) and node.is_gated
+    if has_gate and _is_open(node.gate, mapping):
         src = node.src[:2] if node.op is Ops.LOAD else node.src[:3]
         short = UOp(node.op, node.dtype, src, node.arg)
         mapping[node] = made = _copied(short, mapping)

@@ -73,7 +73,7 @@ def remainder(x: UOp, y: UOp, number: int, has_fma: bool) -> UOp:
 
 def _loops_around(*values: UOp) -> tuple[UOp, ...]:
     found = frozenset[UOp]().union(*(value.ranges for value in values))
-    return tuple(sorted(found, key=lambda loop: loop.arg[0]))
+    return tuple(sorted(found, key=lambda loop: loop.number))
 
 
 def _all(like: UOp, value: float) -> UOp:

@@ -63,7 +63,7 @@ def skip_iterations(ast: UOp, target: Target) -> UOp:
     opened: dict[UOp, UOp] = {}
     for reduce in (node for node in nodes if node.op is Ops.REDUCE):
         own = [
-            loop for loop in reduce.src[1:] if loop.arg[1] is Axis.REDUCE and named.count(loop) == 1
+            loop for loop in reduce.src[1:] if loop.axis is Axis.REDUCE and named.count(loop) == 1
         ]
         nothing = reduce.arg.definition.identity(reduce.dtype)
         bounds = list(_bounds(reduce.src[0], nothing)) if own and nothing in _NOTHING else []
@@ -93,7 +93,7 @@ def _shorter(loop: UOp, lows: list[UOp], highs: list[UOp]) -> tuple[UOp, tuple[U
     """The value of `loop` in terms of a shorter loop, which runs from the largest of `lows` to the
     smallest of `highs`; and the shorter loop.
     """
-    first, end = UOp.const(dtypes.index, 0), loop.src[0]
+    first, end = UOp.const(dtypes.index, 0), loop.extent
     for low in lows:
         first = first.maximum(low)
     for high in highs:
@@ -112,14 +112,14 @@ def _end(bound: _Bound, loop: UOp, around: Iterable[UOp]) -> _Bound | None:
     scale = terms[0][loop]
     rest, slack = UOp.const(dtypes.index, terms[1]), 0
     for factor, times in terms[0].items():
-        if factor.op is Ops.RANGE and factor.arg[1] in _UNROLLED:
+        if factor.op is Ops.RANGE and factor.axis in _UNROLLED:
             # The unrolled copy that counts longest.
             most = times * factor.vmax
             slack += abs(most)
             rest = rest + (min(most, 0) if bound.is_less else max(most, 0))
         elif factor is not loop:
             rest = rest + factor * times
-    if any(loop not in around or loop.arg[1] not in _LOOPS for loop in rest.ranges):
+    if any(loop not in around or loop.axis not in _LOOPS for loop in rest.ranges):
         return None
     if slack and abs(scale) * loop.vmax < _LONG * slack:
         return None
@@ -157,7 +157,7 @@ def _is_scalar_index(condition: UOp) -> bool:
 
 def _is_closed(value: UOp, load: UOp, nothing: float) -> bool:
     """Whether `value` is `nothing` where the gate of `load` is closed, if it has one."""
-    if len(load.src) < 4:
+    if not load.is_gated:
         return True
     _, _, instead, gate = load.src
     closed = {load: instead, gate: UOp.const(dtypes.bool, False)}
@@ -199,18 +199,18 @@ def _copy_of(load: UOp) -> _Copy | None:
         return None
     # The load does not read where the gate of the store is closed.
     opened = {gate: UOp.const(dtypes.bool, True) for gate in store.src[3:]}
-    terms = terms_of(store.src[1])
+    terms = terms_of(store.index)
     if terms is None or terms[1] or set(terms[0]) != set(loops):
         return None
     digits: dict[UOp, UOp] = {}
     length = 1
     for loop, scale in sorted(terms[0].items(), key=lambda each: each[1]):
         # Mixed-radix digits: each stride is the product of the extents inside of it.
-        if scale != length or loop.op is not Ops.RANGE or loop.src[0].op is not Ops.CONST:
+        if scale != length or loop.op is not Ops.RANGE or loop.extent.op is not Ops.CONST:
             return None
-        length *= loop.src[0].arg
-        digits[loop] = simplify(load.src[1] // scale % loop.src[0].arg)
-    return _Copy(simplify(store.src[2], opened), store.src[1], load.src[1], digits)
+        length *= loop.extent.arg
+        digits[loop] = simplify(load.index // scale % loop.extent.arg)
+    return _Copy(simplify(store.src[2], opened), store.index, load.index, digits)
 
 
 _Known = dict[tuple[UOp, float], bool]
@@ -278,15 +278,15 @@ def _shorter_fill(
     if terms is None or terms[1] or set(terms[0]) != set(fill.src[1:]):
         return None
     loop, scale = max(terms[0].items(), key=lambda each: each[1])
-    if loop.arg[1] is not Axis.LOOP or named.count(loop) != 1:
+    if loop.axis is not Axis.LOOP or named.count(loop) != 1:
         return None
     last = UOp.const(dtypes.index, 0)
     for load in loads:
-        end = _end_of_reads(load.src[1], fill.ranges)
+        end = _end_of_reads(load.index, fill.ranges)
         if end is None or end.op is Ops.CONST:
             return None
         last = last.maximum(end)
-    shorter = loop.replace(src=(simplify(((last + (scale - 1)) // scale).minimum(loop.src[0])),))
+    shorter = loop.replace(src=(simplify(((last + (scale - 1)) // scale).minimum(loop.extent)),))
     return {loop: (shorter, (shorter,))}
 
 

@@ -44,9 +44,9 @@ def _is_closed(value: UOp, closed: dict[UOp, bool]) -> bool:
         return closed[value]
     if value.op is Ops.VECTORIZE:
         return all(_is_closed(lane, closed) for lane in dict.fromkeys(value.src))
-    if value.op is not Ops.LOAD or len(value.src) < 4 or not _is_zero(value.src[2]):
+    if value.op is not Ops.LOAD or not value.is_gated or not _is_zero(value.src[2]):
         return False
-    gate = value.src[3]
+    gate = value.gate
     if gate not in closed:
         found = simplify(gate) if not gate.ranges else gate
         closed[gate] = found.op is Ops.CONST and not found.arg

@@ -56,7 +56,7 @@ def _row(node: UOp) -> tuple[Key, int] | None:
     for load in node.src:
         if load.op is not Ops.LOAD or len(load.src) != 2 or load.src[0] is not pointer:
             return None
-        terms = terms_of(load.src[1])
+        terms = terms_of(load.index)
         if terms is None or (offsets and frozenset(terms[0].items()) != factors):
             return None
         factors = frozenset(terms[0].items())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stores_of
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
 from tilegrad.optimize.opts import apply_opts
@@ -120,11 +121,7 @@ def _after(ast: UOp, opts: Sequence[Opt], target: Target) -> UOp | None:
 def _width(ast: UOp, target: Target) -> int:
     """Lanes of a vector of the widest dtype here."""
     widths = [target.lanes_of(node.dtype) for node in ast.toposort() if node.op is Ops.LOAD]
-    return min(widths, default=target.lanes_of(_stores(ast)[0].src[2].dtype))
-
-
-def _stores(ast: UOp) -> list[UOp]:
-    return [node for node in ast.toposort() if node.op is Ops.STORE]
+    return min(widths, default=target.lanes_of(stores_of(ast)[0].src[2].dtype))
 
 
 def _amounts(extent: UOp, wanted: Sequence[int]) -> list[int]:

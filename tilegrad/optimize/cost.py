@@ -14,12 +14,12 @@ are no forecast.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.rules import terms_of
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, element_of, prod
 from tilegrad.optimize.opt import axes_of, loop_order
 from tilegrad.target import Target
@@ -171,7 +171,7 @@ class _Counter:
             folds = sum(part.arg[1] is Axis.REDUCE for part in node.ranges)
             for axis in node.src[1].ranges:
                 if axis.arg[1] in _WRITTEN:
-                    if _stride(node.src[1], axis) == self.steps.get(node, 1):
+                    if stride_of(node.src[1], axis) == self.steps.get(node, 1):
                         gain = 1.5 if node.op is Ops.STORE else 1.0
                     else:
                         # A tile with vectors along its other axis is turned in registers.
@@ -206,8 +206,8 @@ class _Counter:
             most = self.target.lanes_of(
                 node.dtype.scalar if node.op is Ops.LOAD else node.src[2].dtype
             )
-            along = [_power(axis, most) for axis in lanes if _stride(index, axis) == step]
-            across = [_power(axis, most) for axis in axes if _stride(index, axis) == 1]
+            along = [_power(axis, most) for axis in lanes if stride_of(index, axis) == step]
+            across = [_power(axis, most) for axis in axes if stride_of(index, axis) == 1]
             if along:
                 count /= max(along)
             elif max(across, default=1) > 1:
@@ -271,10 +271,10 @@ class _Counter:
         index, element = node.src[1], element_of(_memory(node)).itemsize
         inner = [part for part in index.ranges if self.place.get(part, depth) >= depth]
         count = int(prod(part.src[0].vmax for part in inner))
-        run = int(prod(part.src[0].vmax for part in inner if _stride(index, part) == 1))
+        run = int(prod(part.src[0].vmax for part in inner if stride_of(index, part) == 1))
         nbytes = count * element
         # The loop just outside goes along the lines that are here already.
-        is_next = depth > 0 and _stride(index, self.loops[depth - 1]) == 1
+        is_next = depth > 0 and stride_of(index, self.loops[depth - 1]) == 1
         if run * element < _LINE and not is_next:
             nbytes = count // run * _LINE
         whole = getattr(_memory(node).dtype, "size", -1) * element
@@ -284,7 +284,7 @@ class _Counter:
 def _has_vectors(index: UOp) -> bool:
     """Whether neighbours in memory are written out along some axis."""
     return any(
-        axis.arg[1] in _WRITTEN and axis.src[0].vmax > 1 and _stride(index, axis) == 1
+        axis.arg[1] in _WRITTEN and axis.src[0].vmax > 1 and stride_of(index, axis) == 1
         for axis in index.ranges
     )
 
@@ -313,11 +313,3 @@ def _split(ranges: frozenset[UOp] | Sequence[UOp]) -> tuple[int, int]:
 def _is_arithmetic(node: UOp) -> bool:
     is_value = node.op.is_alu or node.op is Ops.PREFIX
     return is_value and node.dtype.scalar not in (dtypes.index, dtypes.bool)
-
-
-def _stride(index: UOp, loop: UOp) -> int | None:
-    found = terms_of(index)
-    if found is None or any(loop in factor.ranges for factor in found[0] if factor is not loop):
-        return None
-    terms: Mapping[UOp, int] = found[0]
-    return terms.get(loop, 0)

@@ -6,7 +6,7 @@ import math
 
 from tilegrad.base.dtype import Pointer
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rules import terms_of
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.overlap import dimensions
 from tilegrad.optimize.stage import operand_of
@@ -92,11 +92,7 @@ def parameters_of(value: UOp) -> set[int]:
     return {load.src[0].arg for load in loads if load.src[0].op is Ops.DEFINE_GLOBAL}
 
 
-def stride(index: UOp, loop: UOp) -> int | None:
-    found = terms_of(index)
-    if found is None or any(loop in factor.ranges for factor in found[0] if factor is not loop):
-        return None
-    return found[0].get(loop, 0)
+stride = stride_of
 
 
 def nbytes_of(loads: list[UOp]) -> int:

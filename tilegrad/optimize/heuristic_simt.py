@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from tilegrad.base.config import config
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.group import is_second_stage
@@ -209,7 +210,7 @@ class _Shaper:
             for part in axes_of(self.ast)
             if part.arg[1] is Axis.LOOP
             and part.src[0].op is Ops.CONST
-            and _stride_in(self.store().src[1], part) == 1
+            and stride_of(self.store().src[1], part) == 1
         ]
         extents = [part.src[0].arg for part in (*loops, *rows)]
         width = self.target.memory_lanes
@@ -246,7 +247,7 @@ class _Shaper:
             return
         index = self.store().src[1]
         axes = [part for part in self.grid() if part.src[0].arg >= 4 and part in fold.ranges]
-        axes.sort(key=lambda part: (_stride_in(index, part) != 1, -part.src[0].arg))
+        axes.sort(key=lambda part: (stride_of(index, part) != 1, -part.src[0].arg))
         for lanes in axes:
             still = [load for load in loads if lanes not in load.ranges]
             rows = [
@@ -307,7 +308,7 @@ class _Shaper:
         """Lanes of a block from the grid's axes, the contiguous one first."""
         index = self.store().src[1]
         axes = sorted(
-            self.grid(), key=lambda part: (_stride_in(index, part) or 1 << 30, -part.src[0].arg)
+            self.grid(), key=lambda part: (stride_of(index, part) or 1 << 30, -part.src[0].arg)
         )
         taken = [part for part in axes_of(self.ast) if part.arg[1] in (Axis.LOCAL, Axis.GROUP)]
         lanes = int(prod(part.src[0].arg for part in taken))
@@ -345,16 +346,8 @@ def _loads_of(fold: UOp) -> list[UOp]:
     ]
 
 
-def _stride_in(index: UOp, loop: UOp) -> int | None:
-    """By how much `index` moves per step of `loop`, or None where that is not one number."""
-    found = terms_of(index)
-    if found is None or any(loop in factor.ranges for factor in found[0] if factor is not loop):
-        return None
-    return found[0].get(loop, 0)
-
-
 def _stride(access: UOp, loop: UOp) -> int | None:
-    return _stride_in(access.src[1], loop)
+    return stride_of(access.src[1], loop)
 
 
 def _count(loads: Sequence[UOp], loop: UOp) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 from tilegrad.base.dtype import Place, Pointer
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import memory_of
 from tilegrad.ir.ranges import pad_range, replace_ranges
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
@@ -276,12 +277,8 @@ def _require_private(ast: UOp, loop: UOp, opt: Opt) -> None:
 
 def _is_private(pointer: UOp) -> bool:
     """Whether each thread has this memory to itself."""
-    base = _base(pointer)
+    base = memory_of(pointer)
     return isinstance(base.dtype, Pointer) and base.dtype.place is Place.SCRATCH
-
-
-def _base(pointer: UOp) -> UOp:
-    return pointer.src[0] if pointer.op is Ops.AFTER else pointer
 
 
 def _tile(ast: UOp, opt: Opt, target: Target) -> UOp:
@@ -375,7 +372,7 @@ def _require_repeatable(ast: UOp, loop: UOp, opt: Opt) -> None:
     nodes = ast.toposort()
     if loop in running_loops(ast):
         raise OptError(f"{opt.op.value}: a running fold would gather it twice", opt=opt)
-    stored = {_base(node.src[0]) for node in nodes if node.op is Ops.STORE}
+    stored = {memory_of(node.src[0]) for node in nodes if node.op is Ops.STORE}
     read = {node.src[0] for node in nodes if node.op is Ops.LOAD}
     if any(memory in read and memory.op is Ops.DEFINE_GLOBAL for memory in stored):
         raise OptError(f"{opt.op.value}: the kernel reads what it writes", opt=opt)

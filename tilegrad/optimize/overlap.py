@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import loads_of
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, prod
 
@@ -42,7 +43,7 @@ class Dimension:
         """
         lead = next(part for part, times in self.times.items() if abs(times) == 1)
         loads = [node for node in value.toposort() if node.op is Ops.LOAD]
-        if any(lead in inner.ranges for load in loads for inner in _loads_in(load.src[1])):
+        if any(lead in inner.ranges for load in loads for inner in loads_of(load.src[1])):
             return False
         found = (terms_of(load.src[1]) for load in loads)
         return any(each is not None and each[0].get(lead) == self.times[lead] for each in found)
@@ -61,10 +62,6 @@ class Dimension:
         found = dict.fromkeys(self.times, UOp.const(dtypes.index, 0))
         found[lead] = (place + self.first) * self.times[lead]
         return found
-
-
-def _loads_in(index: UOp) -> list[UOp]:
-    return [node for node in index.toposort() if node.op is Ops.LOAD]
 
 
 def dimensions(load: UOp, ranges: Sequence[UOp]) -> list[Dimension]:

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import below
 from tilegrad.ir.uop import UOp
 
 __all__ = ["inlined", "real", "value_of"]
@@ -22,9 +23,7 @@ _ORDER_ONLY = frozenset({Ops.AFTER, Ops.BARRIER, Ops.SINK, Ops.END, Ops.DEFINE_L
 
 def real(node: UOp) -> UOp:
     """The memory or variable behind `node`: AFTER and ASSIGN are their first source."""
-    while node.op is Ops.AFTER or node.op is Ops.ASSIGN:
-        node = node.src[0]
-    return node
+    return below(node, (Ops.AFTER, Ops.ASSIGN))
 
 
 def value_of(node: UOp) -> UOp:

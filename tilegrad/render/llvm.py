@@ -13,6 +13,7 @@ from typing import Any
 from tilegrad.base.dtype import DType, Place, Pointer
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import memory_of
 from tilegrad.ir.uop import UOp
 from tilegrad.render.llvm_values import Values, constant_of, mangled, memory_type, type_of
 from tilegrad.render.stream import ahead, entry, read_once, streamed
@@ -203,7 +204,7 @@ class Function(Values):
         self.line(f"br label %latch{number}")
         self.label(f"latch{number}")
         self.line(f"%n{number} = add nuw nsw {kind} %i{number}, 1")
-        again = self.make(f"icmp slt {kind} %n{number}, {self.use(loop.src[0])}")
+        again = self.make(f"icmp slt {kind} %n{number}, {self.use(loop.extent)}")
         self.line(f"br i1 {again}, label %{head}, label %{foot}")
         self.label(foot)
 
@@ -211,9 +212,7 @@ class Function(Values):
 
     def element_of(self, pointer: UOp) -> str:
         """The type of the elements that `pointer` points to, as it lies in memory."""
-        while pointer.op is Ops.AFTER:
-            pointer = pointer.src[0]
-        return memory_type(pointer.dtype.base)  # type: ignore[attr-defined]
+        return memory_type(memory_of(pointer).dtype.base)  # type: ignore[attr-defined]
 
     def address(self, pointer: UOp, index: UOp, *, is_masked: bool = False) -> str:
         """Where an element lies. A constant in the index is added last, to the address, where it is
@@ -235,7 +234,7 @@ class Function(Values):
         return self.make(f"getelementptr {kind}, ptr {place}, i64 {offset}") if offset else place
 
     def load(self, node: UOp) -> None:
-        gate = node.src[3] if len(node.src) == 4 else None
+        gate = node.gate if node.is_gated else None
         if gate is None:
             value = self.load_always(node)
         elif gate.dtype.lanes > 1:
@@ -306,7 +305,7 @@ class Function(Values):
             self.line(f"call void @{name}(ptr {line}, i32 0, i32 {nearness}, i32 1)")
 
     def store(self, node: UOp) -> None:
-        gate = node.src[3] if len(node.src) == 4 else None
+        gate = node.gate if node.is_gated else None
         if gate is None:
             self.store_always(node)
         elif gate.dtype.lanes > 1:

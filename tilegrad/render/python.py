@@ -21,6 +21,7 @@ from tilegrad.base.dtype import DType, Place, Pointer, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import below
 from tilegrad.ir.uop import UOp
 from tilegrad.target import MatrixUnit
 
@@ -151,9 +152,7 @@ class _Writer:
 
     @staticmethod
     def root(node: UOp) -> UOp:
-        while node.op in (Ops.AFTER, Ops.ASSIGN):
-            node = node.src[0]
-        return node
+        return below(node, (Ops.AFTER, Ops.ASSIGN))
 
     # a method for each kind of node; `name` is what its result may be called
 

@@ -12,11 +12,12 @@ from collections.abc import Sequence, Set
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import base_of
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.cost import elements, flops_of, nbytes
 from tilegrad.schedule.index import KernelBuilder
-from tilegrad.schedule.large import base_of, cut_large
+from tilegrad.schedule.large import cut_large
 from tilegrad.schedule.loop import memory_below
 from tilegrad.schedule.moving import Fusion, hold, move_back, readers_of
 from tilegrad.schedule.reason import FORCED, Reason

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import loads_of
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.cost import extent_product
 
@@ -82,10 +83,10 @@ def join_updates(first: Update, second: Update) -> Update | None:
         return None
     written = {store.src[0]: (store.src[1], store.src[2]) for store in a.src}
     later = {store.src[0]: store.src[1] for store in b.src}
-    if any(load.src[1] is not later[load.src[0]] for load in _loads(a) if load.src[0] in later):
+    if any(load.src[1] is not later[load.src[0]] for load in loads_of(a) if load.src[0] in later):
         return None
     known: dict[UOp, UOp] = {}
-    for load in _loads(b):
+    for load in loads_of(b):
         if load.src[0] in written:
             index, value = written[load.src[0]]
             if load.src[1] is not index or len(load.src) != 2 or load.dtype is not value.dtype:
@@ -105,7 +106,7 @@ def _may_fold_together(a: UOp, b: UOp, ranges: list[UOp]) -> bool:
     if not (has_folds(a) and has_folds(b)):
         return False
     written = {store.src[0] for kernel in (a, b) for store in kernel.src}
-    mine, others = set(_loads(a)), set(_loads(b)) - _beside_folds(b, a)
+    mine, others = set(loads_of(a)), set(loads_of(b)) - _beside_folds(b, a)
     if any(load.src[0] in written for load in mine | others):
         return False
     sizes = [{load: extent_product(load.ranges) for load in loads} for loads in (mine, others)]
@@ -120,7 +121,7 @@ def _beside_folds(b: UOp, a: UOp) -> set[UOp]:
     corrected by the sum beside it.
     """
     written = {store.src[0] for store in a.src}
-    found = {load for load in _loads(b) if load.src[0] in written}
+    found = {load for load in loads_of(b) if load.src[0] in written}
     folds = [node for node in b.toposort() if node.op is Ops.REDUCE] if found else []
     return found.difference(*(fold.toposort() for fold in folds))
 
@@ -129,10 +130,6 @@ def _ranges(ast: UOp) -> list[UOp]:
     place = {number: rank for rank, number in enumerate(ast.arg.order)}
     found = [node for node in ast.toposort() if node.op is Ops.RANGE]
     return sorted(found, key=lambda node: place[node.arg[0]])
-
-
-def _loads(ast: UOp) -> list[UOp]:
-    return [node for node in ast.toposort() if node.op is Ops.LOAD]
 
 
 def _by_buffer(update: Update, buffers: list[int]) -> UOp:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import base_of
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.cost import elements
 from tilegrad.schedule.reason import Reason
@@ -40,13 +41,6 @@ _BEFORE, _AFTER = 1000, 250
 # The least share of a full kernel that ends before it is full.
 _LEAST = 1 / 2
 _NOTHING: frozenset[tuple[UOp, int]] = frozenset()
-
-
-def base_of(node: UOp) -> UOp:
-    """What a chain of movement ops moves."""
-    while node.op.is_movement:
-        node = node.src[0]
-    return node
 
 
 def cut_large(nodes: list[UOp], stored: dict[UOp, Reason], shared: Set[UOp]) -> dict[UOp, Reason]:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from tilegrad.base.dtype import DType
 from tilegrad.ir.args import STEP, BufferArg, LoopArg
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import below_reshapes
 from tilegrad.ir.uop import UOp, prod, toposort
 
 __all__ = ["Loop", "carries_of", "memory_below", "sources_of", "step_of"]
@@ -195,9 +196,7 @@ def _stored_in_rows(values: Sequence[UOp], parts: Mapping[UOp, int]) -> dict[UOp
             users.setdefault(source, []).append(node)
     found: dict[UOp, int] = {}
     for value, part in parts.items():
-        base = value
-        while base.op is Ops.RESHAPE:
-            base = base.src[0]
+        base = below_reshapes(value)
         is_read_often = base.op is Ops.REDUCE_AXIS or _is_factor(base, users)
         if base.op is not Ops.BUFFER and users.get(base) and is_read_often:
             found[base] = part

@@ -33,6 +33,7 @@ from tilegrad.ir.args import KernelArg
 from tilegrad.ir.copies import direct_copies
 from tilegrad.ir.lengths import extent_of
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.slices import offset_number
 from tilegrad.ir.uop import UOp, prod, toposort
@@ -41,7 +42,6 @@ from tilegrad.schedule.fitting import fitting
 from tilegrad.schedule.fuse import Fusion, fuse
 from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
 from tilegrad.schedule.items import BufferSpec, Item, Schedule
-from tilegrad.schedule.large import base_of
 from tilegrad.schedule.loop import carries_of, memory_below, sources_of, step_of
 from tilegrad.schedule.order import Draft, join_drafts, order_drafts
 from tilegrad.schedule.random import random_variables
@@ -227,9 +227,7 @@ class _Scheduler:
         """What is no kernel of ours: a copy, or a function of the user's. It makes `node`."""
         sources = list(step.src)
         for place, source in enumerate(sources):
-            while source.op is Ops.RESHAPE:
-                source = source.src[0]
-            sources[place] = source
+            sources[place] = below_reshapes(source)
         reads = [self.memory[source] for source in sources]
         draft = Draft(node, self.device[node], self.memory[node], reads, sources)
         draft.nodes = (self.position[node],)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from tilegrad.base.dtype import as_const, dtypes
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.cost import elements
 from tilegrad.schedule.running import in_parts
@@ -119,25 +120,11 @@ def _made_of_nothing(node: UOp, src: tuple[UOp, ...]) -> UOp:
         value = identity(node.dtype)
     one = UOp.const(node.dtype, as_const(value, node.dtype))
     whole = UOp(Ops.RESHAPE, node.dtype, (one,), (1,) * len(node.shape))
-    device = _device_below(node)
+    device = device_of(node)
     if device is not None:
         # A constant is of no device, and what becomes of it must stay on this one.
         whole = UOp(Ops.CONTIGUOUS, node.dtype, (whole,), device)
     return UOp(Ops.EXPAND, node.dtype, (whole,), node.shape)
-
-
-def _device_below(node: UOp) -> str | None:
-    stack, seen = [node], {node}
-    while stack:
-        part = stack.pop()
-        if part.op in (Ops.BUFFER, Ops.RAND):
-            return str(part.arg.device)
-        if part.op is Ops.COPY or (part.op is Ops.CONTIGUOUS and part.arg is not None):
-            return str(part.arg)
-        fresh = [source for source in part.src if source not in seen]
-        seen.update(fresh)
-        stack += fresh
-    return None
 
 
 def _is_large(node: UOp) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import base_of
 from tilegrad.ir.uop import UOp, toposort
 
 __all__ = ["Versions", "keep_old_versions", "overwritten_by", "writer_of"]
@@ -20,10 +21,7 @@ __all__ = ["Versions", "keep_old_versions", "overwritten_by", "writer_of"]
 
 def overwritten_by(assign: UOp) -> UOp:
     """The version of its memory, an ASSIGN or a BUFFER, that `assign` overwrites."""
-    place = assign.src[0]
-    while place.op.is_movement:
-        place = place.src[0]
-    return writer_of(place)
+    return writer_of(base_of(assign.src[0]))
 
 
 def writer_of(version: UOp) -> UOp:

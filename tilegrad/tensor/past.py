@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from tilegrad.base.trace import counters
 from tilegrad.grad.rules import NO_DERIVATIVE
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import below_reshapes
 from tilegrad.ir.uop import UOp
 
 __all__ = ["lost", "note", "remember"]
@@ -101,7 +102,7 @@ def _made(todo: Mapping[UOp, UOp]) -> Iterator[tuple[UOp, _Past]]:
         if roots and is_float and (base is not None or is_asked_for):
             names = {node: None}
             if node.stored is not None:
-                names[_base(node.stored)] = None
+                names[below_reshapes(node.stored)] = None
             if base is not None:
                 names[base] = None
             for root in roots:
@@ -135,7 +136,7 @@ def lost(roots: Iterable[UOp], graphs: Mapping[UOp, UOp], names: Iterable[UOp]) 
     """
     if not _pasts:
         return None
-    wanted = {id(each) for name in names for each in (name, _base(name))}
+    wanted = {id(each) for name in names for each in (name, below_reshapes(name))}
     stack = [*roots]
     seen = set(stack)
     while stack:
@@ -200,9 +201,3 @@ def _order(roots: Collection[UOp]) -> tuple[dict[UOp, None], dict[UOp, _Past]]:
                     stack.append(source)
     counters.visits += len(seen)
     return seen, known
-
-
-def _base(node: UOp) -> UOp:
-    while node.op is Ops.RESHAPE:
-        node = node.src[0]
-    return node

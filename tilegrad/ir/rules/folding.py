@@ -92,7 +92,7 @@ def one_value(node: UOp) -> UOp | None:
 def below_its_extent(node: UOp) -> UOp | None:
     """A range is less than its extent, also where that is symbolic."""
     loop, extent = node.src
-    if loop.op is not Ops.RANGE or loop.src[0] is not extent:
+    if loop.op is not Ops.RANGE or loop.extent is not extent:
         return None
     return UOp(Ops.CONST, node.dtype, (), 0) if node.op is Ops.FLOORDIV else loop
 
@@ -234,7 +234,7 @@ def open_gate(access: UOp) -> UOp | None:
     alternative.
     """
     gate = access.src[-1]
-    if len(access.src) != 4 or gate.op is not Ops.CONST:
+    if not access.is_gated or gate.op is not Ops.CONST:
         return None
     if gate.arg:
         return access.replace(src=access.src[: 2 if access.op is Ops.LOAD else 3])
@@ -256,8 +256,5 @@ def shut_stores(node: UOp) -> UOp | None:
 
 def _is_shut(node: UOp) -> bool:
     return (
-        node.op is Ops.STORE
-        and len(node.src) == 4
-        and node.src[3].op is Ops.CONST
-        and not node.src[3].arg
+        node.op is Ops.STORE and node.is_gated and node.gate.op is Ops.CONST and not node.gate.arg
     )

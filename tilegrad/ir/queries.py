@@ -1,0 +1,106 @@
+"""Queries: the common questions about a graph, each answered in one place.
+
+What is below a chain of ops, such as the base of a view or the memory behind a pointer; the loads,
+stores and reductions of a kernel; the stride of an index along a loop; the device of a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tilegrad.ir.op import Ops
+from tilegrad.ir.rules.terms import terms_of
+from tilegrad.ir.uop import UOp
+
+__all__ = [
+    "base_of", "below", "below_reshapes", "below_views", "buffer_below", "device_of", "loads_of",
+    "memory_of", "nodes_of", "reductions_of", "stores_of", "stride_of",
+]  # fmt: skip
+
+
+def below(node: UOp, ops: Collection[Ops]) -> UOp:
+    """The first node down the chain of first sources whose op is not in `ops`."""
+    while node.op in ops:
+        node = node.src[0]
+    return node
+
+
+def base_of(node: UOp) -> UOp:
+    """The node below a chain of movement ops: the base of a view."""
+    while node.op.is_movement:
+        node = node.src[0]
+    return node
+
+
+def below_views(node: UOp) -> UOp:
+    """The node below a chain of movement ops and DETACH."""
+    while node.op.is_movement or node.op is Ops.DETACH:
+        node = node.src[0]
+    return node
+
+
+def below_reshapes(node: UOp) -> UOp:
+    """The node below a chain of reshapes."""
+    while node.op is Ops.RESHAPE:
+        node = node.src[0]
+    return node
+
+
+def buffer_below(node: UOp) -> UOp:
+    """The BUFFER down the chain of first sources of a stored node."""
+    while node.op is not Ops.BUFFER:
+        node = node.src[0]
+    return node
+
+
+def memory_of(pointer: UOp) -> UOp:
+    """The definition of the memory, or accumulator, behind a chain of AFTER."""
+    while pointer.op is Ops.AFTER:
+        pointer = pointer.src[0]
+    return pointer
+
+
+def nodes_of(root: UOp, op: Ops) -> list[UOp]:
+    """The nodes of kind `op` that `root` needs, sources first."""
+    return [node for node in root.toposort() if node.op is op]
+
+
+def loads_of(root: UOp) -> list[UOp]:
+    """The loads that `root` needs, sources first."""
+    return nodes_of(root, Ops.LOAD)
+
+
+def stores_of(root: UOp) -> list[UOp]:
+    """The stores that `root` needs, sources first."""
+    return nodes_of(root, Ops.STORE)
+
+
+def reductions_of(root: UOp) -> list[UOp]:
+    """The reductions that `root` needs, sources first."""
+    return nodes_of(root, Ops.REDUCE)
+
+
+def stride_of(index: UOp, loop: UOp) -> int | None:
+    """The change of `index` per iteration of `loop`; None where it is not constant."""
+    found = terms_of(index)
+    if found is None:
+        return None
+    scale = found[0].get(loop, 0)
+    if any(loop in factor.ranges for factor in found[0] if factor is not loop):
+        return None
+    return scale
+
+
+def device_of(node: UOp) -> str | None:
+    """The device of the value; None for constants, which every device has."""
+    stack, seen = [node], {node}
+    while stack:
+        inner = stack.pop()
+        if inner.op in (Ops.BUFFER, Ops.RAND):
+            return str(inner.arg.device)
+        if inner.op is Ops.COPY or (inner.op is Ops.CONTIGUOUS and inner.arg is not None):
+            return str(inner.arg)
+        fresh = [source for source in inner.src if source not in seen]
+        seen.update(fresh)
+        stack += fresh
+    return None
