@@ -315,7 +315,7 @@ WRONG: list[tuple[str, Graph, Stage, str]] = [
     kernel_case(
         "dtype-reduce", OUT.store(I, total(HALF, K).replace(dtype=dtypes.float)), "float of half"
     ),
-    kernel_case("fold-op", OUT.store(I, total(F, K).replace(arg=Ops.SUB)), "folds with Ops.SUB"),
+    kernel_case("fold-op", OUT.store(I, total(F, K).replace(arg=Ops.SUB)), "reduces with Ops.SUB"),
     kernel_case("combine-op", OUT.store(I, F, combine=Ops.FDIV), "combines with Ops.FDIV"),
     kernel_case("range-extent", OUT.store(I, F).end(I.replace(src=(INT_ZERO,))), "index up to int"),
     kernel_case("accumulator", UOp(Ops.ASSIGN, dtypes.float, (F, F)), "its target is a load"),

@@ -33,6 +33,9 @@ _SEQUENTIAL = (Axis.LOOP, Axis.REDUCE, Axis.STAGE, Axis.THREAD)
 def use_memory_accumulators(ast: UOp, target: Target) -> UOp:
     """`ast` with a memory accumulator for each reduction whose ranges enclose ranges of its own
     result.
+
+    before   a[j] = REDUCE(b[k*8 + j], k)            k outside of j
+    after    k: { j: a[j] = (k == 0 ? 0 : a[j]) + b[k*8 + j] }
     """
     room = target.cache_bytes[1] // 4 if target.has_vectors else 0
     while (prefix := _outer_prefix(ast, is_reduced=False)) is not None:

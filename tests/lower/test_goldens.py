@@ -1,0 +1,304 @@
+"""Goldens: a small kernel before and after one pass, as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.ir.args import KernelInfo
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.text import render
+from tilegrad.ir.uop import UOp
+from tilegrad.lower.accumulators import use_accumulators
+from tilegrad.lower.expand import unroll
+from tilegrad.lower.integers import choose_integers
+from tilegrad.lower.lanes import use_lanes
+from tilegrad.lower.levels import split_levels
+from tilegrad.lower.linearize import linearize
+from tilegrad.lower.memory_accumulators import use_memory_accumulators
+from tilegrad.lower.peel import peel
+from tilegrad.lower.skip import skip_iterations
+from tilegrad.lower.skip_products import skip_products
+from tilegrad.lower.transpose_loads import transpose_loads
+from tilegrad.lower.transpose_stores import transpose_stores
+from tilegrad.target import Target
+
+TARGET = Target("vectors", vector_bytes=16, has_mask=True)
+FLOAT, INDEX = dtypes.float32, dtypes.index
+
+
+def memory(number: int, size: int = 4096) -> UOp:
+    return UOp(Ops.DEFINE_GLOBAL, FLOAT.ptr(size), (), number)
+
+
+def at(value: int) -> UOp:
+    return UOp.const(INDEX, value)
+
+
+def total(value: UOp, *loops: UOp) -> UOp:
+    return UOp(Ops.REDUCE, FLOAT, (value, *loops), Ops.ADD)
+
+
+def kernel(*stores: UOp, order: tuple[int, ...] = ()) -> UOp:
+    return UOp.sink(*stores, arg=KernelInfo("k", order))
+
+
+def text(ast: UOp) -> str:
+    """The effects of a kernel, first those that fill memory; vectors have names."""
+    names: dict[UOp, str] = {}
+    lines: list[str] = []
+    for node in ast.toposort():
+        if node.dtype.lanes > 1 and node.op in (Ops.LOAD, Ops.WHERE):
+            lines.append(f"v{len(names)} = {render(node, names)}")
+            names[node] = f"v{len(names)}"
+        elif node.op is Ops.AFTER:
+            lines += [render(effect, names) for effect in node.src[1:]]
+    return "\n".join([*lines, *(render(effect, names) for effect in ast.src)])
+
+
+def listing(program: Sequence[UOp]) -> str:
+    """The loops, accumulators and effects of a program; floats with two users have names."""
+    users = Counter(source for node in program for source in node.src)
+    names: dict[UOp, str] = {}
+    lines: list[str] = []
+    depth = 0
+    for node in program:
+        if node.op is Ops.END:
+            depth -= 1
+            continue
+        line = "  " * depth + render(node, names)
+        if node.op is Ops.RANGE:
+            lines.append(f"{line} < {render(node.extent)}:")
+            depth += 1
+        elif node.op is Ops.DEFINE_ACC:
+            lines.append(f"{line} = {render(node.src[0])}")
+        elif node.op in (Ops.STORE, Ops.ASSIGN):
+            lines.append(line)
+        elif node.op.is_alu and node.dtype.is_float and users[node] > 1:
+            names[node] = f"v{len(names)}"
+            lines.append("  " * depth + f"{names[node]} = {line.strip()}")
+    return "\n".join(lines)
+
+
+def test_memory_accumulators_in_the_output() -> None:
+    k, j = UOp.range(4, 0, Axis.REDUCE), UOp.range(8, 1)
+    ast = kernel(memory(0, 8).store(j, total(memory(1).load(k * 8 + j), k)), order=(0, 1))
+    assert text(ast) == "data0[ridx1] = reduce(data1[((ridx0*8)+ridx1)], ridx0, Ops.ADD)"
+    assert text(use_memory_accumulators(ast, TARGET)) == (
+        "end(data0[ridx1] = ((0.0 if (ridx0==0) else data0[ridx1])+data1[((ridx0*8)+ridx1)]), "
+        "ridx0)"
+    )
+
+
+def test_memory_accumulators_in_scratch_for_an_epilogue() -> None:
+    k, j = UOp.range(4, 0, Axis.REDUCE), UOp.range(8, 1)
+    sums = total(memory(1).load(k * 8 + j), k)
+    ast = kernel(memory(0, 8).store(j, sums + 1.0), order=(0, 1))
+    assert text(ast) == "data0[ridx1] = (reduce(data1[((ridx0*8)+ridx1)], ridx0, Ops.ADD)+1.0)"
+    assert text(use_memory_accumulators(ast, TARGET)).split("\n") == [
+        "end(local0[ridx1] = ((0.0 if (ridx0==0) else local0[ridx1])+data1[((ridx0*8)+ridx1)]), "
+        "ridx0, ridx1)",
+        "data0[ridx2] = (local0[ridx2]+1.0)",
+    ]
+
+
+def test_memory_accumulators_of_a_scan() -> None:
+    i, j = UOp.range(4, 0), UOp.range(8, 1)
+    prefix = UOp(Ops.PREFIX, FLOAT, (memory(1).load(i * 8 + j), i), (Ops.MAX, 1))
+    ast = kernel(memory(0).store(i * 8 + j, prefix), order=(0, 1))
+    old = "(-inf if (ridx0==0) else local0[ridx1])"
+    assert text(use_memory_accumulators(ast, TARGET)).split("\n") == [
+        f"data0[((ridx0*8)+ridx1)] = max({old}, data1[((ridx0*8)+ridx1)])",
+        f"local0[ridx1] = max({old}, data1[((ridx0*8)+ridx1)])",
+    ]
+
+
+def test_lanes_of_contiguous_and_uniform_loads() -> None:
+    i, u = UOp.range(4, 0), UOp.range(4, 1, Axis.UPCAST)
+    value = memory(1).load(i * 4 + u) * memory(2).load(i)
+    ast = kernel(memory(0).store(i * 4 + u, value), order=(0, 1))
+    assert text(ast) == "data0[((ridx0*4)+ridx1)] = (data1[((ridx0*4)+ridx1)]*data2[ridx0])"
+    assert text(use_lanes(ast, TARGET)).split("\n") == [
+        "v0 = data1[(ridx0*4)]",
+        "data0[(ridx0*4)] = (v0*[data2[ridx0], data2[ridx0], data2[ridx0], data2[ridx0]])",
+    ]
+
+
+def test_lanes_of_a_stride_are_shuffled_loads() -> None:
+    i, u = UOp.range(4, 0), UOp.range(4, 1, Axis.UPCAST)
+    ast = kernel(memory(0).store(i * 4 + u, memory(1).load(i * 8 + u * 2)), order=(0, 1))
+    assert text(use_lanes(ast, TARGET)).split("\n") == [
+        "v0 = data1[(ridx0*8)]",
+        "v1 = data1[((ridx0*8)+3)]",
+        "v2 = (v0[0, 2, 3, 3] if [True, True, False, False] else v1[0, 0, 1, 3])",
+        "data0[(ridx0*4)] = v2",
+    ]
+
+
+def test_lanes_of_a_reduction_are_reduced_by_a_tree() -> None:
+    k, u = UOp.range(4, 0, Axis.REDUCE), UOp.range(4, 1, Axis.UNROLL)
+    ast = kernel(memory(0).store(at(0), total(memory(1).load(k * 4 + u), k, u)), order=(0, 1))
+    half = "(reduce(v0, ridx0, Ops.ADD)[0, 1]+reduce(v0, ridx0, Ops.ADD)[2, 3])"
+    assert text(use_lanes(ast, TARGET)).split("\n") == [
+        "v0 = data1[(ridx0*4)]",
+        f"data0[0] = ({half}[0]+{half}[1])",
+    ]
+
+
+def test_unroll_copies_values_and_reduces_them_in_one_iteration() -> None:
+    k, u = UOp.range(4, 0, Axis.REDUCE), UOp.range(2, 1, Axis.UPCAST)
+    v = UOp.range(2, 2, Axis.UNROLL)
+    sums = total(memory(1).load(u * 8 + k * 2 + v), k, v)
+    ast = kernel(memory(0).store(u, sums), order=(0, 1, 2))
+    assert text(unroll(ast)).split("\n") == [
+        "data0[0] = reduce(data1[((0*8)+(ridx0*2)+0)], data1[((0*8)+(ridx0*2)+1)], ridx0, Ops.ADD)",
+        "data0[1] = reduce(data1[((1*8)+(ridx0*2)+0)], data1[((1*8)+(ridx0*2)+1)], ridx0, Ops.ADD)",
+    ]
+
+
+def test_transpose_stores() -> None:
+    """Row r is the vector at 4*r; its lane l is stored at 16*l + r."""
+    rows = [memory(1).load(at(4 * row), dtype=FLOAT.vec(4)) for row in range(4)]
+    stores = [
+        memory(0).store(at(16 * lane + row), vector.gep(lane))
+        for row, vector in enumerate(rows)
+        for lane in range(4)
+    ]
+    even = "[True, False, True, False]"
+    assert text(transpose_stores(kernel(*stores), TARGET)).split("\n") == [
+        "v0 = data1[0]",
+        "v1 = data1[8]",
+        f"v2 = (v0[0, 0, 1, 1] if {even} else v1[0, 0, 1, 1])",
+        "v3 = data1[4]",
+        "v4 = data1[12]",
+        f"v5 = (v3[0, 0, 1, 1] if {even} else v4[0, 0, 1, 1])",
+        f"v6 = (v2[0, 0, 1, 1] if {even} else v5[0, 0, 1, 1])",
+        f"v7 = (v2[2, 2, 3, 3] if {even} else v5[2, 2, 3, 3])",
+        f"v8 = (v0[2, 2, 3, 3] if {even} else v1[2, 2, 3, 3])",
+        f"v9 = (v3[2, 2, 3, 3] if {even} else v4[2, 2, 3, 3])",
+        f"v10 = (v8[0, 0, 1, 1] if {even} else v9[0, 0, 1, 1])",
+        f"v11 = (v8[2, 2, 3, 3] if {even} else v9[2, 2, 3, 3])",
+        "data0[0] = v6",
+        "data0[16] = v7",
+        "data0[32] = v10",
+        "data0[48] = v11",
+    ]
+
+
+def test_transpose_loads() -> None:
+    """Row r gathers the elements at 16*l + r: each lane's rows are one vector."""
+    rows = [UOp.stack(memory(1).load(at(16 * lane + row)) for lane in range(4)) for row in range(4)]
+    ast = kernel(*(memory(0).store(at(4 * row), vector) for row, vector in enumerate(rows)))
+    assert text(ast).split("\n")[1] == "data0[4] = [data1[1], data1[17], data1[33], data1[49]]"
+    low = "[True, True, False, False]"
+    assert text(transpose_loads(ast, TARGET)).split("\n") == [
+        "v0 = data1[0]",
+        "v1 = data1[16]",
+        f"v2 = (v0[0, 2, 0, 2] if {low} else v1[0, 2, 0, 2])",
+        "v3 = data1[32]",
+        "v4 = data1[48]",
+        f"v5 = (v3[0, 2, 0, 2] if {low} else v4[0, 2, 0, 2])",
+        f"v6 = (v2[0, 2, 0, 2] if {low} else v5[0, 2, 0, 2])",
+        f"v7 = (v0[1, 3, 1, 3] if {low} else v1[1, 3, 1, 3])",
+        f"v8 = (v3[1, 3, 1, 3] if {low} else v4[1, 3, 1, 3])",
+        f"v9 = (v7[0, 2, 0, 2] if {low} else v8[0, 2, 0, 2])",
+        f"v10 = (v2[1, 3, 1, 3] if {low} else v5[1, 3, 1, 3])",
+        f"v11 = (v7[1, 3, 1, 3] if {low} else v8[1, 3, 1, 3])",
+        "data0[0] = v6",
+        "data0[4] = v9",
+        "data0[8] = v10",
+        "data0[12] = v11",
+    ]
+
+
+def test_skip_starts_the_loop_where_the_input_does() -> None:
+    y, k = UOp.range(7, 0), UOp.range(3, 1, Axis.REDUCE)
+    gate = at(0) < y + k
+    value = memory(1).load(y + k - 1, UOp.const(FLOAT, 0.0), gate) * memory(2).load(k)
+    ast = kernel(memory(0).store(y, total(value, k)), order=(0, 1))
+    first = "max(((ridx0*-1)+1), 0)"
+    found = skip_iterations(ast, TARGET)
+    assert text(found) == (
+        f"data0[ridx0] = reduce((data1[(ridx0+ridx1+{first}+-1)]*data2[(ridx1+{first})]), ridx1, "
+        "Ops.ADD)"
+    )
+    (loop,) = (node for node in found.toposort() if node.op is Ops.RANGE and node.number == 1)
+    assert render(loop.extent) == "((max(((ridx0*-1)+1), 0)*-1)+3)"
+
+
+def test_skip_products_drops_closed_loads() -> None:
+    k = UOp.range(4, 0, Axis.REDUCE)
+    zero = UOp.const(FLOAT, 0.0)
+    values = [
+        memory(1).load(at(0), zero, UOp.const(dtypes.bool, is_open)) * memory(2).load(k + number)
+        for number, is_open in enumerate((False, True))
+    ]
+    ast = kernel(memory(0).store(at(0), total(values[0], values[1], k)), order=(0,))
+    assert text(skip_products(ast, TARGET)) == (
+        "data0[0] = reduce(((data1[0] if True else 0.0)*data2[(ridx0+1)]), ridx0, Ops.ADD)"
+    )
+
+
+def test_peel_repeats_the_body_with_its_gates_after_the_loop() -> None:
+    index = UOp.range(5, 0) * 4
+    vector, lanes = FLOAT.vec(4), UOp.stack(at(lane) for lane in range(4))
+    gate = index.broadcast(4) + lanes < UOp.const(INDEX.vec(4), 18)
+    value = memory(1, 18).load(index, UOp.const(vector, 0.0), gate, dtype=vector)
+    ast = kernel(memory(0, 18).store(index, value * 2.0, gate), order=(0,))
+    program = linearize(choose_integers(ast))
+    inside = "(([(ridx0*4), (ridx0*4), (ridx0*4), (ridx0*4)]+[0, 1, 2, 3])<18)"
+    assert listing(program).split("\n") == [
+        "ridx0 < 5:",
+        f"  data0[(ridx0*4)] = ((data1[(ridx0*4)] if {inside} else 0.0)*2.0) if {inside}",
+    ]
+    last = inside.replace("ridx0", "4")
+    assert listing(peel(program, TARGET)).split("\n") == [
+        "ridx1 < 4:",
+        "  data0[(ridx1*4)] = (data1[(ridx1*4)]*2.0)",
+        f"data0[(4*4)] = ((data1[(4*4)] if {last} else 0.0)*2.0) if {last}",
+    ]
+
+
+def test_accumulators_of_a_reduction() -> None:
+    k = UOp.range(8, 0, Axis.REDUCE)
+    ast = kernel(memory(0).store(at(0), total(memory(1).load(k), k)), order=(0,))
+    assert text(use_accumulators(ast, TARGET)).split("\n") == [
+        "end(assign(acc0, (acc0+data1[ridx0])), ridx0)",
+        "data0[0] = acc0",
+    ]
+
+
+def test_accumulators_of_a_scan() -> None:
+    i = UOp.range(4, 0)
+    prefix = UOp(Ops.PREFIX, FLOAT, (memory(1).load(i), i), (Ops.MAX, 1))
+    ast = kernel(memory(0).store(i, prefix), order=(0,))
+    program = linearize(choose_integers(use_accumulators(ast, TARGET)))
+    assert listing(program).split("\n") == [
+        "acc0 = -inf",
+        "ridx0 < 4:",
+        "  v0 = max(acc0, data1[ridx0])",
+        "  assign(acc0, v0)",
+        "  data0[ridx0] = v0",
+    ]
+
+
+def test_levels_give_each_block_an_accumulator() -> None:
+    k = UOp.range(4096, 0, Axis.REDUCE)
+    ast = kernel(memory(0).store(at(0), total(memory(1).load(k), k)), order=(0,))
+    program = linearize(choose_integers(use_accumulators(ast, TARGET)))
+    assert listing(program).split("\n") == [
+        "acc0 = 0.0",
+        "ridx0 < 4096:",
+        "  assign(acc0, (acc0+data1[ridx0]))",
+        "data0[0] = acc0",
+    ]
+    assert listing(split_levels(program, TARGET)).split("\n") == [
+        "acc0 = 0.0",
+        "ridx1 < 32:",
+        "  acc1 = 0.0",
+        "  ridx2 < 128:",
+        "    assign(acc1, (acc1+data1[((ridx1*128)+ridx2)]))",
+        "  assign(acc0, (acc0+acc1))",
+        "data0[0] = acc0",
+    ]
