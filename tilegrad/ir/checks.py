@@ -427,7 +427,7 @@ def _pad(node: UOp, shape: Sequence[Any]) -> str | None:
 def _shrink(node: UOp, shape: Sequence[Any]) -> str | None:
     wrong = len(node.arg) != len(shape)
     for size, (start, end) in zip(shape, node.arg):
-        numbers = [part for part in (0, start, end, size) if isinstance(part, int)]
+        numbers = [number for number in (0, start, end, size) if isinstance(number, int)]
         wrong = wrong or numbers != sorted(numbers)
     return f"{shape} to {node.arg}" if wrong else None
 

@@ -1,0 +1,63 @@
+"""The words of the glossary in docs/architecture.md: what they replaced does not come back."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# The folders that are done. The others are added as they are.
+FOLDERS = ("ir", "lower")
+# Constant folding, and names of folders that are not done yet.
+ALLOWED = {
+    "FOLDING", "fold", "folded", "fold_cast", "fold_constants", "fold_gep",
+    "Place", "place", "PART", "keep_failed", "folding",
+}  # fmt: skip
+FILES = sorted(path for folder in FOLDERS for path in (ROOT / "tilegrad" / folder).rglob("*.py"))
+
+
+def banned() -> dict[str, str]:
+    """The words of the glossary's last table, and what is said instead."""
+    table = (ROOT / "docs/architecture.md").read_text().partition("| not | but |")[2]
+    rows = re.findall(r"^\| ([a-z, ]+) \| ([^|]+) \|$", table, re.M)
+    return {word: instead for words, instead in rows for word in words.split(", ")}
+
+
+def identifiers(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        for field in ("id", "arg", "attr", "name", "asname"):
+            found = getattr(node, field, None)
+            if isinstance(found, str):
+                yield found, getattr(node, "lineno", 0)
+
+
+def wrong_in(name: str, words: dict[str, str]) -> list[str]:
+    """The banned words in an identifier or a file name."""
+    if name in ALLOWED:
+        return []
+    parts = re.split(r"_+|\.|(?<=[a-z0-9])(?=[A-Z])", name)
+    return [part.lower() for part in parts if part.lower() in words]
+
+
+def test_the_glossary_names_the_words_that_are_gone() -> None:
+    words = banned()
+    assert {"fold", "turn", "part", "place", "window", "kept", "along", "form"} <= words.keys()
+    assert wrong_in("_fold_of_turns", words) == ["fold", "turns"]
+    assert wrong_in("FoldParts", words) == ["fold", "parts"]
+    assert wrong_in("reduction_of", words) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_names_are_the_words_of_the_glossary(path: Path) -> None:
+    words = banned()
+    found = [(path.stem, 0), *identifiers(ast.parse(path.read_text()))]
+    wrong = [
+        f"line {line}: {name}: not {word!r} but {words[word].strip()}"
+        for name, line in found
+        for word in wrong_in(name, words)
+    ]
+    assert not wrong
