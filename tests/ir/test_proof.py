@@ -100,7 +100,7 @@ def test_bounds_under(index: UOp, condition: UOp, bounds: tuple[int, int]) -> No
 
 
 def test_bounds_follow_from_extents() -> None:
-    """A range whose extent is no constant lies below it: of the parts of a shortened loop."""
+    """A range is below its extent also where that is symbolic, as in a shortened loop."""
     start = (1 - x).maximum(0)
     inner = UOp.range(-(x - 4).maximum(-3) - start, 1)
     part = UOp.range(-(y * 4 - 13).maximum(-4), 2)
@@ -197,7 +197,7 @@ def test_counterexamples_respect_symbolic_extents() -> None:
     assert find_outside(n - r, None, 5) == "n = 5, ridx0 = 0"
 
 
-def test_long_shared_parts_in_a_branch() -> None:
+def test_long_shared_terms_in_a_branch() -> None:
     """What two branches share is computed whichever is taken."""
     node = x
     for _ in range(12):

@@ -310,7 +310,7 @@ def test_shared_nodes_are_rewritten_once() -> None:
     assert calls == [x * 2]
 
 
-def test_rules_that_are_kept_walk_only_what_is_new() -> None:
+def test_cached_rules_walk_only_new_nodes() -> None:
     """1,000 nodes once; then the one that was added, and nothing where nothing was."""
     matcher = PatternMatcher("kept", [Rule("halve", a * 2, a + a)], is_cached=True)
     node = UOp.variable("only_here", 0, 9)
@@ -330,7 +330,7 @@ def test_rules_that_are_kept_walk_only_what_is_new() -> None:
     assert [step.rule for step in record[0].steps] == ["halve"]
 
 
-def test_what_is_kept_goes_with_the_node() -> None:
+def test_a_cached_result_dies_with_the_node() -> None:
     """No node keeps itself alive, so nothing waits for the collector."""
     matcher = PatternMatcher("kept", [Rule("halve", a * 2, a + a)], is_cached=True)
     gc.collect()
@@ -382,7 +382,7 @@ def test_long_chain_of_steps_ends_in_seconds() -> None:
 # the trace
 
 
-def test_recording_keeps_rule_place_before_and_after() -> None:
+def test_a_record_has_rule_node_before_and_after() -> None:
     with recording() as record:
         graph_rewrite(((x + 1) + 2) * 1, SUMS, name="schedule.example")
         graph_rewrite(x + 0, SUMS)
@@ -398,7 +398,7 @@ def test_recording_keeps_rule_place_before_and_after() -> None:
     assert [step.rule for step in second.steps] == ["add-zero"]
 
 
-def test_nothing_is_kept_unless_asked_for() -> None:
+def test_nothing_is_cached_unless_asked_for() -> None:
     before = counters.rewrites
     graph_rewrite(x + 0, SUMS)
     assert counters.rewrites == before + 1

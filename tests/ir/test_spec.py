@@ -90,7 +90,7 @@ def windowed() -> UOp:
 
 
 def grouped() -> UOp:
-    """Lanes share a fold: each stores its part, and lane 0 gathers."""
+    """Lanes share a reduction: each stores its partial result, and lane 0 combines them."""
     lane, again = UOp.range(4, 1, Axis.GROUP), UOp.range(4, 2, Axis.REDUCE)
     k = UOp.range(4, 3, Axis.REDUCE)
     shared = local(4)
@@ -341,7 +341,7 @@ WRONG: list[tuple[str, Graph, Stage, str]] = [
         OUT.store(I, A.load(UOp.range(UOp.variable("n", 1, 20), 1))),
         "is not below 16",
     ),
-    # lanes that write to one place
+    # lanes that write to one element
     kernel_case("race-global", OUT.store(J, A.load(I)), "two lanes write to ridx1"),
     kernel_case(
         "race-constant", OUT.store(UOp.const(dtypes.index, 0), A.load(I)), "two lanes write to 0"

@@ -286,7 +286,7 @@ def test_render_takes_names() -> None:
     assert render(x * 2 + y, {x: "i", y * 1: "j"}) == "((i*2)+y)"
 
 
-def test_long_shared_parts_are_named_once() -> None:
+def test_long_shared_expressions_are_named_once() -> None:
     """Doubling 60 times does not make 2 to the 60 words."""
     node, texts = x, []
     for _ in range(60):

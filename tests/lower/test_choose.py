@@ -1,4 +1,4 @@
-"""A choice among places in one memory that loops alone make is one load."""
+"""A select between loads of one memory whose condition is made of loops alone is one load."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_short_rows_with_borders_are_written_out() -> None:
     assert Opt(OptOps.UPCAST, 2, 112) in heuristic(ast, WIDE)
 
 
-def test_a_place_that_values_choose_stays_behind_its_gate() -> None:
+def test_an_index_from_loaded_values_stays_behind_its_gate() -> None:
     """Sorted, and as it is: the one is read where ranks say, the other by loops alone."""
     array = np.random.default_rng(0).standard_normal((3, 31, 200), np.float32)
     x = Tensor(array)

@@ -197,7 +197,7 @@ def test_masks() -> None:
         assert all(node.src[2].dtype is dtypes.float32 for node in found)
 
 
-def test_doubles_cannot_be_held_in_less() -> None:
+def test_doubles_cannot_be_stored_in_less() -> None:
     target = replace(PLAIN, missing_dtypes=frozenset({dtypes.float64}))
     x = given(dtypes.float64)
     with pytest.raises(CompileError, match="plain: no values of float64") as caught:

@@ -1,4 +1,4 @@
-"""half and bfloat16 on a target that lacks them are held in float32, with the same results."""
+"""float16 and bfloat16 on a target that lacks them are computed in float32, with equal results."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_equal_instructions_are_one() -> None:
     x = buffer(0, 16)
     found = program(kernel((x + 1.0) * (x + 1.0)))
     assert sum(node.op is Ops.ADD and node.dtype is FLOAT for node in found) == 1
-    # Loops and accumulators are no values: two folds of one extent have their own.
+    # Loops and accumulators are no values: two reductions of one extent have their own.
     twice = softmax(buffer(0, 64, 8))
     counts = Counter(ops(program(kernel(twice))))
     assert counts[Ops.DEFINE_ACC] == 2
@@ -412,7 +412,7 @@ def test_every_element_is_visited_once(shape: tuple[int, ...]) -> None:
         assert run(value, {0: x}, opts).tolist() == wanted
 
 
-def test_sums_of_positions_share_their_parts() -> None:
+def test_sums_of_positions_share_partial_sums() -> None:
     """One order of terms everywhere, so that equal sums are equal nodes."""
     ast = kernel(matmul(buffer(0, 64, 64), buffer(1, 64, 64)))
     moves = [opt(UPCAST, 0, 4), opt(UPCAST, 1, 4), opt(LOCAL, 0, 4), opt(LOCAL, 1, 4)]
@@ -457,7 +457,7 @@ def test_only_scalar_targets_join() -> None:
     assert join_accesses(ast, replace(CUDA, vector_bytes=32)) is ast
 
 
-def test_a_joined_store_writes_what_its_parts_would() -> None:
+def test_a_joined_store_writes_what_the_single_ones_would() -> None:
     value = buffer(0, 4, 16) * 2.0
     x = np.arange(64, dtype=np.float32)
     found = program(kernel(value), [opt(UPCAST, 0, 16)])

@@ -1,4 +1,4 @@
-"""The last turn of a loop stands apart where it alone needs a mask, and means the same."""
+"""Loop peeling: the last iterations are apart where they alone need a mask, with equal results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def program(count: int, target: Target, multiple: int = 8) -> list[UOp]:
     return kernel.apply_opts(opts).linearize()
 
 
-def test_only_the_last_turn_has_gates() -> None:
+def test_only_the_last_iteration_has_gates() -> None:
     found = program(29, TARGET)
     (loop,) = [node for node in found if node.op is Ops.RANGE]
     assert loop.src[0].arg == 3
@@ -47,7 +47,7 @@ def found_end(found: list[UOp]) -> UOp:
     return end
 
 
-def test_several_turns_with_gates_are_a_loop() -> None:
+def test_several_iterations_with_gates_are_a_loop() -> None:
     found = program(197, TARGET, 64)
     assert [node.src[0].arg for node in found if node.op is Ops.RANGE] == [24, 8]
     stores = [node for node in found if node.op is Ops.STORE]

@@ -1,4 +1,4 @@
-"""What is made of several folds along lanes is computed for all of them at once."""
+"""The epilogue of several reductions along lanes is computed on a vector of them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_values(rows: int, columns: int, name: str) -> None:
 
 
 def test_a_result_beyond_a_padded_end() -> None:
-    """Its fold is empty, and would be in no loop with the others."""
+    """Its reduction is empty, and would share no loop with the others."""
     numbers = np.random.default_rng(0)
     x, w = numbers.standard_normal((2, 3, 5, 6)), numbers.standard_normal((3, 4, 3, 3))
     given, weight = Tensor(x.astype(np.float32)), Tensor(w.astype(np.float32))
@@ -77,11 +77,11 @@ def test_a_result_beyond_a_padded_end() -> None:
     np.testing.assert_allclose(found.numpy(), expected, rtol=2e-5, atol=2e-5)
 
 
-def test_folds_of_rows_in_scratch() -> None:
+def test_reductions_of_rows_in_scratch() -> None:
     """Each result has a row of its own there, filled just before: they are made one by one."""
     numbers = np.random.default_rng(0)
     x, y = (numbers.standard_normal(shape, np.float32) for shape in ((300, 17), (2, 300, 17)))
-    # Computed for the maximum and for where it is: kept in between.
+    # Computed for the maximum and for its index: stored in between.
     value = (Tensor(y) / (Tensor(x).abs() + 1)).maximum(Tensor(x)).permute(2, 1, 0)
     exact = np.maximum(y / (np.abs(x) + 1), x).transpose(2, 1, 0)
     np.testing.assert_array_equal(value.argmax(2).numpy(), exact.argmax(2))

@@ -1,4 +1,4 @@
-"""Folds run over the turns that count, and compute the same."""
+"""Reductions run over the iterations that count, with equal results."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def window(places: int, stride: int, dilation: int, before: int, fold: Ops = Ops
     return UOp(Ops.SINK, dtypes.void, (out.store(y, total),), KernelInfo("r", (0, 1)))
 
 
-def turns(ast: UOp) -> list[int]:
-    """How often the fold's loop runs, for each y."""
+def iterations(ast: UOp) -> list[int]:
+    """The iterations of the reduce loop, for each y."""
     (fold,) = [node for node in ast.toposort() if node.op is Ops.REDUCE]
     (extent,) = fold.src[1].src
     (y,) = [node for node in ast.toposort() if node.op is Ops.RANGE and node.arg[0] == 0]
@@ -66,17 +66,17 @@ SHAPES: list[tuple[int, int, int, int]] = [
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("is_staged", [False, True])
-def test_turns_are_those_that_count(shape: tuple[int, int, int, int], is_staged: bool) -> None:
+def test_iterations_are_those_that_count(shape: tuple[int, int, int, int], is_staged: bool) -> None:
     ast = window(*shape)
     if is_staged:
         kernel = Kernel(ast, replace(TARGET, has_mask=False)).apply_opts([Opt(OptOps.STAGE, -1, 1)])
         ast = kernel.ast
-    assert turns(skip_iterations(ast, TARGET)) == needed(*shape)
+    assert iterations(skip_iterations(ast, TARGET)) == needed(*shape)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_products_are_those_that_count(shape: tuple[int, int, int, int]) -> None:
-    """Of a window that is written out at all of its places."""
+    """A filter window that is unrolled at all of its positions."""
     ast = window(*shape)
     kernel = Kernel(ast, TARGET).apply_opts([Opt(OptOps.UPCAST, 0, 0), Opt(OptOps.UNROLL, 0, 0)])
     ast = skip_products(unroll(kernel.ast), TARGET)
@@ -94,7 +94,7 @@ def test_no_gate_is_left_where_none_is_closed() -> None:
     ("fold", "target"), [(Ops.MAX, TARGET), (Ops.ADD, cuda_target("sm_80"))], ids=["max", "blocks"]
 )
 def test_what_stays(fold: Ops, target: Target) -> None:
-    """A zero counts where the largest is asked for; lanes of a block take their turns together."""
+    """A zero counts for a maximum; lanes of a block iterate together."""
     ast = window(3, 1, 1, 1, fold)
     assert skip_iterations(ast, target) is ast
 

@@ -130,7 +130,7 @@ def test_they_are_made_of_arithmetic(name: str, dtype: Any) -> None:
     assert {node.dtype.lanes for node in nodes} == {8}
 
 
-def test_sines_of_one_place_share_a_branch() -> None:
+def test_sines_in_one_loop_share_a_branch() -> None:
     """Four vectors: one test, one loop."""
     x = UOp(Ops.DEFINE_ACC, dtypes.float32.vec(8), (UOp.const(dtypes.float32.vec(8), 0.0),), 0)
     sines = [(x * float(scale)).alu(Ops.SIN) for scale in range(1, 5)]
@@ -190,7 +190,7 @@ def test_float32_where_it_matters(name: str, low: float, high: float) -> None:
 @pytest.mark.parametrize("name", BOUNDS)
 @pytest.mark.parametrize("part", range(4))
 def test_float32_every_61st(name: str, part: int) -> None:
-    """Seventy million numbers of each function, in four parts."""
+    """Seventy million numbers of each function, in four chunks."""
     for piece in np.array_split(every(61), 16)[part::4]:
         check_single(name, piece)
 
@@ -406,8 +406,8 @@ def test_few_large_arguments_among_small_ones(device: str) -> None:
     np.testing.assert_allclose(found[~kept], exact, rtol=0, atol=1.2e-7)
 
 
-def test_large_arguments_in_any_place() -> None:
-    """In a fold, twice in one kernel, one after the other, under a mask, and without Opts."""
+def test_large_arguments_in_any_lane() -> None:
+    """In a reduction, twice in one kernel, in sequence, under a mask, and without Opts."""
     x = np.array([[1e10, 2.0, -5e22], [3e38, -1e-3, 7e7]], np.float32)
     wide = x.astype(np.float64)
     for noopt in (0, 1):

@@ -1,4 +1,4 @@
-"""Lanes that lie close together are picked from whole vectors."""
+"""Lanes that are close together are shuffled from whole vectors."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_no_single_elements_are_loaded(name: str) -> None:
     assert all(load.dtype.lanes > 1 for load in loads)
 
 
-def test_rows_added_at_wild_places_are_left_out() -> None:
+def test_rows_added_at_wild_indices_are_left_out() -> None:
     """Whatever a computed index holds, nothing outside the table is read or written."""
     table = Tensor(np.zeros((300, 8), np.float32)).realize()
     index = np.array([3, -(2**31), 2**31 - 1, 299, 10**9, 3], np.int32)
@@ -92,8 +92,8 @@ def test_rows_added_at_wild_places_are_left_out() -> None:
     np.testing.assert_array_equal(found.numpy(), expected)
 
 
-def test_windows_that_no_lane_reads_are_left_out() -> None:
-    """Of the maxima's places, two rows apart, some loads between would serve no lane."""
+def test_loads_that_no_lane_needs_are_left_out() -> None:
+    """The maxima are two rows apart: some loads between would serve no lane."""
     x = np.random.default_rng(1).permutation(96).astype(np.float64).reshape(1, 2, 6, 8)
     values, places = Tensor(x).max_pool2d(2, return_indices=True)
     kept = x.reshape(1, 2, 3, 2, 4, 2).max((3, 5)).repeat(2, 2).repeat(2, 3)

@@ -1,4 +1,4 @@
-"""Tiles turned in registers: values in their places, and no element stored alone."""
+"""Tiles transposed in registers: right values, and no element stored alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_axes_of_images() -> None:
         )
 
 
-def test_what_was_computed_is_turned_too() -> None:
+def test_computed_tiles_are_transposed_too() -> None:
     a, b = SEED.standard_normal((2, 32, 64), np.float32)
     bias = SEED.standard_normal(64, np.float32)
     found = (Tensor(a) * 2 + Tensor(bias)).T + Tensor(b).T
