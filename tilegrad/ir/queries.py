@@ -98,7 +98,8 @@ def device_of(node: UOp) -> str | None:
         inner = stack.pop()
         if inner.op in (Ops.BUFFER, Ops.RAND):
             return str(inner.arg.device)
-        if inner.op is Ops.COPY or (inner.op is Ops.CONTIGUOUS and inner.arg is not None):
+        # A CONTIGUOUS may name the device of a constant; other arguments mark it.
+        if inner.op is Ops.COPY or (inner.op is Ops.CONTIGUOUS and isinstance(inner.arg, str)):
             return str(inner.arg)
         fresh = [source for source in inner.src if source not in seen]
         seen.update(fresh)
