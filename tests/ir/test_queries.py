@@ -6,7 +6,13 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import (
-    base_of, below_reshapes, below_views, buffer_below, device_of, memory_of, stride_of,
+    base_of,
+    below_reshapes,
+    below_views,
+    buffer_below,
+    device_of,
+    memory_of,
+    stride_of,
 )  # fmt: skip
 from tilegrad.ir.uop import UOp
 
