@@ -473,3 +473,29 @@ def test_half_types_are_rounded_once(name: str, kind: str) -> None:
     assert np.all(is_equal | (distance <= 0.501))
     assert is_equal.mean() > 0.999
     np.testing.assert_array_equal(np.signbit(found[found == 0]), np.signbit(nearest[found == 0]))
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "log2"])
+def test_float32_keeps_its_bound_without_float64_and_fused_multiply_adds(name: str) -> None:
+    """As on most adapters of WebGPU: angles are reduced in whole numbers, and what log2 multiplies
+    is split. Of all sizes, and next to multiples of pi / 2.
+    """
+    generator = np.random.default_rng(11)
+    bits = generator.integers(0, 0x7F800000, 150, np.uint32).view(np.float32)
+    near = (np.arange(1, 101) * (np.pi / 2)).astype(np.float32)
+    usual = generator.uniform(0.01, 40, 150).astype(np.float32)
+    x = np.concatenate([bits, near, usual, np.float32(1) + near / 1e6])
+    x = x if name == "log2" else np.concatenate([x, -x])
+    assert not Device["EMU:WEBGPU"].target.supports(dtypes.float64)
+    exact = np.array([float(EXACT[name](Decimal(float(each)))) for each in x])
+    assert units(computed(name, x, "EMU:WEBGPU"), exact).max() <= BOUNDS[name][0]
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "log2"])
+def test_special_values_without_float64(name: str) -> None:
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-40], np.float32)
+    with np.errstate(all="ignore"):
+        exact = getattr(np, name)(x.astype(np.float64)).astype(np.float32)
+    found = computed(name, x, "EMU:WEBGPU")
+    np.testing.assert_allclose(found, exact, rtol=3e-7)
+    assert (np.signbit(found) == np.signbit(exact))[~np.isnan(exact)].all()

@@ -23,7 +23,7 @@ from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.rules import FOLDING, IDENTITIES
 from tilegrad.ir.uop import UOp
 from tilegrad.lower import float8_bits, transcendental
-from tilegrad.lower.range_reduction import near, reduced_together
+from tilegrad.lower.range_reduction import near, reduced_by_integers, reduced_together
 from tilegrad.lower.remainder import remainder
 from tilegrad.target import Target
 
@@ -153,13 +153,14 @@ def _wide_enough(build: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
 def _without_sines(ast: UOp, target: Target) -> UOp:
     """Sines and cosines as polynomials. Those that are in the same loops and independent of each
     other share one range reduction. Without fused multiply-adds float32 would miss its error bound,
-    and float64 is as fast where arithmetic is scalar.
+    and float64 is as fast where arithmetic is scalar; a target without float64 reduces by integers.
     """
     lacks = [op for op in (Ops.SIN, Ops.COS) if op in target.missing]
     nodes = ast.toposort()
     if not any(node.op in lacks for node in nodes):
         return ast
-    least = dtypes.float32 if target.has_fma else dtypes.float64
+    has_double = target.supports(dtypes.float64)
+    least = dtypes.float32 if target.has_fma or not has_double else dtypes.float64
     number = _free_number(ast)
     done: dict[UOp, UOp] = {}
     for level in _levels(nodes, lacks):
@@ -176,7 +177,9 @@ def _without_sines(ast: UOp, target: Target) -> UOp:
             # No float16 is large enough for the far range reduction.
             is_half = dtype.scalar is dtypes.float16
             is_cosine = op is Ops.COS
-            if is_half:
+            if not has_double:
+                angles = [reduced_by_integers(x, is_cosine) for x in values]
+            elif is_half:
                 angles = [near(x, is_cosine) for x in values]
             else:
                 angles = reduced_together(values, number, is_cosine)
@@ -240,10 +243,11 @@ def _multiply_add(node: UOp) -> UOp:
 def _functions(target: Target, ast: UOp) -> PatternMatcher:
     """The rules for the ops that the target lacks."""
     numbers = itertools.count(_free_number(ast))
+    has_double = target.supports(dtypes.float64)
     made = {
         Ops.EXP: _wide_enough(lambda x: transcendental.exp(x, target.has_scale)),
         Ops.EXP2: _wide_enough(lambda x: transcendental.exp2(x, target.has_scale)),
-        Ops.LOG2: _wide_enough(lambda x: transcendental.log2(x, target.has_fma)),
+        Ops.LOG2: _wide_enough(lambda x: transcendental.log2(x, target.has_fma, has_double)),
         Ops.RECIP: _reciprocal,
         Ops.MAX: _maximum,
     }

@@ -21,7 +21,16 @@ from tilegrad.base.dtype import DType, Place, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["FAR", "any_lane", "far", "is_far", "near", "reduced", "reduced_together"]
+__all__ = [
+    "FAR",
+    "any_lane",
+    "far",
+    "is_far",
+    "near",
+    "reduced",
+    "reduced_by_integers",
+    "reduced_together",
+]
 
 # pi as a sum of constants of 27 bits, so that a multiple below 2**26 of each is exact, with or
 # without fused multiply-adds; the last constant has the rest.
@@ -71,6 +80,39 @@ def far(x: UOp, is_cosine: bool = False) -> UOp:
     if not is_cosine:
         is_other = (x < UOp.const(x.dtype, 0.0)).ne(is_other)
     return is_other.where(angle * -1.0, angle)
+
+
+def reduced_by_integers(x: UOp, is_cosine: bool = False) -> UOp:
+    """The angle of a float32 of any size without a float64: the fraction of a turn and its product
+    with pi are whole numbers, which are rounded once. A small x needs neither.
+    """
+    fraction = _turns(x, False)[0]
+    if is_cosine:
+        fraction = fraction + (1 << 62)
+    half = (fraction + (1 << 62)) >> 63
+    angle = _radians_single((fraction + (half << 63)).bitcast(_int64(x)))
+    is_other = half.ne(0)
+    is_negative = x < UOp.const(x.dtype, 0.0)
+    if not is_cosine:
+        is_other = is_negative.ne(is_other)
+    angle = is_other.where(angle * -1.0, angle)
+    size = is_negative.where(x * -1.0, x)
+    # The window of digits begins behind the point from 2**-9 on.
+    limit, near_angle = (2.0**-6, size * -1.0 + math.pi / 2) if is_cosine else (1.0, x)
+    return (size < UOp.const(x.dtype, limit)).where(near_angle, angle)
+
+
+def _radians_single(top: UOp) -> UOp:
+    """2**-64 turns, a quarter at most, as an angle in float32."""
+    u64 = dtypes.uint64.vec(top.dtype.lanes)
+    is_negative = top < UOp.const(top.dtype, 0)
+    size = is_negative.where(top * -1, top).cast(u64)
+    # pi * 2**30 as a whole number and a fraction of 32 bits.
+    pi = _digits_of_pi(62)
+    high, low = size >> 32, size & _LIMB
+    whole = high * (pi >> 32) + ((high * (pi & _LIMB)) >> 32) + ((low * (pi >> 32)) >> 32)
+    angle = whole.cast(dtypes.float32.vec(top.dtype.lanes)) * 2.0**-61
+    return is_negative.where(angle * -1.0, angle)
 
 
 def is_far(x: UOp) -> UOp:
@@ -174,7 +216,14 @@ def _digits(bits: int) -> int:
     """The first `bits` binary digits of 1 / 2 pi after the point, `_ZEROS` zeros among them; pi by
     Machin's formula.
     """
-    one = 1 << (bits + 64)
+    return (1 << (bits + 64) << (bits - _ZEROS)) // (2 * _digits_of_pi(bits + 64))
+
+
+@cache
+def _digits_of_pi(bits: int) -> int:
+    """pi * 2**bits, as a whole number."""
+    extra = 64
+    one = 1 << (bits + extra)
 
     def arctangent_of_inverse(n: int) -> int:
         total = term = one // n
@@ -183,8 +232,7 @@ def _digits(bits: int) -> int:
             total += term // k
         return total
 
-    pi = 4 * (4 * arctangent_of_inverse(5) - arctangent_of_inverse(239))
-    return (one << (bits - _ZEROS)) // (2 * pi)
+    return (4 * (4 * arctangent_of_inverse(5) - arctangent_of_inverse(239))) >> extra
 
 
 def _times(limbs: list[UOp], factor: UOp) -> list[UOp]:

@@ -137,9 +137,10 @@ def exp2(x: UOp, has_scale: bool = False) -> UOp:
     return scaled(_horner(rest, _EXP2_DOUBLE if is_double else _EXP2_FLOAT))
 
 
-def log2(x: UOp, has_fma: bool = True) -> UOp:
+def log2(x: UOp, has_fma: bool = True, has_double: bool = True) -> UOp:
     """log2(x) for float32 and float64: the exponent plus the logarithm of a mantissa between
-    sqrt(1/2) and sqrt(2). Without fused multiply-adds, float32 is computed in float64.
+    sqrt(1/2) and sqrt(2). Without fused multiply-adds, float32 is computed in float64; without
+    float64 as well, its leading product is split into an exact one and a small rest.
     """
     is_double = x.dtype.itemsize == 8
     bits = _mantissa_bits(x.dtype)
@@ -153,6 +154,8 @@ def log2(x: UOp, has_fma: bool = True) -> UOp:
     if is_double:
         ratio = above.alu(Ops.FDIV, mantissa + 1.0)
         value = ratio * _horner(ratio * ratio, _ATANH_DOUBLE)
+    elif not has_fma and not has_double:
+        value = _log2_in_halves(above)
     elif not has_fma:
         above = above.cast(dtypes.float64)
         value = above * _horner(above, _LOG2_FLOAT)
@@ -172,6 +175,18 @@ def log2(x: UOp, has_fma: bool = True) -> UOp:
     result = x.eq(_const(x, 0.0)).where(_const(x, -math.inf), result)
     result = (x < _const(x, 0.0)).where(_const(x, math.nan), result)
     return (x < _const(x, math.inf)).where(result, x)
+
+
+def _log2_in_halves(above: UOp) -> UOp:
+    """log2(1 + above) by sums and products of float32 that round."""
+    first, *rest = _LOG2_FLOAT
+    # 12 bits each: their product is exact.
+    leading = 1.4423828125
+    kind = dtypes.uint32.vec(above.dtype.lanes)
+    upper = (above.bitcast(kind) & 0xFFFFF000).bitcast(above.dtype)
+    small = above * above * _horner(above, tuple(rest))
+    lower = (above - upper) * leading + above * (first - leading)
+    return upper * leading + (lower + small)
 
 
 def cos(x: UOp, angle: UOp | None = None) -> UOp:
