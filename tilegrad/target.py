@@ -24,6 +24,7 @@ __all__ = [
     "matrix_unit",
     "metal_target",
     "opencl_target",
+    "webgpu_target",
 ]
 
 Position = tuple[int, int]
@@ -72,6 +73,7 @@ class Target:
         shared_bytes: shared memory of a block; 0 where there are no blocks.
         has_locals: whether a launch has blocks of lanes.
         block_lanes: lanes of a block at most.
+        most_buffers: buffers that one kernel may use; 0 where that is no limit.
         view_bytes: what the offset of a view into a buffer is a multiple of.
         threads: work items that run at once where a launch is split into chunks; 0 where it is not.
         cache_bytes: sizes of the caches from the nearest outward; the last is shared.
@@ -91,6 +93,7 @@ class Target:
     shared_bytes: int = 0
     has_locals: bool = False
     block_lanes: int = 1
+    most_buffers: int = 0
     view_bytes: int = 64
     threads: int = 0
     cache_bytes: tuple[int, ...] = (32 << 10, 1 << 20, 16 << 20)
@@ -342,6 +345,38 @@ def opencl_target(*, has_half: bool = True, has_double: bool = True) -> Target:
         view_bytes=128,
         cache_bytes=(16 << 10, 1 << 20),
         missing=_NO_FLOOR,
+        missing_dtypes=frozenset(missing),
+    )
+
+
+def webgpu_target(
+    *,
+    has_half: bool = False,
+    has_double: bool = False,
+    block_lanes: int = 256,
+    shared_bytes: int = 16 << 10,
+    most_buffers: int = 8,
+) -> Target:
+    """What WebGPU promises of any adapter (W3C, WebGPU, limits), or what one has beyond. Its
+    functions are too inexact, its fma may round twice, and there is no bfloat16.
+    """
+    missing = (
+        {dtypes.bfloat16}
+        | (set() if has_half else {dtypes.half})
+        | (set() if has_double else {dtypes.double})
+    )
+    return Target(
+        "WEBGPU",
+        memory_lanes=4,
+        registers=64,
+        shared_bytes=shared_bytes,
+        has_locals=True,
+        block_lanes=block_lanes,
+        most_buffers=most_buffers,
+        view_bytes=256,
+        cache_bytes=(16 << 10, 1 << 20),
+        has_fma=False,
+        missing=_NO_FLOOR | {Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.FMOD},
         missing_dtypes=frozenset(missing),
     )
 

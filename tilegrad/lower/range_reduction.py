@@ -83,10 +83,10 @@ def far(x: UOp, is_cosine: bool = False) -> UOp:
 
 
 def reduced_by_integers(x: UOp, is_cosine: bool = False) -> UOp:
-    """The angle of a float32 of any size without a float64: the fraction of a turn and its product
-    with pi are whole numbers, which are rounded once. A small x needs neither.
+    """The angle of a float32 of any size without float64: the fraction of a period and its product
+    with pi are integers, which are rounded once. A small x needs neither.
     """
-    fraction = _turns(x, False)[0]
+    fraction = _fraction(x, False)[0]
     if is_cosine:
         fraction = fraction + (1 << 62)
     half = (fraction + (1 << 62)) >> 63
@@ -97,13 +97,13 @@ def reduced_by_integers(x: UOp, is_cosine: bool = False) -> UOp:
         is_other = is_negative.ne(is_other)
     angle = is_other.where(angle * -1.0, angle)
     size = is_negative.where(x * -1.0, x)
-    # The window of digits begins behind the point from 2**-9 on.
+    # The slice of digits begins behind the point from 2**-9 on.
     limit, near_angle = (2.0**-6, size * -1.0 + math.pi / 2) if is_cosine else (1.0, x)
     return (size < UOp.const(x.dtype, limit)).where(near_angle, angle)
 
 
 def _radians_single(top: UOp) -> UOp:
-    """2**-64 turns, a quarter at most, as an angle in float32."""
+    """2**-64 periods, a quarter at most, as an angle in float32."""
     u64 = dtypes.uint64.vec(top.dtype.lanes)
     is_negative = top < UOp.const(top.dtype, 0)
     size = is_negative.where(top * -1, top).cast(u64)

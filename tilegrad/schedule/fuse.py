@@ -17,7 +17,7 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.cost import elements, flops_of, nbytes
 from tilegrad.schedule.index import KernelBuilder
-from tilegrad.schedule.large import cut_large
+from tilegrad.schedule.large import cut_large, within_buffers
 from tilegrad.schedule.loop import memory_below
 from tilegrad.schedule.moving import Fusion, hold, move_back, readers_of
 from tilegrad.schedule.reason import FORCED, Reason
@@ -56,6 +56,9 @@ def fuse(sink: UOp, target: Target, *, plain: bool, wanted: Sequence[UOp] = ()) 
         _separate(nodes, fusion)
         fusion = move_back(nodes, fusion, target, wanted)
         hold(costs, fusion, target)
+    if target.most_buffers:
+        found = within_buffers(nodes, fusion.stored, target.most_buffers)
+        fusion.stored = _in_order(found, nodes)
     return fusion
 
 

@@ -15,10 +15,11 @@ from tilegrad.ir.queries import loads_of
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.cost import extent_product
 
-__all__ = ["Update", "is_update", "join_updates"]
+__all__ = ["MOST_BUFFERS", "Update", "is_update", "join_updates"]
 
 _MOST_OUTPUTS = 8
-_MOST_BUFFERS = 24
+MOST_BUFFERS = 24
+"""Buffers of a kernel that was joined, where the target sets no lower limit."""
 # How often folds that share a pass may use an element.
 _MOST_USES = 2
 
@@ -55,7 +56,7 @@ def has_folds(ast: UOp) -> bool:
     return any(node.op is Ops.REDUCE for node in ast.toposort())
 
 
-def join_updates(first: Update, second: Update) -> Update | None:
+def join_updates(first: Update, second: Update, most_buffers: int = MOST_BUFFERS) -> Update | None:
     """Both updates in one kernel, the first before the second in each iteration; None where that is
     not the same, or where folds do not gain by it.
 
@@ -69,7 +70,7 @@ def join_updates(first: Update, second: Update) -> Update | None:
     if (
         outputs < first.outputs + second.outputs
         or outputs > _MOST_OUTPUTS
-        or len(buffers) > _MOST_BUFFERS
+        or len(buffers) > most_buffers
     ):
         return None
     ranges = _ranges(first.ast)

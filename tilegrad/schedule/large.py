@@ -12,7 +12,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.schedule.cost import elements
 from tilegrad.schedule.reason import Reason
 
-__all__ = ["base_of", "cut_large"]
+__all__ = ["cut_large", "within_buffers"]
 
 _DEPTH = 200
 # Steps that count for more. Rows that are picked of picked rows: each index is a condition for all
@@ -54,6 +54,39 @@ def cut_large(nodes: list[UOp], stored: dict[UOp, Reason], shared: Set[UOp]) -> 
     # Where a kernel ends, what it computed on the way may be needed beyond: a gradient goes back
     # over all steps. Each kernel would compute that again, so some of it is stored after all.
     return _Cut(steps, stored).run(shared, _needed_again(nodes, found))
+
+
+def within_buffers(
+    nodes: list[UOp], stored: dict[UOp, Reason], most_buffers: int
+) -> dict[UOp, Reason]:
+    """`stored`, and values that must be too, lest a kernel need more buffers than a device binds:
+    of the sources of a value that would read too many, those that read most.
+    """
+    found, most = dict(stored), most_buffers - 1
+    reads: dict[UOp, frozenset[UOp]] = {}
+    for node in nodes:
+        if node.op is Ops.SINK:
+            continue
+        while True:
+            needed = frozenset[UOp]().union(*(reads[source] for source in node.src))
+            if len(needed) <= most:
+                break
+            base = max((base_of(source) for source in node.src), key=lambda each: len(reads[each]))
+            if len(reads[base]) < 2:
+                break
+            found[base] = Reason.TOO_LARGE
+            _read_from_memory(base, node, reads)
+        reads[node] = frozenset({node}) if node in found or node.op is Ops.BUFFER else needed
+    return found
+
+
+def _read_from_memory(base: UOp, user: UOp, reads: dict[UOp, frozenset[UOp]]) -> None:
+    """Let `base`, and what only moves it on the way to `user`, be read from one buffer."""
+    reads[base] = frozenset({base})
+    for source in user.src:
+        while source is not base and source.op.is_movement:
+            reads[source] = reads[base] if base_of(source) is base else reads[source]
+            source = source.src[0]
 
 
 class _Steps:

@@ -12,7 +12,7 @@ from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.items import BufferSpec
-from tilegrad.schedule.join import Update, has_folds, is_update, join_updates
+from tilegrad.schedule.join import MOST_BUFFERS, Update, has_folds, is_update, join_updates
 from tilegrad.schedule.loop import Loop
 from tilegrad.schedule.versions import Versions
 
@@ -269,13 +269,14 @@ def _sorted(before: list[set[int]]) -> list[int]:
     return result
 
 
-def join_drafts(order: list[Draft]) -> list[Draft]:
+def join_drafts(order: list[Draft], limits: Mapping[str, int]) -> list[Draft]:
     """Updates and folds of equal shape joined, each moved up to an earlier one that nothing in
-    between stands in the way of.
+    between stands in the way of. `limits` has the buffers that a kernel of each device may use, 0
+    for any number.
     """
     result: list[Draft] = []
     for draft in order:
-        host = _host(draft, result)
+        host = _host(draft, result, limits[draft.device] or MOST_BUFFERS)
         if host is None:
             result.append(draft)
             continue
@@ -300,7 +301,7 @@ def join_drafts(order: list[Draft]) -> list[Draft]:
     return result
 
 
-def _host(draft: Draft, earlier: list[Draft]) -> tuple[int, Update] | None:
+def _host(draft: Draft, earlier: list[Draft], most_buffers: int) -> tuple[int, Update] | None:
     """The nearest earlier kernel that `draft` can join, and both as one: an update another one or
     what makes the value it takes, a fold one that takes the same pass over memory.
     """
@@ -319,7 +320,9 @@ def _host(draft: Draft, earlier: list[Draft]) -> tuple[int, Update] | None:
             and other.device == draft.device
         ):
             joined = join_updates(
-                Update(other.ast, [*other.written, *other.reads], len(other.written)), mine
+                Update(other.ast, [*other.written, *other.reads], len(other.written)),
+                mine,
+                min(most_buffers, MOST_BUFFERS),
             )
             if joined is not None:
                 return place, joined

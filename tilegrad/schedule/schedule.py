@@ -167,7 +167,8 @@ class _Scheduler:
             draft.needs = [writer_of(value) for value in draft.needs]
         order = order_drafts(self.drafts, self.buffers, self.memory)
         if not self.plain:
-            order = join_drafts(order)
+            limits = {name: target.most_buffers for name, target in self.targets.items()}
+            order = join_drafts(order, limits)
         items = [
             Item(
                 draft.device,
