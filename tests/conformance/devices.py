@@ -21,6 +21,7 @@ EVIDENCE = {
     "RISCV": "emulator of the processor: QEMU, for vectors of 128 bits",
     "WASM": "real implementation: the engine of node",
     "NV": "interpreter: PTX for sm_80, run by the tests' own reading of NVIDIA's manual",
+    "WEBGPU": "real implementation: wgpu, without a GPU on Mesa's lavapipe on this processor",
 }
 # What stands for hardware that is not here.
 _STAND_IN = {"NV": "NVSIM80"}

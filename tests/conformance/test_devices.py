@@ -13,14 +13,15 @@ import pytest
 
 from tests.conformance.case import Case
 from tests.conformance.cases import CASES, SAMPLE
-from tests.device.helpers import needs
+from tests.device.helpers import LEAST, needs, with_least_adapter
 from tests.device.ptx.device import driver_of, simulated
 from tilegrad import Context, Device
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import CompileError, DeviceError, TilegradError
 
 # In each run, these steps through the sample: PoCL takes a quarter of a second of a processor
 # for a kernel.
-STEPS = {"CLANG": 40, "CL": 24}
+STEPS = {"CLANG": 40, "CL": 24, "WEBGPU": 20}
 AMD = [f"NULL:AMD:{arch}" for arch in ("gfx90a", "gfx942", "gfx1100", "gfx1201")]
 # Under an emulator of another processor, or an engine.
 ELSEWHERE = {"AARCH64": 96, "AARCH64:SVE": 101, "RISCV": 96, "WASM": 96}
@@ -28,13 +29,13 @@ CHUNKS = 64
 # NV's kernels on the interpreter of PTX, by step through the sample.
 PTX_STEPS = {"NVSIM75": 80, "NVSIM80": 20, "NVSIM90": 80}
 # What is compiled for hardware that is not here, run lane by lane in Python.
-EMULATED = ("EMU:CL", "EMU:CUDA:SM_75", "EMU:HIP", "EMU:METAL")
+EMULATED = ("EMU:CL", "EMU:CUDA:SM_75", "EMU:HIP", "EMU:METAL", "EMU:WEBGPU")
 EMULATED_STEP = 13
 
 
 # Powers and erfc of float32 are computed in float64; where there is none they are less exact
 # (docs/devices.md).
-LOOSER = {"EMU:METAL": {"erfc-special-float32", "pow-special-float32"}}
+LOOSER = {"erfc-special-float32", "pow-special-float32"}
 
 
 @cache
@@ -59,6 +60,7 @@ def check_all(device: str, cases: list[Case]) -> None:
     to be less exact there and is not.
     """
     wrong = {}
+    has_doubles = Device[device].target.supports(dtypes.float64)
     with Context(DEVICE=device):
         assert Device.DEFAULT == device
         for case in cases:
@@ -68,12 +70,12 @@ def check_all(device: str, cases: list[Case]) -> None:
                 if not is_stopped_by_itself(device, error):
                     wrong[case.name] = str(error)
             except CompileError as error:
-                # Metal has no float64, and says so.
-                if not (device == "EMU:METAL" and "no values of float64" in error.headline):
+                # Metal and most adapters of WebGPU have no float64, and say so.
+                if has_doubles or "no values of float64" not in error.headline:
                     wrong[case.name] = str(error)
             except Exception as error:  # all of them are reported
                 wrong[case.name] = f"{type(error).__name__}: {error}"
-    known = LOOSER.get(device, set()) & {case.name for case in cases}
+    known = set() if has_doubles else LOOSER & {case.name for case in cases}
     text = "\n\n".join(f"{name}: {error}" for name, error in wrong.items())
     assert wrong.keys() == known, f"{len(wrong)} of {len(cases)} on {device}\n{text}"
 
@@ -101,6 +103,20 @@ def test_a_part_of_the_sample_on_other_processors(device: str) -> None:
 )
 def test_sample_on_other_processors(device: str) -> None:
     check_all(device, SAMPLE)
+
+
+@needs("WEBGPU")
+@pytest.mark.parametrize("case", SAMPLE[:: STEPS["WEBGPU"]], ids=lambda case: case.name)
+def test_sample_on_webgpu(case: Case) -> None:
+    check_all("WEBGPU", [case])
+
+
+@needs("WEBGPU")
+@pytest.mark.nightly
+def test_sample_on_the_least_adapter_of_webgpu() -> None:
+    """Without float16 and float64, with 8 buffers in a kernel."""
+    with with_least_adapter():
+        check_all(LEAST, SAMPLE)
 
 
 @pytest.mark.parametrize("device", EMULATED)
@@ -138,17 +154,18 @@ def test_sample_for_targets_that_are_not_here(device: str) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "device", ["NULL:CL", "NULL:CUDA", "NULL:HIP", "NULL:METAL", "NULL:NV", *AMD]
+    "device", ["NULL:CL", "NULL:CUDA", "NULL:HIP", "NULL:METAL", "NULL:NV", "NULL:WEBGPU", *AMD]
 )
 def test_sample_has_text_for_hardware_that_is_not_here(device: str) -> None:
     """Nothing runs, so values are zeros: what counts is that no kernel is refused."""
     refused = []
+    has_doubles = Device[device].target.supports(dtypes.float64)
     with Context(DEVICE=device):
         for case in SAMPLE:
             try:
                 case.check()
             except TilegradError as error:
-                if not (device == "NULL:METAL" and "no values of float64" in error.headline):
+                if has_doubles or "no values of float64" not in str(error):
                     refused.append(f"{case.name}: {error}")
             except AssertionError:
                 continue

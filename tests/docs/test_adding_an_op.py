@@ -41,6 +41,11 @@ ENTRIES = {
         '        Ops.TRUNC: "trunc({0})"',
         '        Ops.CEIL: "ceil({0})",\n',
     ),
+    "wgsl": (
+        "tilegrad/render/wgsl_rules.py",
+        '    Ops.TRUNC: "trunc({0})"',
+        '    Ops.CEIL: "ceil({0})",\n',
+    ),
 }
 
 # The test of its own that the page asks for.

@@ -20,7 +20,7 @@ from tilegrad.ir.checks import CHECKS
 from tilegrad.schedule.schedule import make_schedule
 from tilegrad.target import Target
 
-RENDERERS = ("CPU", "CLANG", "CUDA:sm_90", "CL", "HIP:gfx942", "METAL", "NV:sm_90", "EMU")
+RENDERERS = ("CPU", "CLANG", "CUDA:sm_90", "CL", "HIP:gfx942", "METAL", "WEBGPU", "NV:sm_90", "EMU")
 DTYPES = (dtypes.float32, dtypes.int32, dtypes.uint32, dtypes.bool)
 # What only the lowering makes: of FLOORDIV and FLOORMOD, of sums of products, of powers of two.
 LOWERED = frozenset({Ops.IDIV, Ops.MOD, Ops.MULACC, Ops.SCALE})

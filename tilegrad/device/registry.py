@@ -43,6 +43,7 @@ _BUILT_IN = {
     "RISCV": "tilegrad.device.riscv",
     "WASM": "tilegrad.device.wasm",
     "NV": "tilegrad.device.nv",
+    "WEBGPU": "tilegrad.device.webgpu",
 }
 # Other names of kinds.
 _ALIASES = {"OPENCL": "CL"}

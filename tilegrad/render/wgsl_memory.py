@@ -1,0 +1,261 @@
+"""Loads and stores of WGSL.
+
+A lane that stores a part of a word clears and sets its own bits atomically, as other lanes may
+store the rest; a store of whole words is plain.
+"""
+
+from __future__ import annotations
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import CompileError
+from tilegrad.ir.matcher import PatternMatcher
+from tilegrad.ir.op import Ops
+from tilegrad.ir.pattern import Rule, UPat
+from tilegrad.ir.uop import UOp, toposort
+from tilegrad.render.clike import lane, strip_parentheses
+from tilegrad.render.wgsl_layout import ATOMIC, Layout, fills_words
+from tilegrad.render.wgsl_walk import WGSLRendering
+
+__all__ = ["MEMORY_RULES"]
+
+# addresses
+
+
+def _index(index: UOp, ctx: WGSLRendering) -> str:
+    """An index, negative only where a gate keeps the access from being done."""
+    text = ctx.text(index)
+    return f"{ctx.atom(index)}.x" if index.dtype.itemsize == 8 else strip_parentheses(text)
+
+
+def _shifted(index: UOp, bits: int, ctx: WGSLRendering) -> str:
+    """`index` >> `bits` as a u32."""
+    if index.op is Ops.CONST:
+        return f"{int(index.arg) >> bits}u"
+    return f"(u32({_index(index, ctx)}) >> {bits}u)"
+
+
+def _stored_bits(text: str, dtype: DType) -> str:
+    """A value of fewer than 32 bits as a word, with anything in the other bits."""
+    return text if dtype.kind == "uint" else f"u32({strip_parentheses(text)})"
+
+
+def _value_of_bits(word: str, offset: str, dtype: DType) -> str:
+    """The value whose bits begin at `offset` in a word."""
+    bits = 8 * dtype.itemsize
+    if dtype.kind == "int":
+        return f"extractBits(bitcast<i32>({word}), {offset}, {bits}u)"
+    text = f"extractBits({word}, {offset}, {bits}u)"
+    return f"({text} != 0u)" if dtype is dtypes.bool else text
+
+
+# loads
+
+
+def load(u: UOp, ctx: WGSLRendering) -> str:
+    """Memory outside is never touched: WGSL makes of a wrong index some other. So the gate only
+    chooses between the values.
+    """
+    rest = u.src[2:]
+    if u.dtype.lanes > 1 and ctx.layout(u.src[0]).bits and u.dtype.nbytes % 4 == 0:
+        return _load_words(u, ctx)
+    if u.dtype.lanes > 1 and (rest or not _is_whole(u, ctx)):
+        return ctx.stacked([_lane_load(u, number) for number in range(u.dtype.lanes)])
+    text = _ungated(u, ctx)
+    if not rest:
+        return text
+    alternative, gate = (ctx.text(source) for source in rest)
+    return f"select({alternative}, {strip_parentheses(text)}, {strip_parentheses(gate)})"
+
+
+def _load_words(u: UOp, ctx: WGSLRendering) -> str:
+    """The lanes of words that are loaded once; what is joined is aligned to its own size."""
+    buffer, index, *rest = u.src
+    layout, dtype = ctx.layout(buffer), u.dtype.scalar
+    per_word = 32 // layout.bits
+    first = _shifted(index, per_word.bit_length() - 1, ctx)
+    words, values = [], []
+    for number in range(u.dtype.lanes // per_word):
+        word = f"{ctx.text(buffer)}[{f'{first} + {number}u' if number else first}]"
+        words.append(ctx.word(f"atomicLoad(&{word})" if layout.is_atomic else word))
+    for source in rest:
+        ctx.atom(source)
+    for number in range(u.dtype.lanes):
+        place = number % per_word * layout.bits
+        text = _value_of_bits(words[number // per_word], f"{place}u", dtype)
+        if rest:
+            other, gate = (ctx.text(lane(source, number)) for source in rest)
+            text = f"select({other},{text},{gate})"
+        values.append(text)
+    return f"{ctx.type(u.dtype)}({','.join(values)})"
+
+
+def _is_whole(u: UOp, ctx: WGSLRendering) -> bool:
+    layout = ctx.layout(u.src[0])
+    return layout.lanes == u.dtype.lanes
+
+
+def _lane_load(u: UOp, number: int) -> UOp:
+    buffer, index, *rest = u.src
+    at = index + number if number else index
+    return UOp(Ops.LOAD, u.dtype.scalar, (buffer, at, *(lane(source, number) for source in rest)))
+
+
+def _ungated(u: UOp, ctx: WGSLRendering) -> str:
+    """The element, or vector of elements, at an index."""
+    buffer, index = u.src[:2]
+    layout, name, dtype = ctx.layout(buffer), ctx.text(buffer), u.dtype.scalar
+    if layout.bits:
+        per_word = (32 // layout.bits).bit_length() - 1
+        word = f"{name}[{_shifted(index, per_word, ctx)}]"
+        word = f"atomicLoad(&{word})" if layout.is_atomic else word
+        if index.op is Ops.CONST:
+            offset = f"{int(index.arg) % (1 << per_word) * layout.bits}u"
+        else:
+            at = f"u32({_index(index, ctx)})"
+            offset = f"({at} & {(1 << per_word) - 1}u) * {layout.bits}u"
+        return _value_of_bits(word, offset, dtype)
+    if layout.lanes > 1:
+        vector = f"{name}[{_shifted(index, layout.lanes.bit_length() - 1, ctx)}]"
+        if u.dtype.lanes > 1:
+            return vector
+        return f"{vector}[u32({_index(index, ctx)}) & {layout.lanes - 1}u]"
+    element = f"{name}[{_index(index, ctx)}]"
+    if not layout.is_atomic:
+        return element
+    text = f"atomicLoad(&{element})"
+    return f"bitcast<f32>({text})" if dtype is dtypes.float32 else text
+
+
+# stores
+
+
+def store(u: UOp, ctx: WGSLRendering) -> str:
+    buffer, index, value, *gate = u.src
+    layout, dtype = ctx.layout(buffer), value.dtype.scalar
+    lanes = value.dtype.lanes
+    if layout.bits and lanes > 1 and fills_words(u, dtype):
+        text = _store_words(u, ctx)
+    elif lanes > 1 and layout.lanes != lanes:
+        ctx.atom(value)
+        parts = [
+            UOp(Ops.STORE, dtypes.void, (buffer, index + n if n else index, lane(value, n)), u.arg)
+            for n in range(lanes)
+        ]
+        if any(source.dtype.lanes > 1 for source in gate):
+            for source in gate:
+                ctx.atom(source)
+            parts = [part.replace(src=(*part.src, lane(gate[0], n)))
+                     for n, part in enumerate(parts)]  # fmt: skip
+            return "\n".join(ctx.text(part) for part in parts)
+        text = "\n".join(ctx.text(part) for part in parts)
+    elif u.arg is not None:
+        text = _combine(u, ctx)
+    else:
+        text = _store_one(u, ctx)
+    if not gate:
+        return text
+    lines = text.replace("\n", "\n  ")
+    return f"if ({strip_parentheses(ctx.text(gate[0]))}) {{\n  {lines}\n}}"
+
+
+def _store_words(u: UOp, ctx: WGSLRendering) -> str:
+    """A vector as the words that it fills."""
+    buffer, index, value = u.src[:3]
+    layout, name, dtype = ctx.layout(buffer), ctx.text(buffer), value.dtype.scalar
+    ctx.atom(value)
+    per_word = 32 // layout.bits
+    first = _shifted(index, per_word.bit_length() - 1, ctx)
+    lines = []
+    for number in range(value.dtype.lanes // per_word):
+        parts = []
+        for place in range(per_word):
+            text = _stored_bits(ctx.text(lane(value, number * per_word + place)), dtype)
+            # What is shifted out at the top needs no mask.
+            is_last = place == per_word - 1
+            masked = text if is_last else f"({text} & {(1 << layout.bits) - 1}u)"
+            parts.append(f"({masked} << {place * layout.bits}u)" if place else masked)
+        address = f"{name}[{first} + {number}u]" if number else f"{name}[{first}]"
+        word = f"({' | '.join(parts)})"
+        is_atomic = layout.is_atomic
+        lines.append(f"atomicStore(&{address}, {word});" if is_atomic else f"{address} = {word};")
+    return "\n".join(lines)
+
+
+def _store_one(u: UOp, ctx: WGSLRendering) -> str:
+    buffer, index, value = u.src[:3]
+    layout, name = ctx.layout(buffer), ctx.text(buffer)
+    text = strip_parentheses(ctx.text(value))
+    if layout.bits:
+        return _put(name, layout, _index(index, ctx), _stored_bits(text, value.dtype.scalar), ctx)
+    if layout.lanes > 1:
+        return f"{name}[{_shifted(index, layout.lanes.bit_length() - 1, ctx)}] = {text};"
+    address = f"{name}[{_index(index, ctx)}]"
+    if not layout.is_atomic:
+        return f"{address} = {text};"
+    is_float = value.dtype.scalar is dtypes.float32
+    return f"atomicStore(&{address}, {f'bitcast<u32>({text})' if is_float else text});"
+
+
+def _put(name: str, layout: Layout, index: str, bits: str, ctx: WGSLRendering) -> str:
+    """A call of the function that stores a part of a word of the array `name`."""
+    per_word, mask = 32 // layout.bits, (1 << layout.bits) - 1
+    ctx.need(
+        f"fn put_{name}(at: u32, value: u32) {{\n"
+        f"  let word = at >> {per_word.bit_length() - 1}u;\n"
+        f"  let shift = (at & {per_word - 1}u) * {layout.bits}u;\n"
+        f"  atomicAnd(&{name}[word], ~({mask}u << shift));\n"
+        f"  atomicOr(&{name}[word], (value & {mask}u) << shift);\n}}"
+    )
+    return f"put_{name}(u32({index}), {bits});"
+
+
+def _combine(u: UOp, ctx: WGSLRendering) -> str:
+    """Combine a value with an element: atomically where there is a way, as lanes may meet there,
+    else by a load and a store, where it is proven that they do not.
+    """
+    buffer, index, value = u.src[:3]
+    op, dtype, layout = u.arg, value.dtype.scalar, ctx.layout(buffer)
+    if (op, dtype) in ATOMIC:
+        address, text = f"{ctx.text(buffer)}[{_index(index, ctx)}]", ctx.text(value)
+        if dtype is not dtypes.float32:
+            return f"{'atomicAdd' if op is Ops.ADD else 'atomicMax'}(&{address}, {text});"
+        return _add_float(ctx.text(buffer), _index(index, ctx), text, ctx)
+    own = toposort([u.src[1], *u.src[3:]])
+    for node in ctx.program:
+        if node.op is Ops.SPECIAL and node not in own and node.vmax > 0:
+            raise CompileError(
+                f"render: {ctx.target.name} cannot store by {op.name} of {dtype.name}",
+                dtype=dtype,
+                lanes=f"all of {node.arg[0]} meet",
+            )
+    ctx.atom(value)
+    old = UOp(Ops.LOAD, value.dtype, u.src[:2])
+    name = ctx.name_for(old)
+    read = f"let {name}: {ctx.type(value.dtype)} = {_ungated(old, ctx)};"
+    changed = UOp(op, value.dtype, (old, value))
+    made = UOp(Ops.STORE, dtypes.void, (*u.src[:2], changed))
+    assert not layout.is_atomic or layout.bits
+    return f"{read}\n{_store_one(made, ctx)}"
+
+
+def _add_float(name: str, index: str, value: str, ctx: WGSLRendering) -> str:
+    """A float is compared and exchanged as the word with its bits."""
+    ctx.need(
+        f"fn add_{name}(at: u32, value: f32) {{\n"
+        f"  var old = atomicLoad(&{name}[at]);\n"
+        "  loop {\n"
+        f"    let result = atomicCompareExchangeWeak(&{name}[at], old, "
+        "bitcast<u32>(bitcast<f32>(old) + value));\n"
+        "    if (result.exchanged) { break; }\n"
+        "    old = result.old_value;\n  }\n}"
+    )
+    return f"add_{name}(u32({index}), {strip_parentheses(value)});"
+
+
+MEMORY_RULES = PatternMatcher(
+    "wgsl-memory",
+    [
+        Rule("wgsl-load", UPat(Ops.LOAD, name="u"), function=load),
+        Rule("wgsl-store", UPat(Ops.STORE, name="u"), function=store),
+    ],
+)

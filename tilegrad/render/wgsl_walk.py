@@ -1,0 +1,251 @@
+"""The walk over a program whose text is WGSL: bindings, positions in the launch, types."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from tilegrad.base.dtype import DType, Place, Pointer, dtypes
+from tilegrad.base.errors import CompileError, InternalError
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.render.clike import CStyleRenderer, Dialect, Rendering
+from tilegrad.render.inline import real
+from tilegrad.render.names import function_name
+from tilegrad.render.wgsl_layout import Layout, layout_of
+from tilegrad.render.wgsl_long import functions
+
+__all__ = ["MOST_BLOCKS", "WGSL", "WGSLRendering", "kernel_name", "launch_shape"]
+
+MOST_BLOCKS = 65535
+"""Blocks along one axis of a launch, in every implementation of WebGPU."""
+
+_TYPES = {
+    dtypes.bool: "bool",
+    dtypes.int8: "i32",
+    dtypes.int16: "i32",
+    dtypes.int32: "i32",
+    dtypes.uint8: "u32",
+    dtypes.uint16: "u32",
+    dtypes.uint32: "u32",
+    dtypes.int64: "vec2<u32>",
+    dtypes.uint64: "vec2<u32>",
+    dtypes.float16: "f16",
+    dtypes.float32: "f32",
+    dtypes.float64: "f64",
+}
+_LANES = (".x", ".y", ".z", ".w")
+WGSL = Dialect(
+    kernel="",
+    types=_TYPES,
+    stems=_TYPES,
+    vector="{type}({lanes})",
+    lanes=_LANES,
+    ids={"gidx": "gid.{axis}", "lidx": "lid.{axis}"},
+    barrier="workgroupBarrier();",
+    wraps_integers=True,
+)
+# Names that WGSL keeps for itself, of those that a kernel may be called.
+_RESERVED = re.compile(
+    r"_|(alias|array|atomic|bool|break|case|const|continue|default|diagnostic|discard|else|enable|"
+    r"false|fn|for|gid|if|let|lid|loop|main|mat\d.*|override|ptr|requires|return|struct|switch|"
+    r"true|var|variables|vec\d.*|while|[fiu](16|32|64)|abs|all|any|clamp|exp|exp2|floor|fract|log|"
+    r"log2|max|min|mix|pow|round|select|sign|sin|cos|sqrt|step|tan|trunc)"
+)
+
+
+def launch_shape(blocks: Sequence[int]) -> tuple[int, int, int]:
+    """The blocks along each axis of a dispatch. Where an axis has more than there may be, the
+    blocks are counted in one row after the other, some beyond the last.
+    """
+    x, y, z = (*blocks, 1, 1)[:3]
+    if max(x, y, z) <= MOST_BLOCKS:
+        return x, y, z
+    return MOST_BLOCKS, -(-x * y * z // MOST_BLOCKS), 1
+
+
+class WGSLRendering(Rendering):
+    """One program on its way to WGSL."""
+
+    def __init__(self, renderer: CStyleRenderer, program: Sequence[UOp]):
+        super().__init__(renderer, program)
+        self.layouts: dict[UOp, Layout] = {
+            node: layout_of(node, program, self.target)
+            for node in program
+            if node.op in (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL)
+        }
+        self._uses_variables = any(node.op is Ops.DEFINE_VAR for node in program)
+
+    def source(self, name: str) -> str:
+        """The whole text, below a line that says what a launch passes: the memory of which slots,
+        and how many integers after a zero, of 64 bits each; -1 where not even that.
+        """
+        for node in self.program:
+            self._add(node)
+        if self._indent != 1:
+            raise InternalError(f"render: {name} leaves {self._indent - 1} loops open")
+        slots = sorted(int(node.arg) for node in self.program if node.op is Ops.DEFINE_GLOBAL)
+        variables = [node for node in self.program if node.op is Ops.DEFINE_VAR]
+        count = len(variables) if self._uses_variables else -1
+        self._check_buffers(len(slots))
+        lanes = ", ".join(map(str, self._extents("lidx")))
+        enables = ["enable f16;"] if self._has_half() else []
+        bindings = [
+            f"@group(0) @binding({number}) var<storage, read_write> data{slot}: "
+            f"array<{self._layout_at(slot).element}>;"
+            for number, slot in enumerate(slots)
+        ]
+        if self._uses_variables:
+            fields = ["zero: vec2<u32>", *(f"{_field(node)}: vec2<u32>" for node in variables)]
+            bindings.append(f"struct Variables {{ {', '.join(fields)} }}")
+            bindings.append("@group(1) @binding(0) var<uniform> variables: Variables;")
+        head = (
+            f"@compute @workgroup_size({lanes})\nfn {name}(@builtin(workgroup_id) gid: vec3<u32>, "
+            "@builtin(local_invocation_id) lid: vec3<u32>) {"
+        )
+        return "\n".join(
+            [
+                f"// {name}: {' '.join(map(str, slots))} | {count}",
+                *enables,
+                *bindings,
+                *self._above,
+                head,
+                *self._flat_position(),
+                *self._arrays,
+                *self._lines,
+                "}",
+            ]
+        )
+
+    def _check_buffers(self, count: int) -> None:
+        """Raise CompileError for more buffers than a kernel of this target may use."""
+        most = self.target.most_buffers
+        if most and count > most:
+            raise CompileError(
+                f"render: {self.target.name} has no kernel of {count} buffers",
+                limit=f"{most} in one kernel",
+                remedy="realize some of the operands first",
+            )
+
+    def _has_half(self) -> bool:
+        kinds = [n.dtype.base if isinstance(n.dtype, Pointer) else n.dtype for n in self.program]
+        return any(kind.scalar is dtypes.float16 for kind in kinds)
+
+    def _layout_at(self, slot: int) -> Layout:
+        return next(
+            layout
+            for node, layout in self.layouts.items()
+            if node.op is Ops.DEFINE_GLOBAL and node.arg == slot
+        )
+
+    # the launch
+
+    def _extents(self, kind: str) -> list[int]:
+        """How many blocks ("gidx") or lanes ("lidx") there are along each axis."""
+        sizes = [1, 1, 1]
+        for node in self.program:
+            if node.op is Ops.SPECIAL and node.arg[0][:-1] == kind:
+                sizes[int(node.arg[0][-1])] = int(node.vmax) + 1
+        return sizes
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the blocks are counted in rows, see `launch_shape`."""
+        return max(self._extents("gidx")) > MOST_BLOCKS
+
+    def _flat_position(self) -> list[str]:
+        if not self.is_flat:
+            return []
+        total = math.prod(self._extents("gidx"))
+        if total >= 1 << 32:
+            raise CompileError(
+                f"render: {self.target.name} has no launch of {total} blocks",
+                limit=f"{MOST_BLOCKS} x {MOST_BLOCKS}",
+            )
+        return [
+            f"  let block = gid.x + gid.y * {MOST_BLOCKS}u;",
+            f"  if (block >= {total}u) {{ return; }}",
+        ]
+
+    def position(self, kind: str, axis: int) -> str:
+        """Where in the launch a lane is, as a u32."""
+        if kind == "lidx" or not self.is_flat:
+            return f"{'lid' if kind == 'lidx' else 'gid'}.{'xyz'[axis]}"
+        sizes = self._extents("gidx")
+        before = math.prod(sizes[:axis])
+        text = f"(block / {before}u)" if before > 1 else "block"
+        return f"({text} % {sizes[axis]}u)" if any(size > 1 for size in sizes[axis + 1 :]) else text
+
+    # what rules ask for
+
+    def variable_text(self, node: UOp) -> str:
+        """A variable's value."""
+        word = f"variables.{_field(node)}"
+        return {"i32": f"i32({word}.x)", "u32": f"{word}.x"}.get(_TYPES[node.dtype], word)
+
+    def zero(self) -> str:
+        """A pair of zeros that the driver does not know to be zeros."""
+        self._uses_variables = True
+        return "variables.zero"
+
+    def word(self, text: str) -> str:
+        """A new name for a word."""
+        name = self._fresh("word")
+        self.emit(f"let {name}: u32 = {text};")
+        return name
+
+    def long(self, name: str, *operands: str) -> str:
+        """A call of a function of 64-bit integers."""
+        for text in functions(name):
+            self.need(text)
+        return f"{name}({', '.join(operands)})"
+
+    # what differs from C
+
+    def _add(self, node: UOp) -> None:
+        if node.op is Ops.DEFINE_VAR:
+            self._texts[node] = self.variable_text(node)
+        else:
+            super()._add(node)
+
+    def _named(self, node: UOp, text: str) -> str:
+        prefix = {Ops.LOAD: "val", Ops.CAST: "cast", Ops.BITCAST: "cast"}.get(node.op, "alu")
+        name = self._fresh(prefix)
+        self.emit(f"let {name}: {self.type(node.dtype)} = {text};")
+        return name
+
+    def _define_array(self, node: UOp) -> None:
+        pointer = node.dtype
+        assert isinstance(pointer, Pointer)
+        name = self._texts[node] = self._fresh("temp")
+        layout = self.layouts[node]
+        kind = f"array<{layout.element}, {layout.length(pointer.size)}>"
+        if pointer.place is Place.SHARED:
+            self.need(f"var<workgroup> {name}: {kind};")
+        else:
+            self._arrays.append(f"  var {name}: {kind};")
+
+    def _vector_type(self, dtype: DType) -> str:
+        scalar = _TYPES[dtype.scalar]
+        if scalar == "vec2<u32>" or not 2 <= dtype.lanes <= len(_LANES):
+            return f"array<{scalar}, {dtype.lanes}>"
+        return f"vec{dtype.lanes}<{scalar}>"
+
+    def lane_of(self, vector: str, dtype: DType, number: int) -> str:
+        is_array = self._vector_type(dtype).startswith("array")
+        return f"{vector}[{number}]" if is_array else f"{vector}{_LANES[number]}"
+
+    def layout(self, buffer: UOp) -> Layout:
+        return self.layouts[real(buffer)]
+
+
+def _field(node: UOp) -> str:
+    """The name of a variable in the launch's record: no word of the language begins so."""
+    return f"n_{function_name(node.arg[0])}"
+
+
+def kernel_name(name: str) -> str:
+    """The function for the kernel `name`."""
+    text = function_name(name)
+    return f"{text}_" if _RESERVED.fullmatch(text) else text
