@@ -71,3 +71,21 @@ def test_the_plain_plan_runs_nothing_by_itself(small: None) -> None:
         for _ in range(1200):
             x = x + 1
         assert counters.schedules - before == made
+
+
+@pytest.mark.usefixtures("small")
+def test_a_chain_over_one_memory_has_few_plans_nodes_and_visits() -> None:
+    """After the first cut all stands on a computed value, and no memory is left in the graph."""
+    work: list[int] = []
+    for steps in (400, 1600):
+        x, expected = Tensor([0.5, -0.25]).realize(), np.array([0.5, -0.25])
+        there, schedules, visits = node_count(), counters.schedules, counters.visits
+        most = 0
+        for _ in range(steps):
+            x, expected = x.tanh(), np.tanh(expected)
+            most = max(most, node_count() - there)
+        np.testing.assert_allclose(x.numpy(), expected, rtol=1e-4)
+        assert counters.schedules - schedules <= 4
+        assert most < 2048
+        work.append(counters.visits - visits)
+    assert work[1] < 5 * work[0]

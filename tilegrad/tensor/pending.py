@@ -10,6 +10,7 @@ computed, _CUT nodes at a time, counted from memory up: these graphs are equal, 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tilegrad.ir.op import Ops
@@ -50,10 +51,9 @@ def relieve(tensor: Any) -> None:
     """
     try:
         if running.keeps() and not tensor._symbols:
-            order = _waiting(tensor._node)
-            if len(order) >= _MOST:
-                _run_in_parts(tensor, order)
+            _run_in_parts(tensor)
     finally:
+        # No list holds the nodes that were given back here, so they do not count.
         pressure.most = node_count() + _MOST // 2
 
 
@@ -64,15 +64,17 @@ def _waiting(node: UOp) -> list[UOp]:
     return list(toposort([node], stop=lambda each: each.stored is not None))
 
 
-def _run_in_parts(tensor: Any, order: list[UOp]) -> None:
+def _run_in_parts(tensor: Any) -> None:
+    order = _waiting(tensor._node)
+    if len(order) < _MOST:
+        return
     has_writes = any(each.op in _WRITTEN for each in order)
     cut = stored = None
     while len(order) >= _CUT:
         first = order[:_CUT]
         if not _APART.isdisjoint(each.op for each in first):
             break
-        largest = max((each.arg.size for each in order if each.op is Ops.BUFFER), default=0)
-        found = next((each for each in reversed(first) if _can_be_cut(each, largest)), None)
+        found = _cut_in(first, order)
         if found is None:
             break
         cut = found
@@ -82,6 +84,40 @@ def _run_in_parts(tensor: Any, order: list[UOp]) -> None:
         # The graph below is given back; who asks for a gradient through it is told.
         running.note_past({cut: stored})
         hold(tensor, tensor._node.substitute({cut: stored}), is_computed=False)
+
+
+def _cut_in(first: list[UOp], order: list[UOp]) -> UOp | None:
+    """The last of the nodes `first` to be computed by itself. If there is one that all later nodes
+    of `order` stand on, beside memory and constants, it is that: its run computes what is needed
+    and nothing is computed twice. And a loop, whose iterations meet there, is cut at one point of
+    its body, so that the pieces are equal graphs.
+    """
+    largest = max((_elements(each) for each in order if _is_memory(each)), default=0)
+    last_use: dict[UOp, int] = {}
+    for number, node in enumerate(order):
+        for source in node.src if node.stored is None else ():
+            last_use[source] = number
+    any_cut = alone = None
+    reach = 0
+    for number, node in enumerate(first):
+        is_cut = _can_be_cut(node, largest)
+        if is_cut:
+            any_cut = node
+            if reach <= number:
+                alone = node
+        if not (_is_memory(node) or node.is_constant):
+            reach = max(reach, last_use.get(node, 0))
+    return alone or any_cut
+
+
+def _is_memory(node: UOp) -> bool:
+    return node.op is Ops.BUFFER or node.stored is not None
+
+
+def _elements(node: UOp) -> int:
+    if node.op is Ops.BUFFER:
+        return int(node.arg.size)
+    return math.prod(size if isinstance(size, int) else 0 for size in node.shape)
 
 
 def _can_be_cut(node: UOp, largest: int) -> bool:

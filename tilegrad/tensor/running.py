@@ -244,11 +244,14 @@ class _Others(engine.Others):
         nodes = request.nodes
         roots = {*map(nodes.__getitem__, request.roots)}
         for node in nodes:
+            if node in roots:
+                # What is made of a root alone finds it computed.
+                continue
             # What is made of constants alone is never kept, and graphs that have nothing else in
             # common share it.
             if node.users and node._is_constant is not True and not node.is_constant:
                 stack.append(node)
-            if node.holders is not None and node.op not in _NEVER_KEPT and node not in roots:
+            if node.holders is not None and node.op not in _NEVER_KEPT:
                 if self._holds(node):
                     found.add(node)
         while stack:
