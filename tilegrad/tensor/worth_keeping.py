@@ -35,10 +35,25 @@ def is_cheap(node: UOp, kept: Collection[UOp]) -> bool:
     """Whether one operation makes `node` of values that are kept, and of numbers and memory."""
     if not node.op.is_alu and node.op is not Ops.CAST:
         return False
+    if any(_is_padded(source) for source in node.src):
+        # A concatenation: the next one, of this one, would be more than one operation.
+        return False
     sources = [below_views(source) for source in node.src]
+    # What is stored is memory, whether or not a tensor above it has its graph still: else a loop
+    # would have one plan for either case.
     return any(source in kept for source in sources) and all(
-        source in kept or source.op in (Ops.CONST, Ops.BUFFER) for source in sources
+        source in kept or source.op in (Ops.CONST, Ops.BUFFER) or source.stored is not None
+        for source in sources
     )
+
+
+def _is_padded(node: UOp) -> bool:
+    """Whether `node` is a view of memory, or of values, with padding."""
+    while node.op in _FREE:
+        if node.op is Ops.PAD:
+            return not node.is_constant
+        node = node.src[0]
+    return False
 
 
 def is_unpacked(node: UOp) -> bool:
