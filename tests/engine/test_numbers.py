@@ -13,6 +13,7 @@ import pytest
 from tests.tensor.helpers import close, numbers
 from tilegrad import Context, Tensor, dtypes, jit
 from tilegrad.base.trace import counters
+from tilegrad.engine.forms import _kept
 
 _ARRAY = numbers(5, 7)
 
@@ -211,3 +212,46 @@ def test_integers_of_every_kind_are_as_written() -> None:
 def _both(value: int) -> np.ndarray:
     wrapped = (_INTEGERS.astype(np.int64) * value).astype(np.int32)
     return _INTEGERS.astype(np.float32) * np.float32(value) + wrapped.astype(np.float32)
+
+
+def test_adam_written_by_hand_has_three_plans() -> None:
+    """The first steps are other graphs than the rest: what changes in one is known in the next."""
+    x, goal = Tensor(_ARRAY).realize(), Tensor(_ARRAY[:, :2].copy()).realize()
+    weight = Tensor(numbers(7, 2), requires_grad=True)
+    moments = Tensor(np.zeros((7, 2), np.float32)), Tensor(np.zeros((7, 2), np.float32))
+    expected, first, second = numbers(7, 2).astype(np.float64), 0.0, 0.0
+    before = counters.schedules
+    for step in range(1, 13):
+        loss = ((x @ weight - goal) ** 2).mean()
+        loss.backward()
+        gradient = weight.grad.detach()
+        m, v = moments
+        m, v = 0.9 * m + 0.1 * gradient, 0.99 * v + 0.01 * gradient * gradient
+        moments = m, v
+        root = (v / (1 - 0.99**step)).sqrt() + 1e-8
+        weight.assign(weight - 0.01 * (m / (1 - 0.9**step)) / root)
+        weight.grad = None
+        error = _ARRAY @ expected - _ARRAY[:, :2]
+        close(loss, np.float32((error**2).mean()), 1e-3)
+        slope = _ARRAY.T @ error * 2 / error.size
+        first, second = 0.9 * first + 0.1 * slope, 0.99 * second + 0.01 * slope**2
+        step_size = 0.01 * first / (1 - 0.9**step)
+        expected = expected - step_size / (np.sqrt(second / (1 - 0.99**step)) + 1e-8)
+    assert counters.schedules - before <= 4
+    close(weight, expected.astype(np.float32), 1e-3)
+
+
+def test_calls_whose_numbers_stay_keep_them_in_their_kernels() -> None:
+    """One call with other numbers at each place of a graph has the same ones in the next graph."""
+
+    def scaled(y: Tensor, by: float) -> Tensor:
+        return y * by
+
+    x = Tensor(_ARRAY).realize()
+    for rows in (3, 4):
+        y = x[:rows]
+        for by in (0.3, 0.7):
+            y = scaled(y, by) + 0.25
+        y.realize()
+    forms = next(reversed([*_kept.values()]))
+    assert not forms.changing

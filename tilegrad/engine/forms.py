@@ -27,6 +27,7 @@ from tilegrad.base.origin import Entry
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
 from tilegrad.engine.causes import tell
+from tilegrad.engine.changing import changed_since
 from tilegrad.engine.numbers import bits_of, number_variable, variable_name
 from tilegrad.engine.plans import Graph, Plan, Step, normalise, plan_for
 from tilegrad.engine.request import Request
@@ -170,6 +171,13 @@ class Forms:
                 return (*places, None, *constants)
         return (*places, *[value for group, value in seen.items() if group not in self.changing])
 
+    def begin(self, changes: Sequence[bool]) -> None:
+        """Let those of the first graph's constants change of which that is known."""
+        parted = _numbered(zip(self.first, changes, strict=True))
+        changing = {group for group, does in zip(parted, changes, strict=True) if does}
+        if changing and len(changing) <= _MOST_NUMBERS:
+            self.groups, self.changing = parted, frozenset(changing)
+
     def open(self, request: Request) -> None:
         """Let the constants change that differ from those of the first graph; groups whose
         constants differ from each other are parted.
@@ -252,7 +260,11 @@ def form_among(
         if config.DEBUG >= 1:
             tell(request)
         if may_open:
-            forms.open(request)
+            changes = changed_since(request)
+            if forms.by_places or forms.first != constants_of(request):
+                forms.open(request)
+            else:
+                forms.begin(changes)
         found, moving = make_form(request, keep, forms.variables(request), sized or NOT_SIZED)
         if moving != forms.moving or len(forms.by_places) >= _MOST_PLACES:
             forms.moving = moving
