@@ -5,11 +5,11 @@
     python bench/eager.py --steps 40     shorter loops
 
 Each process begins with an empty cache, and finds Python's own compiled files, as an installed
-library does (the first of all processes makes them). Both libraries run the same steps, interleaved, and what a
-step logs is compared at every step. *steady* is PyTorch's time over tilegrad's in the median of the
-last third of the steps, *whole* that of all steps, first calls and compiles included; *plans* and
-*kernels* are how many graphs were scheduled and how many kernels compiled, and *late* those in the
-last third.
+library does (the first of all processes makes them). Both libraries run the same steps,
+interleaved, and what a step logs is compared at every step. *steady* is PyTorch's time over
+tilegrad's in the median of the last third of the steps, *whole* that of all steps, first calls and
+compiles included; *plans* and *kernels* are how many graphs were scheduled and how many kernels
+compiled, and *late* those in the last third.
 """
 
 from __future__ import annotations
