@@ -18,6 +18,7 @@ import pytest
 from tests.capture.helpers import full
 from tilegrad import Context, Tensor, dtypes, jit
 from tilegrad.base.errors import CaptureError
+from tilegrad.capture import places
 
 scale = 1.0
 settings = {"scale": 1.0, "other": 0}
@@ -608,3 +609,33 @@ def test_an_argument_made_anew_for_each_call_is_captured_once(kind: Any) -> None
     found = [function(kind(Tensor([float(n)]).realize(), 2.0)).item() for n in range(6)]
     assert found == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
     assert (function.captures, function._calls) == (1, 2)
+
+
+def test_a_list_in_a_list_many_times_costs_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each place below an argument is named once, whatever stands above it."""
+    named = places._name
+    count = 0
+
+    def counted(key: Any) -> Any:
+        nonlocal count
+        count += 1
+        return named(key)
+
+    monkeypatch.setattr(places, "_name", counted)
+    work: list[int] = []
+    for depth in (100, 400):
+        given: Any = Tensor([1.0]).realize()
+        for _ in range(depth):
+            given = [given]
+
+        @jit
+        def function(nested: Any) -> Tensor:
+            while isinstance(nested, list):
+                (nested,) = nested
+            return nested + 1
+
+        count = 0
+        for _ in range(3):
+            assert function(given).tolist() == [2.0]
+        work.append(count)
+    assert work[0] < work[1] < 6 * work[0]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import math
+import os
 import random
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -179,6 +181,7 @@ def test_a_crash_and_a_hang_are_failures() -> None:
 
 _WATCHER = """
 import sys
+import tempfile
 from tilegrad.tools.fuzz.loop import Child
 beat = "import time, pathlib; path = pathlib.Path({path!r})"
 loop = "while True: path.write_text(str(time.time())); time.sleep(0.01)"
@@ -282,3 +285,18 @@ def test_every_planted_bug_is_found(name: str, tmp_path: Path) -> None:
     found = look_for(PLANTED[name], tmp_path)
     assert found is not None
     assert len(found.path.read_text().splitlines()) <= 10
+
+
+def test_the_folders_of_killed_runs_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    for name in (f"{ended.pid}-left", f"{os.getpid()}-used", "other"):
+        (tmp_path / f"tilegrad-fuzz-{name}").mkdir()
+    fuzz(0, 0, tmp_path / "found", programs=0, jobs=1)
+    assert sorted(path.name for path in tmp_path.glob("tilegrad-*")) == [
+        f"tilegrad-fuzz-{os.getpid()}-used",
+        "tilegrad-fuzz-other",
+    ]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from tilegrad.base.forks import held_at_fork
 
 __all__ = ["ABSENT", "KEYWORDS", "POSITIONAL", "Place"]
 
@@ -25,49 +29,41 @@ class Place:
 
     Attributes:
         label: how a user would write it, for messages.
+        identity: equal for equal places.
+        is_argument: whether the value comes with each call.
+        is_attribute: whether it is an object's, directly or further up: its state, not a value
+            given.
     """
 
     holder: Any
     is_item: bool
     key: Any
     label: str
+    identity: Hashable = field(init=False, repr=False)
+    is_argument: bool = field(init=False, repr=False)
+    is_attribute: bool = field(init=False, repr=False)
 
     def __repr__(self) -> str:
         return f"<place {self.label}>"
 
-    @property
-    def identity(self) -> Hashable:
-        """Equal for equal places."""
-        place: Any = self
-        parts: list[Hashable] = []
-        while isinstance(place, Place):
-            parts += (_name(place.key), place.is_item)
-            place = place.holder
-        return (id(place), *reversed(parts))
+    def __post_init__(self) -> None:
+        holder = self.holder
+        is_inner = isinstance(holder, Place)
+        above = holder.identity if is_inner else id(holder)
+        own = isinstance(holder, _Arguments)
+        # Set here, once: what is nested deeply would be walked up for each of its places.
+        known = {
+            "identity": _identified(above, _name(self.key), self.is_item),
+            "is_argument": holder.is_argument if is_inner else own,
+            "is_attribute": not self.is_item or (is_inner and holder.is_attribute),
+        }
+        self.__dict__.update(known)
 
     def item(self, key: Any) -> Place:
         return Place(self, True, key, f"{self.label}[{key!r}]")
 
     def attribute(self, name: str) -> Place:
         return Place(self, False, name, f"{self.label}.{name}")
-
-    @property
-    def is_argument(self) -> bool:
-        """Whether the value comes with each call."""
-        place = self
-        while isinstance(place.holder, Place):
-            place = place.holder
-        return isinstance(place.holder, _Arguments)
-
-    @property
-    def is_attribute(self) -> bool:
-        """Whether it is an object's, directly or further up: its state, not a value given."""
-        place: Any = self
-        while isinstance(place, Place):
-            if not place.is_item:
-                return True
-            place = place.holder
-        return False
 
     def get(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NOTHING) -> Any:
         """What stands here now. Raises what the look-up raises."""
@@ -104,3 +100,27 @@ def _name(key: Any) -> Hashable:
     except TypeError:
         return id(key)
     return (type(key), key)
+
+
+class _Identity:
+    """What equal places share. It holds that of the place above, whose steps it need not repeat."""
+
+    __slots__ = ("__weakref__", "above")
+
+    def __init__(self, above: Any):
+        self.above = above
+
+
+_identities: weakref.WeakValueDictionary[tuple[Any, Hashable, bool], _Identity] = (
+    weakref.WeakValueDictionary()
+)
+_lock = held_at_fork(threading.Lock(), 90)
+
+
+def _identified(above: Any, name: Hashable, is_item: bool) -> _Identity:
+    key = above, name, is_item
+    with _lock:
+        found = _identities.get(key)
+        if found is None:
+            found = _identities[key] = _Identity(above)
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,8 @@ from tilegrad.tools.fuzz.shrink import shrink
 __all__ = ["Child", "Found", "fuzz"]
 
 _PATIENCE_S = 60.0
+# The folder of a run: behind this its process.
+_PREFIX = "tilegrad-fuzz-"
 # A child is started anew after so many cases, so that what it keeps does not grow.
 _MOST_CASES = 1000
 
@@ -158,7 +161,8 @@ def fuzz(
             with children[mode].lock:
                 _try_seed(run, children[mode], mode, seed + number)
 
-    with tempfile.TemporaryDirectory(prefix="tilegrad-fuzz-") as cache:
+    _remove_left_over()
+    with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}-") as cache:
         given = {"TILEGRAD_CACHE": cache, **(environment or {})}
         children = {mode: Child(mode, given) for mode in modes}
         try:
@@ -170,6 +174,27 @@ def fuzz(
                 child.close()
     say(f"{run.count} programs from seed {seed} on, {len(run.found)} failures")
     return run.found
+
+
+def _remove_left_over() -> None:
+    """Remove the folders of runs that were killed: nobody else does."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if owner.isdigit() and not _is_alive(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    if os.name == "nt":
+        # There a signal of 0 is not a question.
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _try_seed(run: _Run, child: Child, mode: str, seed: int) -> None:
