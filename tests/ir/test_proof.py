@@ -182,6 +182,13 @@ def test_gate_hides_a_collision() -> None:
     assert find_collision(G // 2, G % 2 < 1, [G]) is None
 
 
+def test_a_variable_is_one_number_for_all_lanes() -> None:
+    start, end = UOp.variable("start", 0, 1), UOp.variable("end", 2, 4)
+    lane = UOp.range(end - start, 9)
+    assert find_collision(start + lane, None, [lane]) is None
+    assert find_collision(start + lane // 2, None, [lane]) is not None
+
+
 def test_counterexample_of_an_index() -> None:
     assert find_outside(x + y, None, 11) is None
     assert find_outside(x + y, None, 10) == "x = 5, y = 5"

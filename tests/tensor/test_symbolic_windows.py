@@ -210,3 +210,18 @@ def test_reading_compiles_nothing_per_size(name: str) -> None:
         for value in (1, 3, 4, 5):
             READ[name](x, wide(value))
         assert (counters.schedules, counters.compiles) == before
+
+
+@pytest.mark.parametrize("device", ["CPU", "EMU"])
+def test_a_window_between_two_variables_is_written_and_computed_with(device: str) -> None:
+    """On EMU each element of a window has a lane: no two of them write to one place."""
+    start, end = Variable("start", 0, 3).bind(2), Variable("end", 4, 6).bind(5)
+    expected = numbers(6, 4)
+    x = Tensor(expected, device=device).realize()
+    x[start:end] = 2.0
+    expected[2:5] = 2
+    close(x * 2 + 1, expected * 2 + 1)
+    part = x[start:end]
+    part += 1
+    close(part * 3, np.full((3, 4), 9, np.float32))
+    close(part.reshape(-1).contiguous() * 3, np.full(12, 9, np.float32))

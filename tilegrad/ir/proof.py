@@ -466,8 +466,8 @@ def find_outside(index: UOp, gate: UOp | None, size: int) -> str | None:
 def find_collision(
     index: UOp, gate: UOp | None, axes: Collection[UOp], width: int = 1, *, at_once: bool = False
 ) -> str | None:
-    """Two points that differ on `axes`, and with `at_once` on nothing else, both admitted by
-    `gate`, that share one of the `width` positions from `index` on, as text.
+    """Two points that differ on `axes`, not on variables, and with `at_once` on nothing else, both
+    admitted by `gate`, that share one of the `width` positions from `index` on, as text.
 
     None if a search found none.
     """
@@ -482,13 +482,19 @@ def find_collision(
     is_admissible = _admissible(variables, names)
     seen: dict[tuple[int, ...], tuple[int, ...]] = {}
     chosen = [number for number, node in enumerate(variables) if node in axes]
+    # A variable has one value in a launch.
+    fixed = {
+        number
+        for number, node in enumerate(variables)
+        if node not in axes and (at_once or node.op is Ops.DEFINE_VAR)
+    }
     for point in _grid(variables, chosen):
         value = _value_at(function, *point)
         if value is None or not all(value[1:]) or not is_admissible(*point):
             continue
-        fixed = [at for number, at in enumerate(point) if at_once and number not in chosen]
+        held = [at for number, at in enumerate(point) if number in fixed]
         for position in range(value[0], value[0] + width):
-            other = seen.setdefault((position, *fixed), point)
+            other = seen.setdefault((position, *held), point)
             if any(other[number] != point[number] for number in chosen):
                 return f"{_said(variables, other)} and {_said(variables, point)}"
     return None
