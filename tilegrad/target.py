@@ -16,6 +16,7 @@ from tilegrad.ir.op import Ops
 __all__ = [
     "MatrixUnit",
     "Target",
+    "Timing",
     "amd_target",
     "clang_target",
     "cuda_target",
@@ -61,6 +62,37 @@ class MatrixUnit:
 
 
 @dataclass(frozen=True)
+class Timing:
+    """How long things take, in cycles of one core or multiprocessor.
+
+    The defaults are a server core of today, between Zen 4 (Software Optimization Guide 57647,
+    chapter 2) and Golden Cove (Intel's Optimization Reference Manual, chapter 2); bytes a cycle are
+    those that a loop of vector loads reached on an Emerald Rapids: 46, 10 and 5.
+
+    Attributes:
+        ports: vector operations that start in one cycle.
+        load_ports, store_ports: loads and stores of whole vectors that start in one cycle.
+        latency: from a multiply-add to one that takes its result.
+        loop: of an iteration of a loop by itself.
+        byte: for a byte that streams from the nearest cache, the second, the last, and memory.
+        first_byte: until a load from each of these has its value.
+        page: to find the address of a page that the first translation buffer does not know, while
+            other loads go on (7 cycles where nothing else does).
+        launch: to hand a launch to threads and wait for the last.
+    """
+
+    ports: int = 2
+    load_ports: int = 2
+    store_ports: int = 1
+    latency: int = 4
+    loop: float = 1.0
+    byte: tuple[float, ...] = (1 / 128, 1 / 48, 1 / 12, 1 / 6)
+    first_byte: tuple[int, ...] = (5, 15, 60, 300)
+    page: float = 0.5
+    launch: int = 4000
+
+
+@dataclass(frozen=True)
 class Target:
     """Facts about hardware.
 
@@ -77,6 +109,15 @@ class Target:
         view_bytes: what the offset of a view into a buffer is a multiple of.
         threads: work items that run at once where a launch is split into chunks; 0 where it is not.
         cache_bytes: sizes of the caches from the nearest outward; the last is shared.
+        cache_sets: sets of the nearest cache: lines that lie a multiple of as many lines apart
+            share one (64 on x86, where a set is found by the address within a page).
+        line_bytes: bytes of a line of the caches.
+        page_bytes, pages: bytes of a page, and how many of them the first translation buffer knows
+            (72 on Zen 4, 96 on Golden Cove).
+        prefetched_pages: pages of which lines are fetched ahead of their use at the same time.
+        scratch_bytes: scratch of one thread; it lies on the stack, of which Linux gives 8 MiB.
+        warp_lanes: lanes that run in step; 1 where there are no blocks.
+        timing: how long each of these takes.
         has_mask: whether vector loads and stores take a gate per lane.
         has_fma: whether MULACC is one instruction, rounded once.
         has_scale: whether SCALE of a vector register, or of half or a quarter of one, is one.
@@ -97,6 +138,14 @@ class Target:
     view_bytes: int = 64
     threads: int = 0
     cache_bytes: tuple[int, ...] = (32 << 10, 1 << 20, 16 << 20)
+    cache_sets: int = 64
+    line_bytes: int = 64
+    page_bytes: int = 4 << 10
+    pages: int = 72
+    prefetched_pages: int = 32
+    scratch_bytes: int = 4 << 20
+    warp_lanes: int = 1
+    timing: Timing = Timing()
     has_mask: bool = False
     has_fma: bool = True
     has_scale: bool = False
@@ -124,6 +173,28 @@ class Target:
     def has_vectors(self) -> bool:
         """Whether arithmetic works on whole vectors."""
         return self.vector_bytes > 0
+
+    def cycles(self, op: Ops) -> float:
+        """Cycles in which nothing else starts for one vector of results of `op`, by its price."""
+        return op.definition.price / self.timing.ports
+
+    @property
+    def set_bytes(self) -> int:
+        """How far apart lines lie that share a set of the nearest cache."""
+        return self.cache_sets * self.line_bytes
+
+    @property
+    def cache_ways(self) -> int:
+        """How many lines a set of the nearest cache holds."""
+        return max(self.cache_bytes[0] // self.set_bytes, 1)
+
+    def level_of(self, nbytes: int) -> int:
+        """Where `nbytes` stay that are used again and again: 0 is the nearest cache, 1 the second,
+        2 the last, 3 memory. Half of the last cache is left to other things.
+        """
+        first, last = self.cache_bytes[0], self.cache_bytes[-1]
+        second = self.cache_bytes[min(1, len(self.cache_bytes) - 1)]
+        return (nbytes > first) + (nbytes > second) + (nbytes >= last // 2)
 
     def supports(self, dtype: DType) -> bool:
         return dtype.scalar not in self.missing_dtypes
@@ -296,6 +367,7 @@ def cuda_target(arch: str) -> Target:
         "CUDA",
         memory_lanes=4,
         registers=255,
+        warp_lanes=32,
         shared_bytes=48 << 10,
         has_locals=True,
         block_lanes=1024,
@@ -314,6 +386,7 @@ def metal_target(has_matrix_units: bool = True) -> Target:
         "METAL",
         memory_lanes=4,
         registers=128,
+        warp_lanes=32,
         shared_bytes=32 << 10,
         has_locals=True,
         block_lanes=1024,
@@ -338,6 +411,7 @@ def opencl_target(*, has_half: bool = True, has_double: bool = True) -> Target:
         "CL",
         memory_lanes=4,
         registers=64,
+        warp_lanes=32,
         shared_bytes=32 << 10,
         has_locals=True,
         block_lanes=256,
@@ -392,6 +466,8 @@ def hip_target(arch: str = "gfx1100") -> Target:
         "HIP",
         memory_lanes=4,
         registers=256,
+        # RDNA runs 32 lanes in step, GCN and CDNA 64 (LLVM's user guide for AMDGPU).
+        warp_lanes=64 if arch.startswith("gfx9") else 32,
         shared_bytes=64 << 10,
         has_locals=True,
         block_lanes=1024,

@@ -273,7 +273,9 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
         from tilegrad.render.llvm import LLVMRenderer
 
         cache_bytes = target.cache_bytes[-1] if target.cache_bytes else 0
-        renderer = LLVMRenderer(max(target.vector_bytes, 16), cache_bytes)
+        renderer = LLVMRenderer(
+            max(target.vector_bytes, 16), cache_bytes, line_bytes=target.line_bytes
+        )
         return renderer.render(function, list(program))
 
     def processor() -> tuple[str, str, str]:

@@ -28,15 +28,8 @@ __all__ = ["Cost", "cost_of"]
 
 _WRITTEN = (Axis.UPCAST, Axis.UNROLL)
 _LANES = (Axis.LOCAL, Axis.GROUP)
-_LINE = 64
-# Cycles of an instruction, for each unit of its price; two of the plain ones run at once.
-_PLAIN = 0.5
-# How long a fold's step waits for the one before; what an iteration of a loop costs by itself.
-_LATENCY, _LOOP = 4.0, 1.0
-# Cycles for a byte from each level beyond the first: the second, the last, and memory.
-_BYTE = (1 / 32, 1 / 12, 1 / 6)
-# A launch that is split over threads, in cycles, and how well threads add up.
-_LAUNCH, _PARALLEL = 4000.0, 0.9
+# How well threads add up.
+_PARALLEL = 0.9
 # Moving a value that found no register to the stack and back.
 _SPILL = 2.0
 
@@ -105,6 +98,7 @@ class _Counter:
         self.nested = frozenset(node for node in self.accesses if closed & node.ranges)
 
     def run(self) -> Cost:
+        timing = self.target.timing
         flops, instructions, vectors = 0, 0.0, 0.0
         busy = moved = stalled = 0.0
         live = 0
@@ -114,7 +108,7 @@ class _Counter:
                 count = self._steps(node) * self._moves(node)
                 instructions += count
                 trips = max(trips, self._steps(node))
-                moved += count * (1.0 if node.op is Ops.STORE else 0.5)
+                moved += count / (timing.store_ports if node.op is Ops.STORE else timing.load_ports)
                 continue
             if not (node.op is Ops.REDUCE or _is_arithmetic(node)):
                 continue
@@ -125,18 +119,18 @@ class _Counter:
             flops += steps * written
             instructions += count
             vectors += steps * written if width > 1 else 0
-            busy += count * _PLAIN * node.op.definition.price
+            busy += count * self.target.cycles(node.op)
             trips = max(trips, steps)
             if node.op is Ops.REDUCE:
                 # What is unrolled without lanes is added up before it is gathered.
                 kept = node.ranges | (self.lanes & frozenset(node.src[1:]))
                 accumulators = -(-_split(kept)[1] // width)
-                stalled += steps * max(_LATENCY - accumulators * _PLAIN, 0.0)
+                stalled += steps * max(timing.latency - accumulators / timing.ports, 0.0)
                 live = max(live, accumulators + self._operands(node))
         spilled = max(live - self.target.registers, 0) * _SPILL * trips
-        compute = max(busy, moved) + stalled + spilled + trips * _LOOP
+        compute = max(busy, moved) + stalled + spilled + trips * timing.loop
         traffic = self._traffic()
-        waits = [nbytes * cycles for nbytes, cycles in zip(traffic, _BYTE, strict=True)]
+        waits = [nbytes * cycles for nbytes, cycles in zip(traffic, timing.byte[1:], strict=True)]
         alone = max(compute, *waits) + 0.2 * (compute + sum(waits) - max(compute, *waits))
         return Cost(
             flops,
@@ -153,7 +147,7 @@ class _Counter:
         if chunks:
             at_once: int = max(min(chunks[0], self.target.threads // 4), 1)
             rounds = -(-chunks[0] // at_once)
-            return float(cycles * rounds / chunks[0] / _PARALLEL + _LAUNCH)
+            return float(cycles * rounds / chunks[0] / _PARALLEL + self.target.timing.launch)
         lanes = prod(part.src[0].vmax for part in axes_of(self.ast) if part.arg[1] in _LANES)
         grid = prod(part.src[0].vmax for part in self.loops if part.arg[1] is Axis.GLOBAL)
         return cycles / min(max(int(lanes), 1), 256) / min(max(int(grid), 1), 64)
@@ -275,8 +269,8 @@ class _Counter:
         nbytes = count * element
         # The loop just outside goes along the lines that are here already.
         is_next = depth > 0 and stride_of(index, self.loops[depth - 1]) == 1
-        if run * element < _LINE and not is_next:
-            nbytes = count // run * _LINE
+        if run * element < self.target.line_bytes and not is_next:
+            nbytes = count // run * self.target.line_bytes
         whole = getattr(_memory(node).dtype, "size", -1) * element
         return min(nbytes, whole) if whole > 0 else nbytes
 

@@ -19,6 +19,7 @@ __all__ = [
     "ROWS",
     "WORTH_STAGING",
     "WORTH_THREADS",
+    "has_functions",
     "heaviest",
     "is_known",
     "nbytes_of",
@@ -93,6 +94,14 @@ def parameters_of(value: UOp) -> set[int]:
 
 
 stride = stride_of
+
+
+def has_functions(value: UOp) -> bool:
+    """Whether a polynomial is computed for `value`: an op dearer than a division of integers, the
+    slowest that processors have an instruction for.
+    """
+    most = Ops.IDIV.definition.price
+    return any(node.op.is_alu and node.op.definition.price > most for node in value.toposort())
 
 
 def nbytes_of(loads: list[UOp]) -> int:

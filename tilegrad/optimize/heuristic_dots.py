@@ -17,7 +17,6 @@ from tilegrad.optimize.dots import Dot, find_dots, narrow
 from tilegrad.optimize.heuristic_tiles import Tiler
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order
 from tilegrad.optimize.overlap import Dimension, dimensions, join
-from tilegrad.optimize.stage import MOST_SCRATCH
 from tilegrad.target import MatrixUnit
 
 __all__ = ["use_dots"]
@@ -30,8 +29,8 @@ _WORTH_PADDING = 0.7
 
 # So many blocks of rows for each chunk may be copied apart.
 _MOST_BLOCKS = 2
-# Bytes of a line of memory, and how often an element is used where reading it is what takes time.
-_LINE, _FEW_USES = 64, 128
+# Uses of an element below which reading it is what takes time.
+_FEW_USES = 128
 # What it costs to copy a byte that has its neighbours beside it, where others are turned.
 _RUN = 0.25
 
@@ -123,7 +122,7 @@ class _Tile:
         """
         shaper, unit = self.shaper, self.unit
         step = shaper.tile_size(lanes, fold)
-        whole = _LINE // unit.dtype_in.itemsize
+        whole = shaper.target.line_bytes // unit.dtype_in.itemsize
         uses = prod(part.vmax + 1 for part in rows)
         is_far = lanes.src[0].divisor % whole == 0 and uses <= _FEW_USES
         return whole if is_far and step < whole else step
@@ -193,7 +192,7 @@ class _Tile:
             (
                 count
                 for count in range(min(chunks, extent), extent + 1)
-                if extent % count == 0 and nbytes // count <= MOST_SCRATCH // 2
+                if extent % count == 0 and nbytes // count <= shaper.target.scratch_bytes // 2
             ),
             None,
         )

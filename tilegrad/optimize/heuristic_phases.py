@@ -22,7 +22,7 @@ from tilegrad.optimize.facts import (
 from tilegrad.optimize.heuristic_tiles import Tiler
 from tilegrad.optimize.opt import OptOps
 from tilegrad.optimize.reuse import Reuse, find_reuse
-from tilegrad.optimize.stage import MOST_SCRATCH, name_of_side
+from tilegrad.optimize.stage import name_of_side
 
 __all__ = ["Phaser"]
 
@@ -82,7 +82,7 @@ class Phaser(Tiler):
             if node.op is Ops.REDUCE and part in node.src:
                 own = node.ranges.difference((*outside, row))
                 gathered += int(prod(loop.vmax + 1 for loop in own)) * node.dtype.itemsize
-        most = min(self.target.cache_bytes[1], MOST_SCRATCH // 4) // max(gathered, 1)
+        most = min(self.target.cache_bytes[1], self.target.scratch_bytes // 4) // max(gathered, 1)
         if row.vmax >= most and not self.tile_rows(row, most):
             return
         for loop in outside:

@@ -28,7 +28,6 @@ from tilegrad.target import Target
 
 __all__ = ["heuristic"]
 
-_WARP = 32
 # A block, and the lanes of it that follow the contiguous axis of a register tile.
 _BLOCK, _TILE_LANES = 256, 16
 # From this many outputs on, a register tile leaves enough lanes to keep a device busy.
@@ -82,9 +81,9 @@ class _Shaper:
         )
         for loop in axes_of(self.ast):
             is_shared = loop.arg[1] is Axis.REDUCE and results <= _FEW_RESULTS
-            if loop.src[0].op is not Ops.CONST and loop.vmax >= 2 * _WARP:
+            if loop.src[0].op is not Ops.CONST and loop.vmax >= 2 * self.target.warp_lanes:
                 if loop.arg[1] is Axis.GLOBAL or is_shared:
-                    self.apply(OptOps.PADTO, loop, _WARP)
+                    self.apply(OptOps.PADTO, loop, self.target.warp_lanes)
 
     # moving
 
@@ -183,13 +182,13 @@ class _Shaper:
         loads = [load for fold in folds for load in _loads_of(fold)]
         results = int(prod(part.vmax + 1 for part in self.grid()))
         depth = int(prod(part.src[0].arg for part in folds[0].src[1:]))
-        if not loads or depth <= _SHORT or results * _WARP > depth * _FEW_RESULTS:
+        if not loads or depth <= _SHORT or results * self.target.warp_lanes > depth * _FEW_RESULTS:
             return False
         if any(_stride(load, part) == 1 for load in loads for part in self.grid()):
             amount = _divisor(known[0], (8, 16, 4))
             if len(folds) > 1 or not amount or results * _DEEP > depth * _WORTH_TILING:
                 return False
-            self.use_lanes(_WARP)
+            self.use_lanes(self.target.warp_lanes)
             return self.apply(OptOps.GROUPTOP, known[0], amount)
         return self.share_rows(known)
 
@@ -213,16 +212,16 @@ class _Shaper:
             and stride_of(self.store().src[1], part) == 1
         ]
         extents = [part.src[0].arg for part in (*loops, *rows)]
-        width = self.target.memory_lanes
-        if all(extent % width == 0 and extent > _WARP * width for extent in extents):
+        width, warp = self.target.memory_lanes, self.target.warp_lanes
+        if all(extent % width == 0 and extent > warp * width for extent in extents):
             loops = [self.move(OptOps.UNROLL, loop, width) or loop for loop in loops]
             for part in rows:
                 self.move(OptOps.UPCAST, part, width)
             extents = [extent // width for extent in extents]
-        amount = _lanes_of(math.gcd(*extents), _BLOCK)
-        if amount < _WARP // 2 and len(loops) == 1 and not rows:
-            loops = [self.move(OptOps.PADTO, loops[0], _WARP) or loops[0]]
-            amount = _lanes_of(loops[0].src[0].arg, _BLOCK)
+        amount = _lanes_of(math.gcd(*extents), _BLOCK, warp)
+        if amount < warp // 2 and len(loops) == 1 and not rows:
+            loops = [self.move(OptOps.PADTO, loops[0], warp) or loops[0]]
+            amount = _lanes_of(loops[0].src[0].arg, _BLOCK, warp)
         if amount < 2:
             return False
         shared = [self.apply(OptOps.GROUP, loop, amount) for loop in loops]
@@ -264,9 +263,13 @@ class _Shaper:
 
     def upcast(self, loop: UOp) -> None:
         extent = loop.src[0].arg
-        amount = _divisor(loop, (4, 3, 5, 2)) if extent < 2 * _WARP else _divisor(loop, (4,))
-        if not amount and extent >= 2 * _WARP:
-            loop = self.move(OptOps.PADTO, loop, _WARP) or loop
+        amount = (
+            _divisor(loop, (4, 3, 5, 2))
+            if extent < 2 * self.target.warp_lanes
+            else _divisor(loop, (4,))
+        )
+        if not amount and extent >= 2 * self.target.warp_lanes:
+            loop = self.move(OptOps.PADTO, loop, self.target.warp_lanes) or loop
             amount = _divisor(loop, (4,))
         if amount:
             self.move(OptOps.UPCAST, loop, amount)
@@ -313,15 +316,16 @@ class _Shaper:
         taken = [part for part in axes_of(self.ast) if part.arg[1] in (Axis.LOCAL, Axis.GROUP)]
         lanes = int(prod(part.src[0].arg for part in taken))
         is_tiled = any(part.arg[1] is Axis.UPCAST for part in axes_of(self.ast)) and self.folds()
+        warp = self.target.warp_lanes
         for number, loop in enumerate(axes):
             room = most // lanes
             if number == 0:
-                room = min(room, _TILE_LANES if is_tiled else _first_lanes(loop, axes))
-            elif lanes >= _WARP and not is_tiled:
+                room = min(room, _TILE_LANES if is_tiled else _first_lanes(loop, axes, warp))
+            elif lanes >= warp and not is_tiled:
                 break
             elif not is_tiled:
-                room = min(room, max(4 * _WARP // lanes, 1))
-            loop, amount = self.padded(loop, _lanes_of(loop.src[0].arg, room), room)
+                room = min(room, max(4 * warp // lanes, 1))
+            loop, amount = self.padded(loop, _lanes_of(loop.src[0].arg, room, warp), room)
             if amount > 1:
                 self.move(OptOps.LOCAL, loop, amount)
                 lanes *= amount
@@ -374,20 +378,20 @@ def _divisor(loop: UOp, wanted: Iterable[int]) -> int:
     return next((amount for amount in wanted if amount and extent % amount == 0), 0)
 
 
-def _lanes_of(extent: int, most: int) -> int:
+def _lanes_of(extent: int, most: int, warp: int) -> int:
     """The divisor of `extent` up to `most` that fills warps best, the largest of equals."""
     divisors = [lanes for lanes in range(1, min(extent, most) + 1) if extent % lanes == 0]
 
     def filled(lanes: int) -> float:
-        return lanes / (-(-lanes // _WARP) * _WARP)
+        return lanes / (-(-lanes // warp) * warp)
 
-    return max(divisors, key=lambda lanes: (filled(lanes) > 0.9, min(lanes, _WARP), lanes))
+    return max(divisors, key=lambda lanes: (filled(lanes) > 0.9, min(lanes, warp), lanes))
 
 
-def _first_lanes(loop: UOp, axes: Sequence[UOp]) -> int:
+def _first_lanes(loop: UOp, axes: Sequence[UOp], warp: int) -> int:
     """How many lanes the contiguous axis may have: a warp, more where there are blocks enough."""
     work = int(prod(part.src[0].arg for part in axes))
-    return _BLOCK if work >= _BLOCK * 512 else _WARP
+    return _BLOCK if work >= _BLOCK * 512 else warp
 
 
 def _power_below(number: int) -> int:

@@ -10,6 +10,7 @@ from tilegrad.optimize.facts import (
     FEW_ROWS,
     LONG,
     WORTH_STAGING,
+    has_functions,
     packed_bytes,
     padded_to,
     power_below,
@@ -21,7 +22,6 @@ from tilegrad.optimize.heuristic_tiles import Tiler
 from tilegrad.optimize.heuristic_turns import turn
 from tilegrad.optimize.opt import OptOps, loop_order
 from tilegrad.optimize.rows import rows_of_fold
-from tilegrad.optimize.shaper import FUNCTIONS
 
 __all__ = ["Streamer"]
 
@@ -134,7 +134,7 @@ class Streamer(Tiler):
             self.target.registers < _PAIR_REGISTERS
             or loop is None
             or stored.issubset(loops)
-            or FUNCTIONS.isdisjoint(node.op for fold in folds for node in fold.toposort())
+            or not any(map(has_functions, folds))
         ):
             return
         loads = [node for node in nodes if node.op is Ops.LOAD and loop in node.ranges]
@@ -199,7 +199,8 @@ class Streamer(Tiler):
         work = self.work()
         if work < _WORTH_ROWS or any(node.op is Ops.END for node in nodes):
             return []
-        return rows_of_fold(fold, loop_order(self.ast), int(self.target.registers * ACCUMULATORS))
+        accumulators = int(self.target.registers * ACCUMULATORS)
+        return rows_of_fold(fold, loop_order(self.ast), accumulators, self.target.set_bytes)
 
     def vectorize_nest(self, nest: UOp, width: int) -> None:
         """Vectors in a nest that fills scratch."""
@@ -306,7 +307,7 @@ def _strided_window(folds: list[UOp], store: UOp) -> int | None:
         return None
     (load,) = gated
     read = [node for node in folds[0].src[0].toposort() if node.op is Ops.LOAD]
-    if read != gated or not FUNCTIONS.isdisjoint(node.op for node in folds[0].toposort()):
+    if read != gated or has_functions(folds[0]):
         return None
     if load.src[0].op is not Ops.DEFINE_GLOBAL or any(
         other is not load and other.src[0] is load.src[0] for other in loads

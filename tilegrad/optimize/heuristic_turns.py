@@ -16,6 +16,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import padded_to, power_in, stride
 from tilegrad.optimize.shaper import Shaper
+from tilegrad.target import Target
 
 __all__ = ["turn"]
 
@@ -23,15 +24,13 @@ __all__ = ["turn"]
 _LEAST = 4
 # What an element costs in tiles that are half as wide as a vector, or a quarter.
 _HALF, _QUARTER = 1.1, 1.8
-# Bytes and number of what is kept, and the cycles to fetch one: lines of the nearest cache beside
-# what else is there, and pages whose addresses are known. What takes this share of the last cache
-# or more comes from memory in part: there also pages count whose next lines are fetched ahead.
-_LEVELS = ((64, 512, 1.0), (4096, 72, 0.5))
-_AHEAD = (4096, 32, 3.0)
-_FAR = 1 / 4
-# Lines that lie a multiple of so many apart share a set of the nearest cache, which holds so many;
-# what it costs to store to more of them in turn, over the number of sets.
-_LINE, _SETS, _WAYS, _CROWDED = 64, 64, 12, 20.0
+# The share of the nearest cache that its lines may take beside what else is there.
+_OWN = 2 / 3
+# What takes this share of the last cache or more comes from memory in part: there also pages count
+# whose next lines are fetched ahead; each costs so many cycles.
+_FAR, _NOT_AHEAD = 1 / 4, 3.0
+# Cycles, over the sets of the nearest cache, to store in turn to more lines than a set holds.
+_CROWDED = 20.0
 
 
 def turn(shaper: Shaper, loop: UOp, width: int) -> bool:
@@ -91,15 +90,15 @@ class _Access:
         )
         return count * (length / unit if aligned else (length + unit - self.size) / unit)
 
-    def crowding(self, loop: UOp) -> float:
+    def crowding(self, loop: UOp, target: Target) -> float:
         """What it costs a line to be stored to in turns of `loop`, of which more share a set of the
         nearest cache than that has room for: each waits until one before has left.
         """
         step = self.steps[loop]
-        if not self.is_store or step % _LINE or not step:
+        if not self.is_store or step % target.line_bytes or not step:
             return 0.0
-        sets = _SETS // math.gcd(step // _LINE, _SETS)
-        return _CROWDED / sets if int(loop.vmax) + 1 > sets * _WAYS else 0.0
+        sets = target.cache_sets // math.gcd(step // target.line_bytes, target.cache_sets)
+        return _CROWDED / sets if int(loop.vmax) + 1 > sets * target.cache_ways else 0.0
 
 
 def _best_order(shaper: Shaper, sides: Mapping[UOp, int]) -> list[UOp]:
@@ -121,21 +120,36 @@ def _best_order(shaper: Shaper, sides: Mapping[UOp, int]) -> list[UOp]:
     whole = {part: int(part.vmax) + 1 for part in loops}
     nbytes = sum(each.units(whole, 1) for each in accesses)
     is_far = nbytes > shaper.target.cache_bytes[-1] * _FAR
-    levels = (*_LEVELS, _AHEAD) if is_far else _LEVELS
-    return min(orders, key=lambda order: _fetched(order, accesses, sides, levels))
+    return min(orders, key=lambda order: _fetched(order, accesses, sides, shaper.target, is_far))
+
+
+def _kept(target: Target, is_far: bool) -> list[tuple[int, int, float]]:
+    """Bytes and number of what is kept, and the cycles to fetch another: lines of the nearest
+    cache, and pages whose addresses are known.
+    """
+    line, timing = target.line_bytes, target.timing
+    lines = int(target.cache_bytes[0] * _OWN) // line
+    found = [
+        (line, lines, line * timing.byte[1]),
+        (target.page_bytes, target.pages, timing.page),
+    ]
+    return [*found, (target.page_bytes, target.prefetched_pages, _NOT_AHEAD)] if is_far else found
 
 
 def _fetched(
     order: Sequence[UOp],
     accesses: Sequence[_Access],
     sides: Mapping[UOp, int],
-    levels: Sequence[tuple[int, int, float]],
+    target: Target,
+    is_far: bool,
 ) -> float:
     """The cycles that fetching takes if loops run in `order`."""
     tile = {part: max(sides.get(part, 1), 1) for part in order}
     whole = {part: int(part.vmax) + 1 for part in order}
-    cycles = sum(each.crowding(order[-1]) * each.units(whole, _LINE) for each in accesses)
-    for unit, room, each in levels:
+    cycles = sum(
+        each.crowding(order[-1], target) * each.units(whole, target.line_bytes) for each in accesses
+    )
+    for unit, room, each in _kept(target, is_far):
         spans = dict(tile)
         depth = len(order)
         while depth:

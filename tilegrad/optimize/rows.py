@@ -20,15 +20,17 @@ _MOST_ROWS = 8
 _MOST_AXES = 3
 # A load with a gate takes the gate's arithmetic too.
 _GATED = 2
-# Rows that lie a multiple of so many bytes apart share the places of a few lines in the nearest
-# cache: of what is read once, no more of them than leave place for what is fetched ahead. Shorter
-# rows end before that counts.
-_WAY, _MOST_CROWDED = 4 << 10, 4
+# Rows that share a set of the nearest cache (`Target.set_bytes`): of what is read once, no more of
+# them than leave room for what is fetched ahead. Shorter rows end before that counts.
+_MOST_CROWDED = 4
 
 
-def rows_of_fold(fold: UOp, outputs: Sequence[UOp], accumulators: int) -> list[tuple[UOp, int]]:
+def rows_of_fold(
+    fold: UOp, outputs: Sequence[UOp], accumulators: int, set_bytes: int
+) -> list[tuple[UOp, int]]:
     """How many results to write out along each of `outputs`, with at most `accumulators` in all:
-    those with the fewest loads for a result; the pairs with more than one.
+    those with the fewest loads for a result; the pairs with more than one. `set_bytes` is that of
+    the target.
     """
     loads = [
         node
@@ -49,7 +51,7 @@ def rows_of_fold(fold: UOp, outputs: Sequence[UOp], accumulators: int) -> list[t
     axes.sort(key=lambda axis: (sum(axis in load.ranges for load in loads), axis.src[0].arg))
     axes = axes[:_MOST_AXES]
     options = [_amounts(axis.src[0].arg) for axis in axes]
-    crowded = {load for load in loads if _is_crowded(load, axes, outputs)}
+    crowded = {load for load in loads if _is_crowded(load, axes, outputs, set_bytes)}
     best: tuple[float, tuple[int, ...]] = (float("inf"), ())
     for amounts in itertools.product(*options):
         total = int(prod(amounts))
@@ -64,12 +66,12 @@ def rows_of_fold(fold: UOp, outputs: Sequence[UOp], accumulators: int) -> list[t
     return [(axis, amount) for axis, amount in zip(axes, best[1]) if amount > 1]
 
 
-def _is_crowded(load: UOp, axes: Sequence[UOp], outputs: Sequence[UOp]) -> bool:
+def _is_crowded(load: UOp, axes: Sequence[UOp], outputs: Sequence[UOp], set_bytes: int) -> bool:
     """Whether no element serves two results, and rows lie so that their lines crowd each other."""
     steps = [stride(load.src[1], axis) or 0 for axis in axes if axis in load.ranges]
     apart = [step * load.dtype.itemsize for step in steps]
     is_read_once = all(axis in load.ranges for axis in outputs if axis.arg[1] is Axis.LOOP)
-    return is_read_once and any(each > _WAY and each % _WAY == 0 for each in apart)
+    return is_read_once and any(each > set_bytes and each % set_bytes == 0 for each in apart)
 
 
 def _amounts(extent: int) -> list[int]:

@@ -23,14 +23,10 @@ from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes,
 from tilegrad.optimize.opts import apply_opt
 from tilegrad.target import Target
 
-__all__ = ["FUNCTIONS", "Shaper"]
+__all__ = ["Shaper"]
 
-# Of the operations of a kernel one on memory counts as several, and a function as its polynomial.
+# Price of a load or store beside that of an op (ir.op.Definition).
 _ON_MEMORY = 4
-_FUNCTION = 16
-# What is priced higher is no instruction of a processor.
-_WORTH_A_POLYNOMIAL = 8
-FUNCTIONS = frozenset(op for op in Ops if op.is_alu and op.definition.price > _WORTH_A_POLYNOMIAL)
 # What it costs to copy an element to scratch, in multiply-adds.
 _COPIED = 24
 # What it costs, as a share, that chunks are half as many as would let no slow core hold up others.
@@ -42,7 +38,6 @@ _WORTH_CHUNK = 4 * WORTH_THREADS
 # What it costs that two chunks store to one line of memory, over the bytes that a chunk stores in a
 # row, and from how many on that does not matter.
 _SHARED_LINE, _SHORT = 16, 512
-_LINE = 64
 
 
 class Shaper:
@@ -142,7 +137,7 @@ class Shaper:
             ):
                 continue
             else:
-                cost = _FUNCTION if node.op in FUNCTIONS else 1
+                cost = node.op.definition.price
             ranges = node.src[0].ranges if node.op is Ops.REDUCE else node.ranges
             if ranges not in times:
                 times[ranges] = int(prod(part.vmax + 1 for part in ranges))
@@ -190,7 +185,11 @@ class Shaper:
                 cost = (1 + _COPIED * again * (chunks - 1) / work) * self.unevenness(chunks, wanted)
                 # Chunks that store short runs of a long one share the lines where these meet.
                 run = abs(stride(store.src[1], loop) or 0) * size * store.src[2].dtype.itemsize
-                cost *= 1 + _SHARED_LINE / run if _LINE < run * chunks and run < _SHORT else 1
+                cost *= (
+                    1 + _SHARED_LINE / run
+                    if self.target.line_bytes < run * chunks and run < _SHORT
+                    else 1
+                )
                 candidates.append((cost * padded_to(extent, size) / extent, place, loop, chunks))
         for _, _, loop, chunks in sorted(candidates, key=lambda each: each[:2]):
             if self.move(OptOps.THREAD, loop, chunks):

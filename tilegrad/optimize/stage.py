@@ -23,10 +23,8 @@ from tilegrad.optimize.overlap import Dimension, dimensions, join
 from tilegrad.optimize.split import next_number
 from tilegrad.target import Target
 
-__all__ = ["MOST_SCRATCH", "name_of_side", "operand_of", "stage"]
+__all__ = ["name_of_side", "operand_of", "stage"]
 
-# Scratch lies on the stack of a thread, of which systems give 8 MiB.
-MOST_SCRATCH = 4 << 20
 # So many vectors of a copy are written out, so that the gates of each are known.
 _MOST_WRITTEN = 16
 _WRITTEN = (Axis.UPCAST, Axis.UNROLL)
@@ -182,7 +180,7 @@ def _scratch(ast: UOp, load: UOp, size: int, outer: Sequence[UOp], opt: Opt, tar
     """
     others = [node for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
     nbytes = size * load.dtype.itemsize + sum(_nbytes(node) for node in others)
-    most = min(target.cache_bytes[-1], MOST_SCRATCH)
+    most = min(target.cache_bytes[-1], target.scratch_bytes)
     if nbytes > most:
         raise OptError(f"stage: {nbytes} bytes of scratch, {target.name} has {most}", opt=opt)
     return UOp(

@@ -20,21 +20,25 @@ from tilegrad.render.stream import ahead, entry, read_once, streamed
 
 __all__ = ["Function", "LLVMRenderer"]
 
-# Bytes of a line of the caches.
-_LINE = 64
 # The nearness that a prefetch asks for: the second cache; the first alone, for one use.
 _NEAR, _ONCE = 2, 0
 
 
 class LLVMRenderer:
     """Renders programs for a CPU whose vectors are at most `vector_bytes` long, and whose last
-    cache holds `cache_bytes` (0: not known). `attributes` of the functions say what else LLVM is to
-    know, such as the least length of vectors that have no fixed one.
+    cache holds `cache_bytes` (0: not known) in lines of `line_bytes`. `attributes` of the functions
+    say what else LLVM is to know, such as the least length of vectors that have no fixed one.
     """
 
-    def __init__(self, vector_bytes: int = 64, cache_bytes: int = 0, attributes: str = ""):
+    def __init__(
+        self,
+        vector_bytes: int = 64,
+        cache_bytes: int = 0,
+        attributes: str = "",
+        line_bytes: int = 64,
+    ):
         self.vector_bytes, self.cache_bytes = vector_bytes, cache_bytes
-        self.attributes = attributes
+        self.attributes, self.line_bytes = attributes, line_bytes
 
     def render(self, name: str, program: list[UOp]) -> str:
         """The IR module with one kernel."""
@@ -43,11 +47,11 @@ class LLVMRenderer:
         for node, step in read_once(program, self.cache_bytes).items():
             early.setdefault(node, (step, _ONCE))
         if not stores:
-            function = Function(name, program, early=early)
+            function = Function(name, program, early=early, line_bytes=self.line_bytes)
             functions, texts = [function], [function.text("void")]
         else:
-            streaming = Function(f"{name}_streaming", program, stores, early)
-            plain = Function(f"{name}_plain", program, early=early)
+            streaming = Function(f"{name}_streaming", program, stores, early, self.line_bytes)
+            plain = Function(f"{name}_plain", program, early=early, line_bytes=self.line_bytes)
             functions = [streaming, plain]
             slots = sorted({store.src[0].arg for store in stores})
             texts = [each.text("internal void") for each in functions]
@@ -77,10 +81,11 @@ class Function(Values):
         program: list[UOp],
         streamed: frozenset[UOp] = frozenset(),
         early: Mapping[UOp, tuple[int, int]] | None = None,
+        line_bytes: int = 64,
     ):
         super().__init__(name)
         self.program, self.streamed = program, streamed
-        self.early = early or {}
+        self.early, self.line_bytes = early or {}, line_bytes
         self.entry: list[str] = []
         self.heads: dict[UOp, tuple[str, str]] = {}
         pointers = [node for node in program if node.op is Ops.DEFINE_GLOBAL]
@@ -299,7 +304,7 @@ class Function(Values):
         further, nearness = self.early[node]
         name = "llvm.prefetch.p0"
         self.declared[name] = f"declare void @{name}(ptr, i32, i32, i32)"
-        for offset in range(0, size * node.dtype.lanes, _LINE):
+        for offset in range(0, size * node.dtype.lanes, self.line_bytes):
             line = self.make(f"getelementptr i8, ptr {place}, i64 {further * size + offset}")
             # For reading, and of data.
             self.line(f"call void @{name}(ptr {line}, i32 0, i32 {nearness}, i32 1)")

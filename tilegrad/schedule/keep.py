@@ -25,8 +25,6 @@ from tilegrad.target import Target
 
 __all__ = ["Place", "cut_rows", "is_worth_keeping", "place_of", "shared_axes"]
 
-# As much of the second cache is counted on: scratch lies on the stack of a thread.
-_MOST = 2 << 20
 # So many rows are computed at once; what they share is packed, which takes a few times as many.
 _ROWS = 8
 _MANY_ROWS = 32
@@ -38,11 +36,6 @@ _KEPT = 1 / 2
 # to go on from part to part.
 _PART = 1
 _VECTORS, _SHORTEST = 32, 64
-# Cycles for a byte that comes from the first cache, the second one, the last one, or memory.
-_BYTE = (0.0, 1 / 48, 1 / 20, 1 / 8)
-# The same for a byte of whole rows, in memory all the same, that are read or stored a vector at a
-# time in turns: no processor foresees so many places.
-_APART = (0.0, 1 / 48, 1 / 16, 1 / 8)
 # What the folds lose as a share, as they pass over whole matrices, not over panels of these; and
 # cycles to pack an element, which each chunk of rows does for itself.
 _LOST = 0.045
@@ -103,7 +96,7 @@ def is_worth_keeping(
     nodes = element.toposort()
     folds = _heavy([node for node in nodes if node.op is Ops.REDUCE])
     kept = sum(_size(node) for node in nodes if node.op is Ops.DEFINE_LOCAL)
-    second = min(target.cache_bytes[1], _MOST)
+    second = _second(target)
     if not folds or any(n.op is Ops.PREFIX for n in nodes):
         return False
     if _ROWS * kept > _KEPT * second and not is_long:
@@ -113,7 +106,7 @@ def is_worth_keeping(
         return False
     if not _fill_along_memory(nodes):
         return False
-    saved = 2 * nbytes(value) * _BYTE[_level(nbytes(value), target)]
+    saved = 2 * nbytes(value) * _byte_cycles(nbytes(value), target)
     along = _in_rows(element, folds, place, moving)
     for row in place.outer:
         still = [_unmoved(fold, row, target) for fold in folds]
@@ -124,7 +117,7 @@ def is_worth_keeping(
         chunks = target.threads if apart < target.threads // 2 else 1
         steps = sum(_steps(fold) / (2 * target.lanes_of(fold.dtype)) for fold in folds)
         packed = _PACKED * (chunks - 1) * sum(passed.values())
-        lost = _LOST * steps + packed + along * _APART[_level(along, target)]
+        lost = _LOST * steps + packed + along * _byte_cycles(along, target)
         nearer = sum(count * load.dtype.itemsize for load, count in passed.items())
         if (nearer <= _PASSED_OVER * second or is_long) and saved > lost:
             return True
@@ -140,7 +133,7 @@ def cut_rows(ast: UOp, target: Target) -> UOp | None:
     row = longest_row(ast)
     if row is None:
         return None
-    second = min(target.cache_bytes[1], _MOST)
+    second = _second(target)
     around = {loop for memory in row.memories for loop in memory.src}
     # What all rows pass over, for each place of the row.
     passed = {
@@ -165,10 +158,14 @@ def cut_rows(ast: UOp, target: Target) -> UOp | None:
     return in_parts(ast, row, size, target)
 
 
-def _level(size: int, target: Target) -> int:
-    """Where so many bytes are, as a place in `_BYTE`."""
-    first, second, last = *target.cache_bytes[:2], target.cache_bytes[-1]
-    return (size > first) + (size > second) + (size >= last // 2)
+def _second(target: Target) -> int:
+    """Bytes of the second cache that scratch may count on: it lies on the stack of a thread."""
+    return min(target.cache_bytes[1], target.scratch_bytes // 2)
+
+
+def _byte_cycles(nbytes: int, target: Target) -> float:
+    """Cycles for a byte of a value of so many, beyond those of one in the nearest cache."""
+    return target.timing.byte[target.level_of(nbytes)] - target.timing.byte[0]
 
 
 def _in_rows(element: UOp, folds: list[UOp], place: Place, moving: Set[int]) -> int:
