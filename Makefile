@@ -6,6 +6,7 @@
 #   make nightly   the tests again, with the slow ones and many more random cases
 #   make bench     tilegrad beside its peers, for hours; goes on where it was stopped. ROWS=softmax: some rows
 #   make kernels-diff REV=main~5  the kernels of the benchmark's programs in two revisions; ROWS=softmax: some rows
+#   make corpus    programs with random sizes beside PyTorch; ARGS="--candidates 12": their estimates beside their times
 #   make marks     whether the tests of each row notice that its feature breaks: rows that changed. ROWS="F2.4 R3.4": some rows, ROWS=--again: all, for an hour
 #   make docs      the documentation site, into build/site
 #   make conformance   all conformance cases, for minutes, and docs/conformance.md
@@ -19,7 +20,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint nightly bench bench-diff kernels-diff status marks docs conformance clean
+.PHONY: demo test lint nightly bench bench-diff kernels-diff corpus status marks docs conformance clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -53,6 +54,10 @@ bench-diff: | $(BIN)/python
 # What this tree's compiler makes of the rows of the benchmark, and what another revision's does.
 kernels-diff: $(VENV)/.test
 	PYTHONPATH=$(CURDIR) $(BIN)/python bench/kernels.py '$(REV)' --rows '$(ROWS)'
+
+# Programs with random sizes, whose figures go to bench/results.
+corpus: $(VENV)/.test
+	PYTHONPATH=$(CURDIR) $(BIN)/python bench/corpus.py $(or $(ARGS),--peers)
 
 # docs/status.md from the row marks of the tests.
 status: $(VENV)/.test

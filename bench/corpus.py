@@ -1,0 +1,336 @@
+"""The corpus: programs with random sizes, beside a search, the model's estimate, or PyTorch.
+
+    python bench/corpus.py                   330 programs: the default against BEAM=2, for hours
+    python bench/corpus.py --candidates 12   estimates of 12 shapes of each kernel, and their times
+    python bench/corpus.py --peers           beside PyTorch, where it is installed
+    python bench/corpus.py --seed 7 --count 44 --family convolutions --print
+
+Programs come from families.py by `--seed`, in equal shares of the families. All runs on one thread:
+times are what the thread computed, the least of many, and what is compared runs in turns in one
+process, so that a busy machine changes little. Each program has a child of its own.
+
+A figure above one says how many times as fast as tilegrad's default a search's find is, or how many
+times as fast as PyTorch (the better of its two layouts for images) tilegrad is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import math
+import os
+import random
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from common import keep, record_of
+from families import FAMILIES, Case, cases
+
+SEED = 20240607
+# One sample takes at least this long, and so many are taken in turns.
+_SAMPLE_SECONDS, _SAMPLES, _MOST_SECONDS = 3e-4, 40, 1.5
+# A shape whose program is longer takes too long to compile here.
+_MOST_INSTRUCTIONS = 2500
+
+
+def least_seconds(runs: Sequence[Callable[[], object]]) -> list[float]:
+    """The least time of this thread for each of `runs`, taken in turns."""
+    calls = []
+    for run in runs:
+        run()
+        start = time.thread_time()
+        run()
+        taken = time.thread_time() - start
+        calls.append(max(1, int(_SAMPLE_SECONDS / max(taken, 1e-7))))
+    least = [math.inf] * len(runs)
+    end = time.monotonic() + _MOST_SECONDS * len(runs)
+    for sample in range(_SAMPLES):
+        if sample > 4 and time.monotonic() > end:
+            break
+        for number, (run, count) in enumerate(zip(runs, calls, strict=True)):
+            start = time.thread_time()
+            for _ in range(count):
+                run()
+            least[number] = min(least[number], (time.thread_time() - start) / count)
+    return least
+
+
+def filled(case: Case, torch: Any) -> list[Any]:
+    """The inputs of a case as tensors of `torch`, PyTorch or tilegrad's."""
+    import numpy as np
+
+    numbers = np.random.default_rng(0)
+    made = []
+    for each in case.inputs:
+        if each.below:
+            array = numbers.integers(0, each.below, each.shape)
+        else:
+            array = numbers.standard_normal(each.shape, dtype=np.float32)
+        made.append(torch.from_numpy(array))
+    return made
+
+
+def of_tilegrad(case: Case) -> Callable[[], Any]:
+    """The captured program."""
+    import tilegrad.torch as torch
+    import tilegrad.torch.nn.functional as functional
+    from tilegrad import Tensor, jit
+
+    inputs = [each.realize() for each in filled(case, torch)]
+    wanted = [inputs[place] for place in case.wrt]
+    with Tensor.train(False):
+        shape = case.compute(functional, *inputs).shape
+    ones = torch.ones(*shape).contiguous().realize()
+
+    def computed(*given: Any) -> Any:
+        value = case.compute(functional, *given[:-1])
+        if wanted:
+            found = Tensor.gradient(
+                value, *(given[place] for place in case.wrt), gradient=given[-1]
+            )
+            return found[0].realize()
+        return value.realize()
+
+    run = jit(computed)
+    return lambda: run(*inputs, ones)
+
+
+def of_pytorch(case: Case) -> list[Callable[[], Any]]:
+    """The eager program, for images in both layouts."""
+    import torch
+    from torch.nn import functional
+
+    torch.set_num_threads(1)
+    runs: list[Callable[[], Any]] = []
+    is_image = any(len(each.shape) == 4 and not each.below for each in case.inputs)
+    layouts = [torch.contiguous_format]
+    layouts += [torch.channels_last] * (is_image and case.family != "attention")
+    for layout in layouts:
+        inputs = [
+            each.contiguous(memory_format=layout) if each.ndim == 4 else each
+            for each in filled(case, torch)
+        ]
+        if case.wrt:
+            wanted = [inputs[place].requires_grad_() for place in case.wrt]
+            value = case.compute(functional, *inputs)
+            ones = torch.ones_like(value)
+            runs.append(
+                lambda value=value, wanted=wanted, ones=ones: torch.autograd.grad(
+                    value, wanted, ones, retain_graph=True
+                )
+            )
+        else:
+            runs.append(lambda inputs=inputs: case.compute(functional, *inputs))
+    return runs
+
+
+def kernel_of(case: Case) -> Any:
+    """The kernel of a case that does most of its work, before any Opt."""
+    from search import kernel_of
+
+    import tilegrad.torch as torch
+    import tilegrad.torch.nn.functional as functional
+    from tilegrad import Tensor
+
+    inputs = [each.realize() for each in filled(case, torch)]
+    value = case.compute(functional, *inputs)
+    if case.wrt:
+        ones = torch.ones(*value.shape).contiguous().realize()
+        (value,) = Tensor.gradient(value, *(inputs[each] for each in case.wrt), gradient=ones)
+    return kernel_of(value)
+
+
+def beside_peers(case: Case, given: argparse.Namespace) -> dict[str, Any]:
+    own, peers = of_tilegrad(case), of_pytorch(case)
+    for _ in range(3):
+        own()
+    taken, *others = least_seconds([own, *peers])
+    return {
+        "us": round(taken * 1e6, 2),
+        "pytorch_us": round(min(others) * 1e6, 2),
+        "ratio": round(min(others) / taken, 3),
+    }
+
+
+def beside_search(case: Case, given: argparse.Namespace) -> dict[str, Any]:
+    import search
+
+    found = search.measure(search.Case(case.name, kernel_of(case)), given.beam, given.seconds)
+    return {key: found[key] for key in ("ratio", "default_opts", "opts", "error") if key in found}
+
+
+def launched(ast: Any, opts: Any, memory: dict[int, int]) -> Callable[[], Any] | None:
+    """A function that runs a shape of a kernel on this thread; None where it is too long."""
+    from tilegrad import Device
+    from tilegrad.device.cpu import CpuProgram
+    from tilegrad.engine.stages import to_program
+    from tilegrad.ir.op import Ops
+    from tilegrad.runtime.protocol import launch_dims
+
+    backend = Device["CPU"]
+    _, program = to_program(ast, backend.target, opts)
+    if len(program) > _MOST_INSTRUCTIONS:
+        return None
+    largest = {node.arg[0]: node.arg[2] for node in program if node.op is Ops.DEFINE_VAR}
+    chunks = launch_dims(program, largest).global_size[0]
+    loaded = CpuProgram("candidate", backend.compile(backend.render("candidate", program)))
+    words = (ctypes.c_int64 * len(memory))(*(memory[slot] for slot in sorted(memory)))
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(loaded.address)
+    address = ctypes.addressof(words)
+
+    def run() -> Any:
+        for chunk in range(chunks):
+            call(address, chunk)
+        return words, loaded
+
+    return run
+
+
+def memory_of(ast: Any) -> dict[int, int]:
+    """Memory for the parameters of a kernel, by slot, with numbers in it."""
+    import numpy as np
+
+    from tilegrad import Device
+    from tilegrad.device.trial import parameters_of
+
+    runtime, numbers, found = Device["CPU"].runtime, np.random.default_rng(0), {}
+    for each in parameters_of(ast):
+        address = runtime.allocate(max(each.size * each.dtype.itemsize, 64))
+        if each.dtype.is_float and each.dtype.itemsize == 4:
+            data = numbers.uniform(0.5, 1.5, each.size).astype(np.float32).tobytes()
+        else:
+            small = numbers.integers(0, each.below or 2, each.size)
+            data = small.astype(f"i{each.dtype.itemsize}").tobytes()
+        runtime.copy_in(address, memoryview(data))
+        found[each.slot] = address
+    return found
+
+
+def beside_estimate(case: Case, given: argparse.Namespace) -> dict[str, Any]:
+    """Estimate and time of some shapes: the default, none, and lists one or two changes away."""
+    from tilegrad import Device
+    from tilegrad.optimize.heuristic import heuristic
+    from tilegrad.optimize.opts import start
+    from tilegrad.optimize.search import Shapes
+
+    ast, target = kernel_of(case), Device["CPU"].target
+    kernel = start(ast, target)
+    shapes, choice = Shapes(kernel, target), random.Random(case.name)
+    default = tuple(heuristic(kernel, target))
+    lists = [default]
+    for origin in (default, default, ()):
+        around = shapes.expand(origin)
+        lists += [each.opts for each in choice.sample(around, min(len(around), given.candidates))]
+    chosen, *rest = dict.fromkeys(lists)
+    lists = [chosen, *choice.sample(rest, min(len(rest), given.candidates - 1))]
+    memory, rows, runs = memory_of(ast), [], []
+    for opts in lists:
+        option = shapes.option(opts)
+        run = launched(ast, opts, memory) if option is not None else None
+        if option is not None and run is not None:
+            rows.append((option.cycles, repr(list(opts))))
+            runs.append(run)
+    taken = least_seconds(runs)
+    shown = [[round(cycles), round(t * 1e9), text] for (cycles, text), t in zip(rows, taken)]
+    found = correlation([each[0] for each in shown], [each[1] for each in shown])
+    return {"ratio": round(found, 3), "shapes": shown}
+
+
+def correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Spearman's rank correlation; 1 where one of the two does not vary."""
+    ranks = [_ranks(each) for each in (first, second)]
+    if len(first) < 2 or any(max(each) == min(each) for each in ranks):
+        return 1.0
+    return statistics.correlation(*ranks)
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    order = sorted(values)
+    first = {value: place for place, value in reversed(list(enumerate(order)))}
+    counts = {value: order.count(value) for value in first}
+    return [first[value] + (counts[value] - 1) / 2 for value in values]
+
+
+def in_child(work: Callable[[], dict[str, Any]], seconds: int) -> dict[str, Any]:
+    """What `work` gives, in a process that may fail or be ended."""
+    import signal
+
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            os.close(reader)
+            signal.alarm(seconds)
+            with os.fdopen(writer, "w") as out:
+                json.dump(work(), out)
+            status = 0
+        except BaseException:
+            traceback.print_exc(limit=-3)
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    os.close(writer)
+    with os.fdopen(reader) as given:
+        text = given.read()
+    status = os.waitpid(child, 0)[1]
+    return json.loads(text) if not status else {"error": f"ended by {status}"}
+
+
+def table(rows: Sequence[dict[str, Any]], is_estimate: bool) -> list[str]:
+    """A line for each family."""
+    found = []
+    for family in [*FAMILIES, ""]:
+        own = [row for row in rows if row["family"] == (family or row["family"]) and "ratio" in row]
+        if not own:
+            continue
+        ratios = sorted(row["ratio"] for row in own)
+        if is_estimate:
+            pairs = [each[:2] for row in own for each in row["shapes"]]
+            text = f"mean of kernels {statistics.fmean(ratios):6.3f}  least {ratios[0]:6.3f}"
+            text += f"  over all shapes {correlation(*zip(*pairs)):6.3f}"
+        else:
+            mean = math.exp(statistics.fmean(math.log(ratio) for ratio in ratios))
+            text = f"geometric mean {mean:6.3f}  least {ratios[0]:6.3f}  most {ratios[-1]:6.3f}"
+            text += f"  below 0.9: {sum(ratio < 0.9 for ratio in ratios)}"
+        found.append(f"{family or 'all':24} {len(own):4d}  {text}")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--count", type=int, default=330, help="programs")
+    parser.add_argument("--seed", type=int, default=SEED, help="of other programs")
+    parser.add_argument("--family", action="append", default=[], choices=list(FAMILIES))
+    parser.add_argument("--peers", action="store_true", help="beside PyTorch")
+    parser.add_argument("--candidates", type=int, default=0, help="shapes of each kernel to time")
+    parser.add_argument("--beam", type=int, default=2, help="the width of the search")
+    parser.add_argument("--seconds", type=float, default=10.0, help="for each search")
+    parser.add_argument("--print", action="store_true", help="only print, keep nothing")
+    given = parser.parse_args()
+    mode = "peers" if given.peers else "estimate" if given.candidates else "search"
+    measure = {"peers": beside_peers, "estimate": beside_estimate, "search": beside_search}[mode]
+    os.environ["TILEGRAD_THREADS"] = "1"
+    if not hasattr(os, "fork"):
+        raise SystemExit("corpus.py: needs a system that forks")
+    if given.peers:
+        __import__("torch")
+    rows = []
+    for case in cases(given.count, given.seed, given.family):
+        row = in_child(lambda case=case: measure(case, given), 120)
+        rows.append({"family": case.family, "name": case.name, **row})
+        print(f"{row.get('ratio', math.nan):6.2f}  {case.family:22} {case.name}", flush=True)
+    is_estimate = mode == "estimate"
+    print("", *table(rows, is_estimate), sep="\n")
+    if not given.print:
+        options = {"seed": given.seed, "count": given.count, "mode": mode, "table": rows}
+        keep(f"corpus-{mode}", record_of({**options, "summary": table(rows, is_estimate)}))
+
+
+if __name__ == "__main__":
+    main()
