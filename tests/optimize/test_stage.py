@@ -285,6 +285,38 @@ def test_strided_windows_are_picked_from_a_copy(size: int, stride: int, is_plain
     np.testing.assert_array_equal(run(ast, opts, expected.shape, x), expected)
 
 
+@pytest.mark.parametrize(
+    ("size", "stride", "shape"),
+    [
+        (5, 2, (2, 6, 19, 23)),
+        (5, 1, (1, 9, 15, 13)),
+        (7, 1, (1, 4, 14, 14)),
+        (4, 2, (1, 3, 21, 40)),
+        (7, 2, (1, 5, 9, 7)),
+        (5, 3, (2, 3, 33, 5)),
+    ],
+)
+def test_a_long_filter_of_one_channel_reads_a_copy_with_its_padding(
+    size: int, stride: int, shape: tuple[int, int, int, int]
+) -> None:
+    """A depthwise convolution: no gate is left in the reduce, unless it is unrolled as a whole."""
+    x = SEED.standard_normal(shape, np.float32)
+    w = SEED.standard_normal((shape[1], 1, size, size), np.float32)
+    padding = size // 2
+    given = Tensor(x).realize()
+    ast = kernel_of(
+        given.conv2d(Tensor(w).realize(), padding=padding, stride=stride, groups=shape[1])
+    )
+    opts = heuristic(ast, Device["CPU"].target)
+    if Device["CPU"].target.has_vectors:
+        assert [opt.arg for opt in opts if opt.op is STAGE] == ([1] if size > 4 else [])
+    around = ((0, 0), (0, 0), (padding, padding), (padding, padding))
+    padded = np.pad(x.astype(np.float64), around)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (size, size), (2, 3))
+    expected = np.einsum("bcyxij,cij->bcyx", windows[:, :, ::stride, ::stride], w[:, 0])
+    np.testing.assert_allclose(run(ast, opts, expected.shape, x, w), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_groups_of_a_convolution_are_a_loop_of_their_own() -> None:
     x = SEED.standard_normal((2, 32, 9, 16), np.float32)
     w = SEED.standard_normal((32, 8, 3, 3), np.float32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilegrad.base.dtype import DType, Pointer
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, prod
@@ -9,6 +11,7 @@ from tilegrad.optimize.facts import (
     ACCUMULATORS,
     FEW_ROWS,
     LONG,
+    ROWS,
     WORTH_STAGING,
     has_functions,
     packed_bytes,
@@ -63,9 +66,10 @@ class Streamer(Tiler):
         if width < 2:
             return
         store = stores(self.ast)[0]
-        strided = _strided_window(folds, store) if self.work() >= WORTH_STAGING else None
-        if strided is not None:
-            self.stage_window(strided)
+        padded = _padded_window(folds, store, is_large=self.work() >= WORTH_STAGING)
+        if padded is not None:
+            self.stage_window(padded.src[0].arg)
+            self.write_filter()
             folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
             store = stores(self.ast)[0]
         if (columns := self.columns(store)) is not None:
@@ -89,6 +93,25 @@ class Streamer(Tiler):
                 break
         if len(folds) > 1:
             self.pair_rows()
+
+    def write_filter(self) -> None:
+        """Unroll the row of a filter, and some rows of results beside each other: they share what
+        they load of it, and none waits for its own last step.
+        """
+        fold = next(node for node in self.ast.toposort() if node.op is Ops.REDUCE)
+        index = stores(self.ast)[0].src[1]
+        loads = [node for node in fold.src[0].toposort() if node.op is Ops.LOAD]
+        inner = loop_order(self.ast)[-1]
+        if len(loads) < 2 or inner not in fold.src[1:] or inner.vmax >= _MOST_WRITTEN:
+            return
+        self.move(OptOps.UNROLL, inner, 0)
+        rows = [part for part in self.outputs() if stride(index, part) != 1]
+        if not rows or rows[-1].src[0].op is not Ops.CONST:
+            return
+        extent = rows[-1].src[0].arg
+        count = next((count for count in range(ROWS[0], 2, -1) if extent % count == 0), FEW_ROWS)
+        if extent > 1:
+            self.overlap_to(rows[-1], min(count, extent))
 
     def columns(self, store: UOp) -> UOp | None:
         """The loop whose turns lie side by side in all that is loaded and stored, if scratch lives
@@ -188,7 +211,7 @@ class Streamer(Tiler):
             for axis, count in rows:
                 self.move(OptOps.UPCAST, axis, count)
             return True
-        if loops and int(prod(part.src[0].arg for part in loops)) <= 4 * _MOST_UNROLL:
+        if loops and _is_short(loops):
             for loop in loops:
                 self.move(OptOps.UNROLL, loop, 0)
         return False
@@ -296,26 +319,38 @@ class Streamer(Tiler):
                 self.overlap_to(loop, extent if extent <= _MOST_WRITTEN else FEW_ROWS)
 
 
-def _strided_window(folds: list[UOp], store: UOp) -> int | None:
-    """The parameter of which the only fold reads windows behind gates, several elements apart along
-    what is stored, and nothing else: as a copy without gates, its lanes are picked from whole
-    vectors.
+def _padded_window(folds: list[UOp], store: UOp, *, is_large: bool) -> UOp | None:
+    """The load of a padded parameter by whose copy without gates a kernel of one reduce gains: its
+    lanes are then picked from whole vectors. Either the reduce reads nothing else and lanes lie
+    several elements apart, as in a pooling, or it also reads a filter that is the same for all
+    lanes, and is too long to be unrolled as a whole, where each gate would be known.
     """
     loads = [node for node in store.toposort() if node.op is Ops.LOAD]
     gated = [load for load in loads if len(load.src) == 4]
-    if len(folds) != 1 or len(gated) != 1:
+    if len(folds) != 1 or len(gated) != 1 or has_functions(folds[0]):
         return None
     (load,) = gated
-    read = [node for node in folds[0].src[0].toposort() if node.op is Ops.LOAD]
-    if read != gated or has_functions(folds[0]):
-        return None
     if load.src[0].op is not Ops.DEFINE_GLOBAL or any(
         other is not load and other.src[0] is load.src[0] for other in loads
     ):
         return None
-    strides = [stride(load.src[1], part) for part in load.ranges if stride(store.src[1], part) == 1]
-    is_apart = any(stride is not None and abs(stride) > 1 for stride in strides)
-    return int(load.src[0].arg) if is_apart and set(folds[0].src[1:]) <= load.ranges else None
+    lanes = [part for part in load.ranges if stride(store.src[1], part) == 1]
+    read = {node for node in folds[0].src[0].toposort() if node.op is Ops.LOAD}
+    if load not in read or not set(folds[0].src[1:]) <= load.ranges:
+        return None
+    filters = read - {load}
+    if any(part in each.ranges for each in filters for part in lanes):
+        return None
+    if filters:
+        return load if lanes and not _is_short(folds[0].src[1:]) else None
+    strides = [stride(load.src[1], part) for part in lanes]
+    is_apart = any(step is not None and abs(step) > 1 for step in strides)
+    return load if is_apart and is_large else None
+
+
+def _is_short(loops: Sequence[UOp]) -> bool:
+    """Whether a reduce over `loops` is unrolled as a whole."""
+    return int(prod(part.vmax + 1 for part in loops)) <= 4 * _MOST_UNROLL
 
 
 def _score(fold: UOp, loop: UOp) -> int:
