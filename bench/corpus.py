@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import json
 import math
 import os
@@ -212,8 +213,9 @@ def memory_of(ast: Any) -> dict[int, int]:
 
 
 def beside_estimate(case: Case, given: argparse.Namespace) -> dict[str, Any]:
-    """Estimate and time of some shapes: the default, none, and lists one or two changes away."""
+    """Estimate and time of some shapes: the default, the plain one, and lists a change away."""
     from tilegrad import Device
+    from tilegrad.optimize.actions import edits
     from tilegrad.optimize.heuristic import heuristic
     from tilegrad.optimize.opts import start
     from tilegrad.optimize.search import Shapes
@@ -223,11 +225,12 @@ def beside_estimate(case: Case, given: argparse.Namespace) -> dict[str, Any]:
     shapes, choice = Shapes(kernel, target), random.Random(case.name)
     default = tuple(heuristic(kernel, target))
     lists = [default]
-    for origin in (default, default, ()):
-        around = shapes.expand(origin)
-        lists += [each.opts for each in choice.sample(around, min(len(around), given.candidates))]
-    chosen, *rest = dict.fromkeys(lists)
-    lists = [chosen, *choice.sample(rest, min(len(rest), given.candidates - 1))]
+    for origin, count in ((default, given.candidates * 2 // 3), ((), given.candidates // 3)):
+        around = list(dict.fromkeys(edits(origin, shapes.shaped, target)))
+        choice.shuffle(around)
+        legal = (opts for opts in around if shapes.shaped(opts) is not None)
+        lists += [origin, *itertools.islice(legal, count)]
+    lists = list(dict.fromkeys(lists))
     memory, rows, runs = memory_of(ast), [], []
     for opts in lists:
         option = shapes.option(opts)

@@ -1,4 +1,4 @@
-"""What two revisions make of the same programs: kernels, Opts, text, operations and bytes.
+"""What two revisions make of the same programs: kernels, Opts, text, bytes and estimates.
 
     python bench/kernels.py REV                 this tree beside a revision
     python bench/kernels.py REV 'conv|softmax'  the rows that match
@@ -13,6 +13,7 @@ paired by their graphs: of a pair, the Opts may differ, or with equal Opts the t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import hashlib
 import importlib
@@ -44,6 +45,7 @@ class Made:
         graph: a digest of the kernel graph before its Opts.
         text: a digest of the source, without its name.
         ops, nbytes: what one launch computes and touches.
+        cycles: the estimate; 0 where the revision has none.
     """
 
     graph: str
@@ -53,6 +55,7 @@ class Made:
     lines: int
     ops: int
     nbytes: int
+    cycles: int = 0
 
 
 def _digest(text: str) -> str:
@@ -77,6 +80,7 @@ def record(row: Row) -> dict[str, Any]:
     backend: Any = importlib.import_module("tilegrad.device.backend")
     null: Any = importlib.import_module("tilegrad.device.null")
     cpu = tilegrad.Device["CPU"]
+    estimate = _estimate()
 
     def device(name: str) -> Any:
         return backend.Backend(name, cpu.target, cpu.render, str.encode, null.NullRuntime())
@@ -91,7 +95,11 @@ def record(row: Row) -> dict[str, Any]:
         opts = tuple(f"{opt.op.name}({opt.axis}, {opt.arg})" for opt in shaped.ast.arg.opts)
         lines = source.count("\n")
         found.append(
-            Made(_digest(graph), shaped.names[0], opts, _digest(_numbered(source)), lines, *costs)
+            Made(
+                *(_digest(graph), shaped.names[0], opts, _digest(_numbered(source)), lines),
+                *costs,
+                round(estimate(shaped.ast, cpu.target).cycles),
+            )
         )
         return made
 
@@ -176,11 +184,12 @@ def compared(name: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[st
             continue
         gone.remove(pair)
         if pair.opts != each.opts:
-            yield f"  opts    {pair.name} -> {each.name}"
+            yield f"  opts    {pair.name} -> {each.name}{_cycles(pair, each)}"
             yield f"          {' '.join(pair.opts)}"
             yield f"          {' '.join(each.opts)}"
         else:
-            yield f"  text    {each.name}: {pair.lines} -> {each.lines} lines"
+            lines = f"{pair.lines} -> {each.lines} lines"
+            yield f"  text    {each.name}: {lines}{_cycles(pair, each)}"
     for each in gone:
         yield f"  gone    {_shown(each)}"
 
@@ -196,12 +205,26 @@ def _without(kernels: list[Made], same: Counter[Any]) -> list[Made]:
     return found
 
 
+def _estimate() -> Any:
+    """The package's estimate, by the name that its revision has for it."""
+    for module, name in (("model", "estimate"), ("cost", "cost_of")):
+        with contextlib.suppress(ImportError):
+            return getattr(importlib.import_module(f"tilegrad.optimize.{module}"), name)
+    raise SystemExit("kernels.py: this revision has no estimate")
+
+
+def _cycles(old: Made, new: Made) -> str:
+    """The estimates, which two revisions may make in two ways."""
+    return f", estimate {old.cycles:,} -> {new.cycles:,} cycles"
+
+
 def _total(row: dict[str, Any]) -> str:
     return f"{row['call kernels']} kernels, {row['call bytes'] / 1e6:.1f} MB a captured call"
 
 
 def _shown(kernel: Made) -> str:
-    return f"{kernel.name}  {kernel.lines} lines  {kernel.nbytes / 1e6:.2f} MB"
+    size = f"{kernel.lines} lines  {kernel.nbytes / 1e6:.2f} MB"
+    return f"{kernel.name}  {size}  {kernel.cycles:,} cycles"
 
 
 def _read(row: dict[str, Any]) -> list[Made]:

@@ -114,6 +114,7 @@ def show(options: argparse.Namespace) -> str:
         if not options.every and options.after is None:
             opts = " ".join(str(opt) for opt in kernel.opts)
             parts.append(f"{title}  {opts}".rstrip())
+            parts.append(f"  estimate {kernel.estimate}")
             continue
         for state in STATES[:-1] if options.every else (options.after,):
             is_same = state in kernel.unchanged

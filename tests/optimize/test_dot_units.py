@@ -25,9 +25,9 @@ from tilegrad.ir.spec import verify
 from tilegrad.ir.text import parse
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.lower import lower
-from tilegrad.optimize.cost import cost_of
 from tilegrad.optimize.dots import find_dots
 from tilegrad.optimize.heuristic import heuristic
+from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts, start
 from tilegrad.render.llvm import LLVMRenderer
@@ -296,8 +296,8 @@ def test_a_kernel_with_a_unit_is_text() -> None:
         ast = start(kernel_of(product, WIDE), WIDE)
         shaped = apply_opts(ast, heuristic(ast, WIDE), WIDE)
         assert parse(str(shaped)) is shaped
-        assert cost_of(shaped, WIDE).vector_use > 0.9
-        assert cost_of(shaped, WIDE).registers <= WIDE.registers
+        assert estimate(shaped, WIDE).vector_use > 0.9
+        assert estimate(shaped, WIDE).registers <= WIDE.registers
 
 
 def test_sizes_that_are_known_when_it_runs() -> None:

@@ -16,8 +16,8 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize import search as module
 from tilegrad.optimize.actions import actions, canonical, edits
-from tilegrad.optimize.cost import cost_of
 from tilegrad.optimize.findings import Finding, line_of, parse_findings, parse_opts
+from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts, start
 from tilegrad.optimize.search import Built, Found, Option, Opts, Shapes, Task, search
@@ -315,7 +315,7 @@ def test_edits_leave_out_change_exchange_and_add() -> None:
 
 
 def test_vectors_cost_fewer_instructions() -> None:
-    plain, wide = cost_of(SUM, CPU), cost_of(apply_opts(SUM, [Opt(UPCAST, 0, 16)], CPU), CPU)
+    plain, wide = estimate(SUM, CPU), estimate(apply_opts(SUM, [Opt(UPCAST, 0, 16)], CPU), CPU)
     assert plain.flops == wide.flops == 64
     assert (plain.vector_use, wide.vector_use) == (0.0, 1.0)
     assert wide.instructions == plain.instructions / 16 and wide.cycles < plain.cycles
@@ -327,8 +327,8 @@ def test_bytes_are_counted_by_the_cache_they_come_from() -> None:
     """
     graph = of_cpu(matmul(buffer(0, 1024, 1024), buffer(1, 1024, 1024)))
     small = Target("cpu", vector_bytes=64, cache_bytes=(32 << 10, 256 << 10, 1 << 20))
-    plain = cost_of(graph, small)
-    tiled = cost_of(
+    plain = estimate(graph, small)
+    tiled = estimate(
         apply_opts(graph, [Opt(OptOps.TILE, axis, 64) for axis in (0, 2, 4)], small), small
     )
     once = 3 * 4 << 20
@@ -340,7 +340,7 @@ def test_a_tile_of_a_transpose_is_cheaper_than_single_elements() -> None:
     """Vectors along one axis for loads and along the other for stores, turned in registers."""
     graph = of_cpu(permute(buffer(0, 128, 128), 1, 0) * 2.0)
     lists = ([], [Opt(UPCAST, 1, 16)], [Opt(UPCAST, 0, 16), Opt(UPCAST, 1, 16)])
-    plain, one, tile = (cost_of(apply_opts(graph, opts, CPU), CPU) for opts in lists)
+    plain, one, tile = (estimate(apply_opts(graph, opts, CPU), CPU) for opts in lists)
     assert tile.cycles < one.cycles < plain.cycles
     assert 3 * tile.instructions < one.instructions <= plain.instructions
 
@@ -349,13 +349,13 @@ def test_accumulators_beyond_the_registers_cost() -> None:
     """64 vectors of partial sums where there are 32 registers."""
     fits = apply_opts(MATMUL, [Opt(UPCAST, 1, 32), Opt(UPCAST, 0, 8)], CPU)
     spills = apply_opts(MATMUL, [Opt(UPCAST, 1, 64), Opt(UPCAST, 0, 16)], CPU)
-    assert cost_of(fits, CPU).registers <= 32 < cost_of(spills, CPU).registers
-    assert cost_of(fits, CPU).cycles < cost_of(spills, CPU).cycles
+    assert estimate(fits, CPU).registers <= 32 < estimate(spills, CPU).registers
+    assert estimate(fits, CPU).cycles < estimate(spills, CPU).cycles
 
 
 def test_a_fold_with_one_accumulator_waits_for_itself() -> None:
     one, four = ([Opt(UPCAST, 1, 16)], [Opt(UPCAST, 1, 16), Opt(UPCAST, 0, 4)])
-    alone, together = (cost_of(apply_opts(MATMUL, opts, CPU), CPU) for opts in (one, four))
+    alone, together = (estimate(apply_opts(MATMUL, opts, CPU), CPU) for opts in (one, four))
     assert alone.flops == together.flops and together.cycles < 0.4 * alone.cycles
 
 
@@ -401,7 +401,7 @@ def test_a_line_that_does_not_read_is_named() -> None:
         parse_findings([line_of(FINDING).replace("1.250", "fast")])
 
 
-@pytest.mark.parametrize("name", ["apply_opt", "canonical", "cost_of"])
+@pytest.mark.parametrize("name", ["apply_opt", "canonical", "estimate"])
 def test_a_defect_ends_a_search(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> UOp:
         raise KeyError("a defect")
@@ -422,6 +422,6 @@ def test_a_move_that_is_not_legal_is_left_out(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("op", [Ops.EXP, Ops.COS, Ops.SIN, Ops.EXP2, Ops.LOG2, Ops.RECIP, Ops.SQRT])
 def test_a_function_costs_more_than_a_negation(op: Ops) -> None:
     x = buffer(0, 64)
-    cheap = cost_of(of_cpu(x * -1.0), CPU).cycles
-    dear = cost_of(of_cpu(UOp(op, x.dtype, (x,))), CPU).cycles
+    cheap = estimate(of_cpu(x * -1.0), CPU).cycles
+    dear = estimate(of_cpu(UOp(op, x.dtype, (x,))), CPU).cycles
     assert dear > 1.1 * cheap

@@ -14,6 +14,7 @@ from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp
 from tilegrad.ir.view import ShapeTracker, View
 from tilegrad.lower.lower import lower
+from tilegrad.optimize.explain import explain
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.name import kernel_name
 from tilegrad.optimize.opt import Opt, OptOps
@@ -85,8 +86,8 @@ def to_program(
     record = trace.get()
     passed = len(record or ())
     for chosen in _choices(shaped, target) if opts is None else (opts,):
-        if config.DEBUG >= 3 and chosen:
-            print(*chosen, sep="\n")
+        if config.DEBUG >= 3:
+            print(*chosen, explain(shaped, chosen, target), sep="\n")
         if record is not None:
             # What was too long before never runs.
             del record[passed:]

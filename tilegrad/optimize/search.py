@@ -3,7 +3,7 @@
 What measures is passed in, as this stage knows no device: a `Measure` compiles lists, times them
 and says which are wrong. What is proposed is the work of a strategy, a function registered by name
 or passed. In between stands `Task`, which proves legality, keeps equal shapes from being tried
-twice, orders proposals by the cost model, and remembers what was measured. So a strategy can be
+twice, orders proposals by the estimate, and remembers what was measured. So a strategy can be
 slow or foolish but not wrong: the heuristic's list is always among those tried, and only a list
 that beats it by a margin, run in turns with it, takes its place.
 """
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from tilegrad.base.errors import ConfigError, OptError
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.actions import canonical, edits
-from tilegrad.optimize.cost import cost_of
+from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import Opt
 from tilegrad.optimize.opts import apply_opt
 from tilegrad.target import Target
@@ -61,7 +61,7 @@ _EXPANDED, _TRIED, _GAIN, _PATIENCE = 3, 2, 0.98, 3
 
 @dataclass(frozen=True)
 class Option:
-    """A legal list of Opts: a key that equal shapes share, and the cost model's cycles."""
+    """A legal list of Opts: a key that equal shapes share, and the estimate's cycles."""
 
     opts: Opts
     key: bytes
@@ -319,7 +319,7 @@ class Shapes:
         found = self.shaped(opts)
         if found is None:
             return None
-        return Option(opts, canonical(found), cost_of(found, self.target).cycles)
+        return Option(opts, canonical(found), estimate(found, self.target).cycles)
 
     def expand(self, opts: Opts) -> list[Option]:
         """The legal lists one change away from `opts`, one for each shape."""

@@ -29,6 +29,7 @@ from tilegrad.ir.spec import verify
 from tilegrad.ir.text import dump, parse, parse_program
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.lower import PASSES, State, lower
+from tilegrad.optimize.model import estimate
 from tilegrad.optimize.name import kernel_name
 from tilegrad.render.names import function_name
 from tilegrad.schedule.schedule import make_schedule
@@ -86,6 +87,13 @@ class TracedKernel:
         shaped = self.graphs["optimize"]
         assert isinstance(shaped, UOp)
         return tuple(shaped.arg.opts)
+
+    @property
+    def estimate(self) -> str:
+        """The model's estimate on the default device, and its parts."""
+        shaped = self.graphs["optimize"]
+        assert isinstance(shaped, UOp)
+        return str(estimate(shaped, Device[Device.DEFAULT].target))
 
     @property
     def program(self) -> list[UOp]:

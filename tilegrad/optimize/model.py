@@ -1,14 +1,13 @@
-"""What a shaped kernel costs, from static facts: a model to order shapes by, without timing.
+"""The estimate of a kernel's time from static facts: what search orders shapes by before it times.
 
-Three things take time. Instructions: every node runs once per iteration of the loops that it needs,
-as vectors where its written-out axes run as lanes, one element at a time where memory does not
-allow that; a fold also waits for itself, unless enough accumulators take turns. Bytes: what the
-loops inside some depth touch is loaded once if it fits a cache, so the deepest loops that fit
-decide how much comes from the level beyond. Registers: accumulators beyond those that exist move to
-the stack and back in the inner loop.
+Issue: every node runs once in each iteration of the loops that it needs, as vectors where its
+unrolled axes run as lanes, one element at a time where memory does not allow that. Latency: a
+reduce waits for its last step, unless other accumulators are in between. Registers: accumulators
+beyond those that exist move to the stack and back. Memory: what the loops inside some depth touch
+is loaded once if it fits a cache, so the deepest loops that fit decide how much comes from the
+level beyond. Launch: threads are woken and waited for.
 
-The figures are cycles of no machine in particular. They order two shapes of one kernel; they
-are no forecast.
+All facts are the target's. The cycles order two shapes of one kernel; they are no forecast.
 """
 
 from __future__ import annotations
@@ -24,19 +23,25 @@ from tilegrad.ir.uop import UOp, element_of, prod
 from tilegrad.optimize.opt import axes_of, loop_order
 from tilegrad.target import Target
 
-__all__ = ["Cost", "cost_of"]
+__all__ = ["Estimate", "estimate"]
 
 _WRITTEN = (Axis.UPCAST, Axis.UNROLL)
 _LANES = (Axis.LOCAL, Axis.GROUP)
-# How well threads add up.
+# The share of a core that each of several threads has: they share memory and the last cache.
 _PARALLEL = 0.9
-# Moving a value that found no register to the stack and back.
+# Cycles to move a value that found no register to the stack and back.
 _SPILL = 2.0
+# The share of what hides behind the longest part that is not hidden.
+_EXPOSED = 0.2
+# Instructions of an element with a branch of its own: test, jump, load, and insert into a vector.
+_BRANCHED = 4.0
+# Loads that lie at most so many elements apart are picked from whole vectors (lower.window).
+_PICKED = 4
 
 
 @dataclass(frozen=True)
-class Cost:
-    """A kernel's work, as one thread would do it but for `cycles`.
+class Estimate:
+    """A kernel's time in cycles, and its parts as one thread would take them.
 
     Attributes:
         flops: operations on values.
@@ -44,7 +49,12 @@ class Cost:
         vector_use: the share of operations done by whole vectors, from 0 to 1.
         traffic: bytes from the second cache, the last, and memory.
         registers: vectors that the innermost loop keeps at once.
-        cycles: the estimate, over all threads.
+        issue: cycles in which operations, loads and stores start, and of loops.
+        latency: cycles of reduces that wait for their last step.
+        spill: cycles for values that move to the stack.
+        levels: cycles for the bytes of `traffic`.
+        launch: cycles to hand chunks to threads.
+        cycles: all of it, over all threads.
     """
 
     flops: int
@@ -52,11 +62,35 @@ class Cost:
     vector_use: float
     traffic: tuple[int, ...]
     registers: int
+    issue: float
+    latency: float
+    spill: float
+    levels: tuple[float, ...]
+    launch: float
     cycles: float
 
+    @property
+    def parts(self) -> dict[str, float]:
+        """Cycles by what takes them."""
+        names = ("second cache", "last cache", "memory")
+        own = {"issue": self.issue, "latency": self.latency, "spill": self.spill}
+        levels = dict(zip(names, self.levels, strict=True))
+        return {**own, **levels, "launch": self.launch}
 
-def cost_of(ast: UOp, target: Target) -> Cost:
-    """The cost of a kernel graph after its Opts.
+    @property
+    def binds(self) -> str:
+        """The part that takes longest."""
+        parts = self.parts
+        return max(parts, key=parts.__getitem__)
+
+    def __str__(self) -> str:
+        parts = sorted(self.parts.items(), key=lambda part: -part[1])
+        shown = ", ".join(f"{name} {cycles:,.0f}" for name, cycles in parts if cycles >= 1)
+        return f"{self.cycles:,.0f} cycles: {shown}"
+
+
+def estimate(ast: UOp, target: Target) -> Estimate:
+    """The estimate for a kernel graph after its Opts.
 
     >>> from tilegrad.base.dtype import dtypes
     >>> from tilegrad.ir import Axis, UOp
@@ -66,7 +100,7 @@ def cost_of(ast: UOp, target: Target) -> Cost:
     >>> i = UOp.range(UOp.const(dtypes.index, 1024), 0, Axis.LOOP)
     >>> a, b = (UOp(Ops.DEFINE_GLOBAL, dtypes.float.ptr(1024), (), slot) for slot in (0, 1))
     >>> ast = UOp(Ops.SINK, arg=KernelInfo("E", (0,)), src=(a.store(i, b.load(i) * 2.0),))
-    >>> found = cost_of(ast, Target("cpu", vector_bytes=32))
+    >>> found = estimate(ast, Target("cpu", vector_bytes=32))
     >>> found.flops, found.vector_use
     (1024, 0.0)
     """
@@ -97,7 +131,7 @@ class _Counter:
         )
         self.nested = frozenset(node for node in self.accesses if closed & node.ranges)
 
-    def run(self) -> Cost:
+    def run(self) -> Estimate:
         timing = self.target.timing
         flops, instructions, vectors = 0, 0.0, 0.0
         busy = moved = stalled = 0.0
@@ -128,26 +162,37 @@ class _Counter:
                 stalled += steps * max(timing.latency - accumulators / timing.ports, 0.0)
                 live = max(live, accumulators + self._operands(node))
         spilled = max(live - self.target.registers, 0) * _SPILL * trips
-        compute = max(busy, moved) + stalled + spilled + trips * timing.loop
+        issue = max(busy, moved) + trips * timing.loop
+        compute = issue + stalled + spilled
         traffic = self._traffic()
-        waits = [nbytes * cycles for nbytes, cycles in zip(traffic, timing.byte[1:], strict=True)]
-        alone = max(compute, *waits) + 0.2 * (compute + sum(waits) - max(compute, *waits))
-        return Cost(
+        levels = tuple(
+            nbytes * cycles for nbytes, cycles in zip(traffic, timing.byte[1:], strict=True)
+        )
+        longest = max(compute, *levels)
+        alone = longest + _EXPOSED * (compute + sum(levels) - longest)
+        chunks = any(part.arg[1] is Axis.THREAD for part in self.loops)
+        launch = float(timing.launch) if chunks else 0.0
+        return Estimate(
             flops,
             int(instructions),
             vectors / flops if flops else 0.0,
             traffic,
             live,
-            self._spread(alone),
+            issue,
+            stalled,
+            spilled,
+            levels,
+            launch,
+            self._spread(alone) + launch,
         )
 
     def _spread(self, cycles: float) -> float:
-        """The time of the launch over chunks or lanes; a slow last chunk is waited for."""
+        """The time over chunks or lanes; a slow last chunk is waited for."""
         chunks = [part.src[0].vmax for part in self.loops if part.arg[1] is Axis.THREAD]
         if chunks:
             at_once: int = max(min(chunks[0], self.target.threads // 4), 1)
             rounds = -(-chunks[0] // at_once)
-            return float(cycles * rounds / chunks[0] / _PARALLEL + self.target.timing.launch)
+            return float(cycles * rounds / chunks[0] / _PARALLEL)
         lanes = prod(part.src[0].vmax for part in axes_of(self.ast) if part.arg[1] in _LANES)
         grid = prod(part.src[0].vmax for part in self.loops if part.arg[1] is Axis.GLOBAL)
         return cycles / min(max(int(lanes), 1), 256) / min(max(int(grid), 1), 64)
@@ -195,7 +240,7 @@ class _Counter:
         index, step = node.src[1], self.steps.get(node, 1)
         axes = [axis for axis in index.ranges if axis.arg[1] in _WRITTEN]
         count = float(prod(axis.src[0].vmax for axis in axes))
-        lanes = [axis for axis in axes if axis in self.lanes]
+        lanes, along = [axis for axis in axes if axis in self.lanes], []
         if lanes:
             most = self.target.lanes_of(
                 node.dtype.scalar if node.op is Ops.LOAD else node.src[2].dtype
@@ -209,9 +254,28 @@ class _Counter:
                 width = max(across)
                 count *= (1 + math.log2(width)) / width
             else:
-                # A lane that is not contiguous is loaded alone and put into its place.
-                count *= 2
-        return count * (1.5 if len(node.src) == 4 else 1.0)
+                apart = min(abs(_stride(index, axis) or _PICKED + 1) for axis in lanes)
+                width = max(_power(axis, most) for axis in lanes)
+                if node.op is Ops.LOAD and len(node.src) == 2 and apart <= _PICKED < width:
+                    count *= (apart + 1) / width
+                else:
+                    # A lane that is not contiguous is loaded alone and put into its place.
+                    count *= 2
+        return count * self._gate(node, is_alone=bool(lanes) and not along)
+
+    def _gate(self, node: UOp, *, is_alone: bool) -> float:
+        """By how much a gate makes loads dearer; `is_alone` where lanes are loaded one by one."""
+        if len(node.src) < 4:
+            return 1.0
+        compared = [each for each in node.src[3].toposort() if each.op.is_boolean]
+        # Where all of an axis is unrolled, what is asked of it is known when it is compiled.
+        asks_lanes = any(
+            each.ranges & self.lanes and any(axis.arg[1] not in _WRITTEN for axis in each.ranges)
+            for each in compared
+        )
+        if asks_lanes and (is_alone or not self.target.has_mask):
+            return _BRANCHED
+        return 1.5
 
     def _operands(self, fold: UOp) -> int:
         """Vectors that a step of the fold loads for many uses, and one for what it broadcasts."""

@@ -1,0 +1,52 @@
+"""The estimate of a kernel's time: its parts, and the line that explains a shape."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.optimize.kernels import buffer
+from tests.optimize.test_search import CPU, MATMUL, SUM, of_cpu
+from tilegrad.ir.op import Ops
+from tilegrad.optimize.explain import explain
+from tilegrad.optimize.model import estimate
+from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opts import apply_opts
+from tilegrad.target import hip_target
+
+UPCAST, THREAD = OptOps.UPCAST, OptOps.THREAD
+
+
+def test_a_slower_memory_moves_only_its_own_part() -> None:
+    slow = replace(CPU, timing=replace(CPU.timing, byte=(1 / 128, 1 / 48, 1 / 12, 100.0)))
+    graph = of_cpu(buffer(0, 1 << 24) * 2.0)
+    before, after = estimate(graph, CPU), estimate(graph, slow)
+    assert after.binds == "memory" and after.cycles > 10 * before.cycles
+    assert {**before.parts, "memory": 0} == {**after.parts, "memory": 0}
+
+
+def test_ports_divide_the_issue_of_operations() -> None:
+    graph = of_cpu(buffer(0, 1 << 12).alu(Ops.SIN))
+    one = replace(CPU, timing=replace(CPU.timing, ports=1))
+    assert estimate(graph, one).issue == pytest.approx(2 * estimate(graph, CPU).issue, rel=0.2)
+
+
+def test_a_launch_over_threads_costs_what_the_target_says() -> None:
+    shaped = apply_opts(MATMUL, [Opt(UPCAST, 1, 16), Opt(THREAD, 0, 8)], CPU)
+    assert estimate(shaped, CPU).launch == CPU.timing.launch
+    assert estimate(MATMUL, CPU).launch == 0
+
+
+def test_the_line_names_the_opt_that_earns_least() -> None:
+    opts = [Opt(UPCAST, 1, 16), Opt(UPCAST, 0, 4)]
+    line = explain(MATMUL, opts, CPU)
+    least = min(estimate(apply_opts(MATMUL, [each], CPU), CPU).cycles for each in opts)
+    assert line.startswith(f"estimate {estimate(apply_opts(MATMUL, opts, CPU), CPU)}; without ")
+    assert line.endswith(f" {least:,.0f}")
+    assert "without" not in explain(SUM, [], CPU)
+
+
+def test_cdna_runs_wider_warps_than_rdna() -> None:
+    assert hip_target("gfx90a").warp_lanes == 64
+    assert hip_target("gfx1100").warp_lanes == 32
