@@ -26,6 +26,7 @@ import statistics
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -65,6 +66,8 @@ def filled(case: Case, torch: Any) -> list[Any]:
     """The inputs of a case as tensors of `torch`, PyTorch or tilegrad's."""
     import numpy as np
 
+    # One name that programs need beside those of the module.
+    torch.nn.functional.cat = torch.cat
     numbers = np.random.default_rng(0)
     made = []
     for each in case.inputs:
@@ -77,7 +80,7 @@ def filled(case: Case, torch: Any) -> list[Any]:
 
 
 def of_tilegrad(case: Case) -> Callable[[], Any]:
-    """The captured program."""
+    """The captured program; a warning that it cannot be captured is an error."""
     import tilegrad.torch as torch
     import tilegrad.torch.nn.functional as functional
     from tilegrad import Tensor, jit
@@ -97,6 +100,7 @@ def of_tilegrad(case: Case) -> Callable[[], Any]:
             return found[0].realize()
         return value.realize()
 
+    warnings.simplefilter("error", RuntimeWarning)
     run = jit(computed)
     return lambda: run(*inputs, ones)
 

@@ -34,7 +34,8 @@ class Case:
     """One program.
 
     Attributes:
-        compute: of (functional, *inputs), a tensor; `functional` is `torch.nn.functional`.
+        compute: of (functional, *inputs), a tensor; `functional` is `torch.nn.functional`, to which
+            corpus.py adds `cat`.
         wrt: the inputs by whose gradients the case is; none for the value itself.
     """
 
@@ -188,9 +189,7 @@ def movement(choice: random.Random) -> Case:
         if kind in ("roll", "flip"):
             return x.roll(amount, axis) if kind == "roll" else x.flip((axis,))
         if kind == "cat":
-            from importlib import import_module
-
-            return import_module(f.__name__.removesuffix(".nn.functional")).cat([x, x], axis)
+            return f.cat([x, x], axis)
         if kind == "repeat":
             return x.repeat(*(2 if each == axis else 1 for each in range(3)))
         if kind == "pad":

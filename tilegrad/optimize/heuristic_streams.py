@@ -68,8 +68,10 @@ class Streamer(Tiler):
         store = stores(self.ast)[0]
         padded = _padded_window(folds, store, is_large=self.work() >= WORTH_STAGING)
         if padded is not None:
+            read = [node for node in folds[0].src[0].toposort() if node.op is Ops.LOAD]
             self.stage_window(padded.src[0].arg)
-            self.write_filter()
+            if len(read) > 1:
+                self.write_filter()
             folds = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
             store = stores(self.ast)[0]
         if (columns := self.columns(store)) is not None:
@@ -100,9 +102,8 @@ class Streamer(Tiler):
         """
         fold = next(node for node in self.ast.toposort() if node.op is Ops.REDUCE)
         index = stores(self.ast)[0].src[1]
-        loads = [node for node in fold.src[0].toposort() if node.op is Ops.LOAD]
         inner = loop_order(self.ast)[-1]
-        if len(loads) < 2 or inner not in fold.src[1:] or inner.vmax >= _MOST_WRITTEN:
+        if inner not in fold.src[1:] or inner.vmax >= _MOST_WRITTEN:
             return
         self.move(OptOps.UNROLL, inner, 0)
         rows = [part for part in self.outputs() if stride(index, part) != 1]
