@@ -14,8 +14,8 @@ from typing import Any
 
 from tilegrad.base.config import current_config
 from tilegrad.base.errors import InternalError
-from tilegrad.grad.rules import device_of
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import device_of
 from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp
 

@@ -254,7 +254,7 @@ class _Counter:
                 width = max(across)
                 count *= (1 + math.log2(width)) / width
             else:
-                apart = min(abs(_stride(index, axis) or _PICKED + 1) for axis in lanes)
+                apart = min(abs(stride_of(index, axis) or _PICKED + 1) for axis in lanes)
                 width = max(_power(axis, most) for axis in lanes)
                 if node.op is Ops.LOAD and len(node.src) == 2 and apart <= _PICKED < width:
                     count *= (apart + 1) / width
