@@ -4,14 +4,14 @@ infinities, zeros with signs, the ends of integers, ties. They run on the interp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.device.ptx.device import simulated
-from tilegrad import Context, Tensor
+from tilegrad import Tensor
 
 # bfloat16 has instructions of its own on the last.
 DEVICES = ["NVSIM80", pytest.param("NVSIM90", marks=pytest.mark.nightly)]
@@ -19,13 +19,6 @@ WILD = [0.0, -0.0, 1.0, -1.5, 2.5, 1e30, -1e30, np.inf, -np.inf, np.nan, 255.5, 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 
 pytestmark = pytest.mark.parametrize("device", DEVICES)
-
-
-@pytest.fixture(autouse=True)
-def each_size_has_a_plan(device: str) -> Iterator[None]:
-    """A plan for a range of sizes launches as many lanes as its largest needs."""
-    with Context(SIZES=0):
-        yield
 
 
 def on(device: str, values: Any, dtype: str) -> Tensor:

@@ -432,3 +432,16 @@ def test_layers_over_sentences_of_every_length() -> None:
         close(found, np.log(_softmax(rows @ matrix.T + bias)), 1e-3, 1e-4)
 
     assert _plans(step, _MIXED) <= 4
+
+
+def test_a_device_with_blocks_plans_for_each_size() -> None:
+    """Its launches have as many blocks as the largest size of a range needs: a range would make
+    billions of lanes for tens of elements.
+    """
+
+    def step(size: int) -> None:
+        values = np.arange(size * 18.0, dtype=np.float32).reshape(size, 2, 3, 3)
+        made = Tensor(values, device="EMU:CL") * 2 + 1
+        np.testing.assert_array_equal(made.numpy(), values * 2 + 1)
+
+    assert _plans(step, (3, 4, 5, 6, 3, 6)) == 4

@@ -122,7 +122,7 @@ def _open(family: _Family, request: Request, sizes: Sizes) -> list[int] | None:
     if there is one.
     """
     others = [graph for graph, _ in family.graphs if graph != sizes]
-    if not others or family.guesses >= _MOST_GUESSES:
+    if not others or family.guesses >= _MOST_GUESSES or _launches_blocks(request):
         return None
     beyond = 0 if family.explained is None else family.explained.beyond(sizes)
     if beyond < 0:
@@ -144,6 +144,14 @@ def _open(family: _Family, request: Request, sizes: Sizes) -> list[int] | None:
         ranges = " and ".join(f"{low} to {high}" for low, high in zip(found.low, found.high))
         print(f"SIZES change, {_line(request)}: one plan for {ranges}, here {values}")
     return values
+
+
+def _launches_blocks(request: Request) -> bool:
+    """Whether a kernel of `request` runs in blocks: a launch has as many of them as the largest
+    size of the range needs (`lower.grid.fix_launch`), 2**28 lanes for 54 elements in four axes.
+    """
+    devices = {node.arg.device for node in request.nodes if node.op in (Ops.BUFFER, Ops.RAND)}
+    return any(Device[name].target.has_locals for name in devices or {Device.DEFAULT})
 
 
 def _line(request: Request) -> str:
