@@ -150,8 +150,13 @@ def _launches_blocks(request: Request) -> bool:
     """Whether a kernel of `request` runs in blocks: a launch has as many of them as the largest
     size of the range needs (`lower.grid.fix_launch`), 2**28 lanes for 54 elements in four axes.
     """
-    devices = {node.arg.device for node in request.nodes if node.op in (Ops.BUFFER, Ops.RAND)}
-    return any(Device[name].target.has_locals for name in devices or {Device.DEFAULT})
+    devices = {Device.DEFAULT}
+    for node in request.nodes:
+        if node.op in (Ops.BUFFER, Ops.RAND):
+            devices.add(node.arg.device)
+        elif node.op in (Ops.COPY, Ops.CONTIGUOUS) and node.arg is not None:
+            devices.add(str(node.arg))
+    return any(Device[name].target.has_locals for name in devices)
 
 
 def _line(request: Request) -> str:
