@@ -10,6 +10,7 @@ import gc
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -50,3 +51,14 @@ def _older_objects_are_left_alone() -> None:
     """The same of what the tests of other modules keep in caches."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _devices_of_a_module_go_with_it() -> Iterator[None]:
+    """Other modules' tests print which kinds of device there are."""
+    from tilegrad.device.registry import Device
+
+    before = set(Device._factories)
+    yield
+    for kind in set(Device._factories) - before:
+        Device.unregister(kind)

@@ -55,6 +55,7 @@ def test_threads_share_a_table() -> None:
 
 # Every table of a module that may be written to, and what bounds it.
 BOUNDED = {
+    "base/dtype.py spellings": "packages of other names: tilegrad.torch",
     "base/cache.py _looked": "cache folders that this process writes to",
     "base/forks.py _locks": "weak: the locks that are alive, looked through at each 64th",
     "base/forks.py _taken": "the locks, while a process forks",
@@ -81,6 +82,7 @@ BOUNDED = {
     "grad/watched.py _watchers": "weak: the nodes that are alive",
     "ir/bounds.py _limits_of": "dtypes",
     "ir/uop.py _table": "weak: the nodes that are alive",
+    "nn/distributions/divergences.py _REGISTERED": "formulas that a program registers",
     "nn/data/loader.py _shared": "two items",
     "grad/templates.py _known": "_MOST",
     "grad/templates.py _met": "_MOST",
@@ -91,6 +93,7 @@ BOUNDED = {
     "tensor/device.py _names": "_MOST",
     "tensor/dlpack.py _given": "what others hold of ours",
     "tensor/fft.py _chirps": "_MOST_KEPT",
+    "tensor/graphs.py ends": "weak: the nodes that are alive",
     "tensor/graphs.py forgotten": "weak: the nodes that are alive",
     "tensor/living.py _old": "the tensors that are alive",
     "tensor/living.py _young": "the tensors that are alive",
@@ -98,6 +101,7 @@ BOUNDED = {
     "tensor/memory.py _bases": "weak: the nodes that are alive",
     "tensor/memory.py _views": "weak: the nodes that are alive",
     "tensor/memory.py _superseded": "weak: the nodes that are alive",
+    "tensor/past.py _of_values": "weak: the nodes that are alive",
     "tensor/past.py _pasts": "weak: the nodes that are alive",
     "tensor/running.py _waiting": "weak: the nodes that are alive",
     "tensor/running.py owners": "weak: the nodes that are alive",
@@ -105,6 +109,7 @@ BOUNDED = {
     "tensor/templates.py _known": "_MOST",
     "tensor/templates.py _met": "_MOST",
     "torch/devices.py _known": "names of devices",
+    "torch/pairs.py _kinds": "methods that give pairs",
     "torch/nn/module.py counterparts": "layers of the package",
 }
 # Functions whose results are kept without a limit: by the arguments that there are.
@@ -114,6 +119,12 @@ CACHED = {
     "capture/frames.py can_watch": "no argument",
     "capture/pure.py _array_functions": "one module",
     "compile/clang.py _found": "values of CC and PATH",
+    "compile/nvrtc.py _includes": "no argument",
+    "compile/nvrtc.py _library": "no argument",
+    "compile/ptxas.py find_ptxas": "no argument",
+    "compile/ptxas.py ptxas_release": "paths of ptxas",
+    "device/outside.py _installed": "values of sys.path",
+    "lower/range_reduction.py _digits_of_pi": "numbers of bits in the package",
     "compile/llvm.py _initialize": "no argument",
     "compile/llvm.py _machine": "targets and levels of optimization",
     "compile/llvm.py host_target": "no argument",

@@ -71,7 +71,7 @@ PLANTED = {
     "a shift beyond the width wraps around": Plant("lower/integers.py", "return (amount < bits).where(inside, beyond)", "return inside"),
     "floor division truncates": Plant("lower/integers.py", "lower.where(quotient - 1, quotient)", "quotient"),
     "a remainder has the sign of the dividend": Plant("lower/integers.py", "wrong.where(remainder + safe, remainder)", "remainder"),
-    "a prefix goes on in the next row": Plant("lower/accumulators.py", "outer = tuple(sorted(around.difference(loops), key=lambda loop: loop.arg[0]))", "outer = ()"),
+    "a prefix goes on in the next row": Plant("lower/accumulators.py", "outer = tuple(sorted(around.difference(loops), key=lambda loop: loop.number))", "outer = ()"),
     "times 2**n shifts one too far": Plant("lower/decompose.py", "x << (int(c.arg).bit_length() - 1)", "x << int(c.arg).bit_length()"),
     "bfloat16 rounds down": Plant("lower/decompose.py", "(wide + ((wide >> 16) & 1) + 0x7FFF) & 0xFFFF0000", "wide & 0xFFFF0000"),
     "long sums go into one accumulator": Plant("lower/levels.py", "MOST_TERMS = 512", "MOST_TERMS = 1 << 60"),

@@ -492,9 +492,9 @@ def find_collision(
         value = _value_at(function, *point)
         if value is None or not all(value[1:]) or not is_admissible(*point):
             continue
-        held = [at for number, at in enumerate(point) if number in fixed]
+        others = [at for number, at in enumerate(point) if number in fixed]
         for position in range(value[0], value[0] + width):
-            other = seen.setdefault((position, *held), point)
+            other = seen.setdefault((position, *others), point)
             if any(other[number] != point[number] for number in chosen):
                 return f"{_said(variables, other)} and {_said(variables, point)}"
     return None

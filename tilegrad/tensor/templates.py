@@ -222,19 +222,12 @@ def _recorded(method: Any, operands: list[Any], args: Any, kwargs: Any) -> _Reco
     if not Device.is_built_in(first.device) or not all(_is_plain(each, first) for each in operands):
         return None
     stand_ins = [_stand_in(operand, place) for place, operand in enumerate(operands)]
-    places = {id(operand): place for place, operand in enumerate(operands)}
-
-    def replaced(value: Any) -> Any:
-        if isinstance(value, Core):
-            return stand_ins[places[id(value)]]
-        kind = value.__class__
-        return kind([replaced(each) for each in value]) if kind in (tuple, list) else value
-
+    by_identity = {id(operand): each for operand, each in zip(operands, stand_ins, strict=True)}
     try:
         made = method(
             stand_ins[0],
-            *[replaced(value) for value in args],
-            **{name: replaced(value) for name, value in kwargs.items()},
+            *[_replaced(value, by_identity) for value in args],
+            **{name: _replaced(value, by_identity) for name, value in kwargs.items()},
         )
     except Exception:
         # The method itself says why, of the user's operands.
@@ -262,6 +255,18 @@ def _recorded(method: Any, operands: list[Any], args: Any, kwargs: Any) -> _Reco
         has_view=any(each.view_of is not None for each in results),
         has_reshape=any(step[0] is Ops.RESHAPE for step in template.steps),
     )
+
+
+def _replaced(value: Any, stand_ins: dict[int, Any]) -> Any:
+    """An argument with the stand-ins of its tensors. No closure: one that calls itself would keep
+    the stand-ins alive, among the user's tensors, until garbage is collected.
+    """
+    if isinstance(value, Core):
+        return stand_ins[id(value)]
+    kind = value.__class__
+    if kind in (tuple, list):
+        return kind([_replaced(each, stand_ins) for each in value])
+    return value
 
 
 def _is_plain(operand: Any, first: Any) -> bool:

@@ -10,12 +10,12 @@ __all__ = ["MUTANTS", "STORED_BEFORE"]
 STORED_BEFORE = Mutant(
     "the values that a reduction folds are stored first",
     "tilegrad/schedule/fuse.py",
-    "        hold(costs, fusion, target)\n    return fusion\n",
+    "        hold(costs, fusion, target)\n    if target.most_buffers:\n",
     "        hold(costs, fusion, target)\n"
     "    folds = [node for node in nodes if node.op is Ops.REDUCE_AXIS and node.src[0].op.is_alu]\n"
     "    more = {fold.src[0]: Reason.SHARED for fold in folds if not fold.is_constant}\n"
     "    fusion.stored = _in_order({**more, **fusion.stored}, nodes)\n"
-    "    return fusion\n",
+    "    if target.most_buffers:\n",
 )
 _NO_CONTIGUOUS = Mutant(
     "contiguous() forces no memory",
@@ -218,7 +218,7 @@ MUTANTS: dict[str, Mutant] = {
     "F2.11": Mutant(
         "no kernel has several outputs",
         "tilegrad/schedule/schedule.py",
-        "            order = join_drafts(order)\n",
+        "            order = join_drafts(order, limits)\n",
         "            pass\n",
     ),
     "F3.1": Mutant(

@@ -380,6 +380,12 @@ MUTANTS: dict[str, Mutant] = {
         "        if within:\n",
         "        if False:\n",
     ),
+    "P.7": Mutant(
+        "a packet does not wait for the one before it",
+        "tilegrad/runtime/kfd.py",
+        "_HEADER = 2 | 1 << 8 | 2 << 9 | 2 << 11",
+        "_HEADER = 2 | 2 << 9 | 2 << 11",
+    ),
     "P.6": Mutant(
         "a module of PTX does not say for which architecture it is",
         _PTX,

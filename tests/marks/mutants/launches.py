@@ -80,8 +80,8 @@ MUTANTS: dict[str, Mutant] = {
     "M4.5": Mutant(
         "a batch goes on at another device",
         _GRAPH,
-        "step is None or step.device != group[0].device or not is_native(step)",
-        "step is None or not is_native(step)",
+        "(is_next and step is not None and step.device == group[0].device)",
+        "is_next",
     ),
     "M4.6": Mutant(
         "the shape of an input may differ from the captured one",
@@ -130,7 +130,7 @@ MUTANTS: dict[str, Mutant] = {
     "M4.13": Mutant(
         "a batch of replayed kernels is not counted",
         _GRAPH,
-        "        report.count(self._ops, self._mem, seconds, count)\n",
+        "        report.count(self._ops, self._mem, seconds, self._count)\n",
         "        report.count(self._ops, self._mem, seconds, 0)\n",
     ),
     "M4.14": Mutant(
