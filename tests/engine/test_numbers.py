@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.tensor.helpers import close, numbers
-from tilegrad import Context, Tensor, dtypes, jit
+from tilegrad import Context, GlobalCounters, Tensor, dtypes, jit
 from tilegrad.base.trace import counters
 from tilegrad.engine.forms import _kept
 
@@ -255,3 +255,29 @@ def test_calls_whose_numbers_stay_keep_them_in_their_kernels() -> None:
         y.realize()
     forms = next(reversed([*_kept.values()]))
     assert not forms.changing
+
+
+def test_an_update_whose_numbers_change_is_one_kernel() -> None:
+    """Adam by hand: the moments and the parameter, with a rate and corrections of their own at each
+    step.
+    """
+    rng = np.random.default_rng(0)
+    w = Tensor(rng.normal(size=7).astype(np.float32)).realize()
+    m, v = (Tensor.zeros(7).contiguous().realize() for _ in range(2))
+    W, M, V = w.numpy().astype(np.float64), np.zeros(7), np.zeros(7)
+    kernels = []
+    for t in range(1, 9):
+        g = Tensor(rng.normal(size=7).astype(np.float32)).realize()
+        G = g.numpy().astype(np.float64)
+        rate, first, second = 0.1 / t, 1 - 0.9**t, 1 - 0.99**t
+        before = GlobalCounters.kernel_count
+        m.assign(m * 0.9 + g * (0.1 + 0.001 * t))
+        v.assign(v * 0.99 + g * g * 0.01)
+        w.assign(w - rate * (m / first) / ((v / second).sqrt() + 1e-3 * t))
+        w.realize(m, v)
+        kernels.append(GlobalCounters.kernel_count - before)
+        M, V = M * 0.9 + G * (0.1 + 0.001 * t), V * 0.99 + G * G * 0.01
+        W = W - rate * (M / first) / (np.sqrt(V / second) + 1e-3 * t)
+        np.testing.assert_allclose(w.numpy(), W, rtol=2e-4, atol=1e-5)
+        np.testing.assert_allclose(v.numpy(), V, rtol=1e-5, atol=1e-6)
+    assert kernels == [1] * 8

@@ -134,7 +134,9 @@ BOUNDED = {
     ),
     "schedule/phases.py": {"_is_nothing": KERNEL},
     "schedule/running.py": dict.fromkeys(["_joined", "in_parts"], "fewer parts each time"),
-    "render/ptx_logic.py": {"_may_change": "a lane of a vector of lanes", "_value": "_MOST_ON_THE_WAY ops"},
+    "render/ptx_logic.py": {
+        "_may_change": "a lane of a vector of lanes", "_value": "_MOST_ON_THE_WAY ops",
+    },
     "render/wgsl_long.py": {"functions": "functions of the package that call others"},
 }  # fmt: skip
 """By file and function, what bounds the depth of a call."""

@@ -19,7 +19,8 @@ from tilegrad.ir.queries import below
 from tilegrad.ir.uop import UOp
 
 __all__ = [
-    "MemorySlice", "find_slices", "offset_name", "offset_number", "open_slices",
+    "MemorySlice", "find_slices", "is_number", "offset_name", "offset_number", "open_slices",
+    "renamed",
 ]  # fmt: skip
 
 _PREFIX = "_place"
@@ -57,6 +58,16 @@ def offset_number(name: str) -> int | None:
     """
     found = _NUMBERED.fullmatch(name)
     return None if found is None else int(found[2])
+
+
+def is_number(name: str) -> bool:
+    """Whether a numbered variable is a number that changes, no offset of a slice."""
+    return not name.startswith(_PREFIX)
+
+
+def renamed(name: str, number: int) -> str:
+    """The name of a numbered variable with another number."""
+    return f"{name.rstrip('0123456789')}{number}"
 
 
 def find_slices(nodes: Sequence[UOp]) -> list[MemorySlice]:

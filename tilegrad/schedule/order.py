@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.slices import is_number, offset_number, renamed
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.items import BufferSpec
 from tilegrad.schedule.join import MOST_BUFFERS, Update, has_folds, is_update, join_updates
@@ -280,7 +281,7 @@ def join_drafts(order: list[Draft], limits: Mapping[str, int]) -> list[Draft]:
         if host is None:
             result.append(draft)
             continue
-        place, joined = host
+        place, joined, numbers = host
         old = result[place]
         nodes = tuple(dict.fromkeys([*old.nodes, *draft.nodes]))
         needs = [
@@ -297,13 +298,17 @@ def join_drafts(order: list[Draft], limits: Mapping[str, int]) -> list[Draft]:
             ast=joined.ast,
             nodes=nodes,
             values=[*old.values, draft.value, *draft.values],
+            places=numbers,
         )
     return result
 
 
-def _host(draft: Draft, earlier: list[Draft], most_buffers: int) -> tuple[int, Update] | None:
-    """The nearest earlier kernel that `draft` can join, and both as one: an update another one or
-    what makes the value it takes, a fold one that takes the same pass over memory.
+def _host(
+    draft: Draft, earlier: list[Draft], most_buffers: int
+) -> tuple[int, Update, tuple[str, ...]] | None:
+    """The nearest earlier kernel that `draft` can join, both as one, and the numbers that change in
+    both: an update another one or what makes the value it takes, a fold one that takes the same
+    pass over memory.
     """
     if not _may_join(draft):
         return None
@@ -319,13 +324,14 @@ def _host(draft: Draft, earlier: list[Draft], most_buffers: int) -> tuple[int, U
             and has_folds(other.ast) is is_fold
             and other.device == draft.device
         ):
+            numbers = tuple(dict.fromkeys([*other.places, *draft.places]))
             joined = join_updates(
                 Update(other.ast, [*other.written, *other.reads], len(other.written)),
-                mine,
+                replace(mine, ast=_renumbered(draft.ast, draft.places, numbers)),
                 min(most_buffers, MOST_BUFFERS),
             )
             if joined is not None:
-                return place, joined
+                return place, joined, numbers
         # Past this one `draft` may move only if neither touches what the other writes.
         if touched & set(other.written) or set(mine.written) & set(other.reads):
             return None
@@ -340,8 +346,21 @@ def _may_join(draft: Draft) -> bool:
     return _is_whole(draft) and (has_state or (draft.ast is not None and has_folds(draft.ast)))
 
 
+def _renumbered(ast: UOp, own: Sequence[str], numbers: Sequence[str]) -> UOp:
+    """A kernel whose variables, numbered as `own`, are numbered as `numbers`."""
+    if not own or own == numbers:
+        return ast
+    fresh: dict[UOp, UOp] = {}
+    for node in ast.toposort():
+        if node.op is Ops.DEFINE_VAR and (number := offset_number(node.arg[0])) is not None:
+            name = renamed(node.arg[0], numbers.index(own[number]))
+            fresh[node] = node.replace(arg=(name, *node.arg[1:]))
+    return ast.substitute(fresh)
+
+
 def _is_whole(draft: Draft) -> bool:
-    """Whether a kernel writes whole values and neither draws nor looks through windows: such are
-    long, and on their own most likely the same as others.
+    """Whether a kernel writes whole values and neither draws nor reads slices whose offsets change:
+    such are long, and on their own most likely the same as others. Numbers that change may be.
     """
-    return not (draft.draws or draft.places) and draft.ast is not None and is_update(draft.ast)
+    has_slices = not all(is_number(name) for name in draft.places)
+    return not (draft.draws or has_slices) and draft.ast is not None and is_update(draft.ast)

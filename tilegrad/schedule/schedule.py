@@ -35,7 +35,7 @@ from tilegrad.ir.lengths import extent_of
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.rules import simplify
-from tilegrad.ir.slices import offset_number
+from tilegrad.ir.slices import offset_number, renamed
 from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.schedule.finish import finish, renumbered
 from tilegrad.schedule.fitting import fitting
@@ -541,7 +541,7 @@ def _with_own_places(ast: UOp) -> tuple[UOp, tuple[str, ...]]:
     if not found:
         return ast, ()
     own = {
-        node: node.replace(arg=(node.arg[0].rstrip("0123456789") + str(number), *node.arg[1:]))
+        node: node.replace(arg=(renamed(node.arg[0], number), *node.arg[1:]))
         for number, node in enumerate(found)
     }
     return ast.substitute(own), tuple([node.arg[0] for node in found])

@@ -30,13 +30,15 @@ def _standard_gamma(concentration: Tensor, shape: tuple[Any, ...]) -> Tensor:
     d = is_small.where(wide + 1, wide) - 1 / 3
     c = (9 * d).rsqrt()
     made = d
-    for _ in range(_PROPOSALS):
-        x = normal(shape, wide)
+    # As memory: one kernel that draws all of them would be very long.
+    normals = normal((_PROPOSALS, *shape), wide).contiguous()
+    chances = uniform((_PROPOSALS, *shape), wide).clip(2**-25).log().contiguous()
+    for x, chance in zip(normals.unbind(0), chances.unbind(0)):
         v = (1 + c * x) ** 3
         is_inside = v > 0
         v = is_inside.where(v, 1)
         bound = 0.5 * x.square() + d * (1 - v + v.log())
-        is_taken = is_inside & (uniform(shape, wide).clip(2**-25).log() < bound)
+        is_taken = is_inside & (chance < bound)
         made = is_taken.where(d * v, made)
     # Below 1: of one more, times a power of a uniform draw.
     lift = uniform(shape, wide).clip(2**-25) ** (1 / wide)
