@@ -76,12 +76,14 @@ def test_launch() -> None:
     assert min(medians.values()) > 0
 
 
+@pytest.mark.nightly
 def test_jit() -> None:
     medians = figures(run("jit.py", "--count", "1"), "ns")
     assert medians["training step, replay"] > 0
     assert "per tensor assigned" in medians
 
 
+@pytest.mark.nightly
 def test_graphs() -> None:
     text = run("graphs.py", "--nodes", "1000", "--rounds", "1")
     assert re.findall(r"graph (\w+), nodes", text) == ["chain", "fan", "diamond"]
@@ -104,6 +106,7 @@ def peers(*options: str) -> str:
     return run("peers.py", *small, "--peers", "^$", *options)
 
 
+@pytest.mark.nightly
 def test_peers_without_them() -> None:
     rows = re.findall(r"^(\S.*?)  +tilegrad +[\d.]+ ms", peers("MLP|softmax"), re.MULTILINE)
     assert rows == ["softmax 512x512", "MLP 784-512-10 step, batch 32, Adam"]

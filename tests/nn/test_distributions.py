@@ -167,6 +167,7 @@ def test_rows_of_classes() -> None:
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
 
 
+@pytest.mark.nightly
 def test_relaxed_draws_have_their_density() -> None:
     """The mean of one density over another, over draws of this one, is 1."""
     for kind, given in (
