@@ -22,7 +22,7 @@ from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.device import nv, nv_driver
 from tilegrad.device.nv_runtime import NVRuntime, heading
 
-DEVICE = simulated("NVSIM80")
+DEVICE = "NVSIM80"
 
 KERNEL = (
     heading("add", (0, 2), 1, (4, 1, 1))
@@ -53,6 +53,11 @@ KERNEL = (
 }
 """
 ).encode()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _device() -> None:
+    simulated(DEVICE)
 
 
 @pytest.fixture
