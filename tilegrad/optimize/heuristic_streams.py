@@ -342,6 +342,9 @@ def _padded_window(folds: list[UOp], store: UOp, *, is_large: bool) -> UOp | Non
     filters = read - {load}
     if any(part in each.ranges for each in filters for part in lanes):
         return None
+    # A gather: the copy would be of elements that nobody uses twice.
+    if not filters.isdisjoint(load.toposort()):
+        return None
     if filters:
         return load if lanes and not _is_short(folds[0].src[1:]) else None
     strides = [stride(load.src[1], part) for part in lanes]
