@@ -18,7 +18,7 @@ from tilegrad.grad.regions import Region, has_regions, moved, region_of, waiting
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, filled
 from tilegrad.grad.sums import is_zero, sum_axes
 from tilegrad.grad.templates import from_template
-from tilegrad.grad.watched import has_watchers, seen
+from tilegrad.grad.watched import has_watchers, is_watched, seen
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, toposort, toposort_over
@@ -50,14 +50,22 @@ def gradients(
     `computed` gives, for memory that holds a computed value, the graph of that value, maybe in
     another shape: gradients go on to it.
     """
-    if not has_regions() and not has_watchers():
-        edge = _edge(targets, computed)
-        reached = toposort([loss], stop=edge.__contains__ if edge else None)
-        if not computed or not _reads_computed(reached, computed):
-            return from_template(
-                reached, edge, seed, targets, lambda: pullback([loss], [seed], targets, computed)
-            )
+    edge = _edge(targets, computed)
+    reached = toposort([loss], stop=edge.__contains__ if edge else None)
+    if not _has_own_gradients(reached) and (not computed or not _reads_computed(reached, computed)):
+        return from_template(
+            reached, edge, seed, targets, lambda: pullback([loss], [seed], targets, computed)
+        )
     return pullback([loss], [seed], targets, computed)
+
+
+def _has_own_gradients(order: Collection[UOp]) -> bool:
+    """Whether something beside the rules makes or sees gradients in the graph of `order`. What
+    other graphs of the process have is no matter.
+    """
+    return (has_regions() and any(region_of(node) is not None for node in order)) or (
+        has_watchers() and any(map(is_watched, order))
+    )
 
 
 def _reads_computed(order: Iterable[UOp], computed: Computed) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Set
 
 from tilegrad.ir.uop import UOp
 
-__all__ = ["Watcher", "has_watchers", "seen", "watch"]
+__all__ = ["Watcher", "has_watchers", "is_watched", "seen", "watch"]
 
 Watcher = Callable[[UOp, Set[UOp]], UOp | None]
 """Takes the gradient of the node, and the nodes that gradients flow through on their way to what is
@@ -29,6 +29,11 @@ def watch(node: UOp, watcher: Watcher) -> tuple[dict[int, Watcher], int]:
     held = _watchers.setdefault(node, {})
     held[_count] = watcher
     return held, _count
+
+
+def is_watched(node: UOp) -> bool:
+    """Whether somebody watches the gradient of `node`."""
+    return node in _watchers
 
 
 def has_watchers() -> bool:
