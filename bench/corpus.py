@@ -34,14 +34,14 @@ from common import keep, record_of
 from families import FAMILIES, Case, cases
 
 SEED = 20240607
-# One sample takes at least this long, and so many are taken in turns.
+# Seconds of a sample at least, and samples of each program, interleaved.
 _SAMPLE_SECONDS, _SAMPLES, _MOST_SECONDS = 3e-4, 40, 1.5
 # A shape whose program is longer takes too long to compile here.
 _MOST_INSTRUCTIONS = 2500
 
 
 def least_seconds(runs: Sequence[Callable[[], object]]) -> list[float]:
-    """The least time of this thread for each of `runs`, taken in turns."""
+    """The least time of this thread for each of `runs`, interleaved."""
     calls = []
     for run in runs:
         run()

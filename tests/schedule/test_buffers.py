@@ -1,4 +1,4 @@
-"""A target that binds only so many buffers to a kernel gets kernels with no more than these."""
+"""Kernels respect the number of buffers that a target binds to one."""
 
 from __future__ import annotations
 

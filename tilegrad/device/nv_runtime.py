@@ -24,7 +24,7 @@ __all__ = ["NVProgram", "NVRuntime", "heading"]
 
 _HALF = 4 << 20
 _LOG = 8192
-# A sequence becomes a graph when it is called for this time, if it has so many launches.
+# Calls after which a sequence becomes a graph, and launches that it has at least.
 _CALLS, _LAUNCHES = 3, 2
 _WORD = (1 << 64) - 1
 

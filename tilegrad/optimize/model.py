@@ -35,7 +35,7 @@ _SPILL = 2.0
 _EXPOSED = 0.2
 # Instructions of an element with a branch of its own: test, jump, load, and insert into a vector.
 _BRANCHED = 4.0
-# Loads that lie at most so many elements apart are picked from whole vectors (lower.window).
+# Largest stride, in elements, of loads that become shuffles of vectors (lower.shuffled_loads).
 _PICKED = 4
 
 

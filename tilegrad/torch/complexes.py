@@ -181,9 +181,7 @@ def _filled(name: str) -> Callable[..., Any]:
                 return Complex(plain(*_sizes(size), 2, **given) * 0.5**0.5)
             whole = plain(*_sizes(size), **given)
             return Complex(whole.stack(whole.zeros_like(), dim=-1))
-        return (
-            plain(*size, dtype=dtype, **options) if dtype is not None else plain(*size, **options)
-        )
+        return plain(*size, **(options if dtype is None else {**options, "dtype": dtype}))
 
     return called(make_one, name)
 
@@ -214,7 +212,8 @@ def _like(name: str) -> Callable[..., Any]:
     def made(input: Any, *, dtype: Any = None, **options: Any) -> Any:
         if isinstance(input, Complex) or isinstance(dtype, ComplexDType):
             assert make_one is not None
-            return make_one(tuple(input.shape), dtype=input.dtype if dtype is None else dtype)
+            kind = input.dtype if dtype is None else dtype
+            return make_one(tuple(input.shape), dtype=kind, **options)
         return plain(input, **options) if dtype is None else plain(input, dtype=dtype, **options)
 
     return called(made, f"{name}_like")

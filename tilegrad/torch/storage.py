@@ -22,8 +22,10 @@ class Storage:
         self._token = shared(tensor)[0]
 
     def data_ptr(self) -> int:
-        """What names the memory."""
-        return id(self._token)
+        """What names the memory. Numbers of other memory are far away, so that none of them is that
+        of an element of this one.
+        """
+        return id(self._token) << 40
 
     def nbytes(self) -> int:
         """The bytes of the elements of the tensor that this was asked of."""

@@ -21,7 +21,7 @@ _GROUP, _IN_GROUP = _LANES >> 2, _LANES % 4
 
 @dataclass(frozen=True)
 class Shape:
-    """m x n x k, of which m is 16 and n is 8."""
+    """The shape m x n x k, with m = 16 and n = 8."""
 
     k: int
 
